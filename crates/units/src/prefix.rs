@@ -1,0 +1,100 @@
+//! Ranges of IP addresses.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
+
+/// An IP network: an address with its host bits zero, and a length.
+///
+/// IPv4 addresses that arrive mapped into IPv6 (`::ffff:a.b.c.d`, RFC 4291 2.5.5.2) are IPv4 here: a dual-stack listener
+/// and an IPv4 one see the same client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix {
+    address: IpAddr,
+    len: u8,
+}
+
+/// A prefix that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParsePrefixError(String);
+
+impl fmt::Display for ParsePrefixError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for ParsePrefixError {}
+
+impl Prefix {
+    /// The network of `len` bits that holds `address`; host bits are cleared, a mapped address becomes IPv4, and `len`
+    /// is cut to the family's width (32 or 128).
+    pub fn of(address: IpAddr, len: u8) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(a) => {
+                let len = len.min(32);
+                let mask = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
+                Self { address: Ipv4Addr::from_bits(a.to_bits() & mask).into(), len }
+            }
+            IpAddr::V6(a) => {
+                let len = len.min(128);
+                let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
+                Self { address: Ipv6Addr::from_bits(a.to_bits() & mask).into(), len }
+            }
+        }
+    }
+
+    /// The client network of `address`: /24 for IPv4, /56 for IPv6 (what providers give one site, RFC 6177).
+    pub fn client_network(address: IpAddr) -> Self {
+        Self::of(address, if address.to_canonical().is_ipv4() { 24 } else { 56 })
+    }
+
+    /// The first address of the range.
+    pub const fn address(self) -> IpAddr {
+        self.address
+    }
+
+    /// The number of leading bits that are fixed: 0..=32 or 0..=128.
+    #[allow(clippy::len_without_is_empty, reason = "a prefix length is not a count of elements")]
+    pub const fn len(self) -> u8 {
+        self.len
+    }
+
+    /// Whether `address` (mapped IPv4 as IPv4) lies in this network.
+    pub fn contains(self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_ipv4() == self.address.is_ipv4() && Self::of(address, self.len) == self
+    }
+
+    /// Whether the two share any address.
+    pub fn overlaps(self, other: Self) -> bool {
+        if self.len <= other.len { self.contains(other.address) } else { other.contains(self.address) }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}/{}", self.address, self.len))
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = ParsePrefixError;
+
+    /// Reads `"192.0.2.0/24"`; an address alone is itself. Host bits that are set are refused, since they mean a slip.
+    fn from_str(s: &str) -> Result<Self, ParsePrefixError> {
+        let bad = || ParsePrefixError(format!("`{s}` is not a network: write ADDRESS/LENGTH, as 192.0.2.0/24 or 2001:db8::/56"));
+        let (address, len) = s.trim().split_once('/').map_or((s.trim(), None), |(a, l)| (a, Some(l)));
+        let address: IpAddr = address.parse::<IpAddr>().map_err(|_| bad())?.to_canonical();
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let len = match len {
+            None => width,
+            Some(l) => l.parse::<u8>().ok().filter(|l| *l <= width).ok_or_else(bad)?,
+        };
+        let prefix = Self::of(address, len);
+        if prefix.address != address {
+            return Err(ParsePrefixError(format!("`{s}` has host bits set: write `{prefix}`")));
+        }
+        Ok(prefix)
+    }
+}

@@ -1,0 +1,2 @@
+//! weirgate
+fn main(){}
