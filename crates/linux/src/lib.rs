@@ -1,1 +1,4 @@
-//! weirgate-linux
+//! Everything that touches the kernel.
+
+pub mod netns;
+pub mod poll;
