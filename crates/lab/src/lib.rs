@@ -1,1 +1,2 @@
 //! weirgate-lab
+#![allow(clippy::disallowed_methods, reason = "this room touches the world: clocks, files, threads are its work")]

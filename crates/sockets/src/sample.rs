@@ -174,8 +174,19 @@ pub mod state {
     /// The state's name as `ss` prints it, `"?"` for a number that no kernel has yet.
     pub fn name(state: u8) -> &'static str {
         const NAMES: [&str; 13] = [
-            "?", "ESTAB", "SYN-SENT", "SYN-RECV", "FIN-WAIT-1", "FIN-WAIT-2", "TIME-WAIT", "UNCONN", "CLOSE-WAIT",
-            "LAST-ACK", "LISTEN", "CLOSING", "SYN-RECV",
+            "?",
+            "ESTAB",
+            "SYN-SENT",
+            "SYN-RECV",
+            "FIN-WAIT-1",
+            "FIN-WAIT-2",
+            "TIME-WAIT",
+            "UNCONN",
+            "CLOSE-WAIT",
+            "LAST-ACK",
+            "LISTEN",
+            "CLOSING",
+            "SYN-RECV",
         ];
         NAMES.get(state as usize).copied().unwrap_or("?")
     }

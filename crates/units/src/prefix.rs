@@ -83,7 +83,9 @@ impl FromStr for Prefix {
 
     /// Reads `"192.0.2.0/24"`; an address alone is itself. Host bits that are set are refused, since they mean a slip.
     fn from_str(s: &str) -> Result<Self, ParsePrefixError> {
-        let bad = || ParsePrefixError(format!("`{s}` is not a network: write ADDRESS/LENGTH, as 192.0.2.0/24 or 2001:db8::/56"));
+        let bad = || {
+            ParsePrefixError(format!("`{s}` is not a network: write ADDRESS/LENGTH, as 192.0.2.0/24 or 2001:db8::/56"))
+        };
         let (address, len) = s.trim().split_once('/').map_or((s.trim(), None), |(a, l)| (a, Some(l)));
         let address: IpAddr = address.parse::<IpAddr>().map_err(|_| bad())?.to_canonical();
         let width = if address.is_ipv4() { 32 } else { 128 };

@@ -27,10 +27,7 @@ pub(crate) fn parse(s: &str, what: &str, units: &[Unit]) -> Result<u64, ParseUni
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, name) = (&text[..at], text[at..].trim_start());
     if number.is_empty() {
-        return Err(ParseUnitError(format!(
-            "`{s}` is not {what}: write a number and a unit, one of {}",
-            known()
-        )));
+        return Err(ParseUnitError(format!("`{s}` is not {what}: write a number and a unit, one of {}", known())));
     }
     let Some(unit) = units.iter().find(|u| u.name == name) else {
         let near = units.iter().find(|u| u.name.eq_ignore_ascii_case(name));
