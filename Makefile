@@ -1,0 +1,59 @@
+# Weirgate: every command a person needs. `make setup` is run by the others when it is needed, and is safe to run again.
+# The target directory is shared by all checkouts on a machine, so that a fresh clone does not build the world again.
+SHELL := /bin/bash
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/weirgate/target
+TOOLS := $(HOME)/.cache/weirgate/tools
+export PATH := $(TOOLS)/bin:$(PATH)
+WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
+FUZZ_SECONDS ?= 10
+EXPERIMENTS := links sockets-scale edge
+
+.PHONY: help setup web build run demo test test-rust test-web test-fuzz test-lab bench check prove clean
+
+help: ## say what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: ## install Debian packages, tools and the page's libraries; does nothing where all is there
+	@scripts/setup.sh "$(TOOLS)"
+
+web: setup ## build the dashboard's page into web/dist
+	@cd web && npm run --silent build
+
+build: web ## build the release binary
+	cargo build --release --locked
+
+run: build ## build, and run the daemon: observe this host, dashboard on http://127.0.0.1:7070
+	$(WEIRGATE) run
+
+demo: build ## CUBIC and Weirgate side by side on 20 emulated client networks, under 4 minutes
+	$(WEIRGATE) lab run edge --demo
+
+test: build test-rust test-web test-fuzz test-lab ## all tests, every experiment's quick form included
+
+test-rust: web
+	cargo test --workspace --locked
+
+test-web: build
+	cd web && WEIRGATE=$(WEIRGATE) npm test --silent
+
+test-fuzz: setup
+	scripts/fuzz.sh $(FUZZ_SECONDS)
+
+test-lab: build
+	@set -e; for name in $(EXPERIMENTS); do $(WEIRGATE) lab run $$name --quick; done
+
+bench: build ## benchmarks: encode, ledger
+	scripts/bench.sh
+
+check: web ## formatting, lints, documentation, licences and sources of dependencies, the walls
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+	cargo deny --all-features check --hide-inclusion-graph bans licenses sources
+	cargo test --locked -p weirgate --test walls
+
+prove: build ## the experiments in full; their dated results go to docs/results
+	scripts/prove.sh $(WEIRGATE) $(EXPERIMENTS)
+
+clean: ## remove what was built here (the shared target directory stays)
+	rm -rf web/dist web/node_modules lab-out

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Runs experiments in full and keeps each result, dated, under docs/results.
+# usage: scripts/prove.sh WEIRGATE EXPERIMENT ...
+set -euo pipefail
+cd "$(dirname "$0")/.."
+weirgate=$1; shift
+status=0
+for name in "$@"; do
+  "$weirgate" lab run "$name" || status=1
+  cp "lab-out/$name/result.json" "docs/results/$(date -u +%F)-$name.json"
+done
+exit $status

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Installs what building, running and testing need. Safe to run again: what is there is left alone.
+# usage: scripts/setup.sh TOOLS_DIR
+set -euo pipefail
+cd "$(dirname "$0")/.."
+tools=$1
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# Compiler and linker of the BPF programs and the binary; servers and clients of the experiments and tests; the browser.
+packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev
+  iproute2 iputils-ping procps nginx-light curl nghttp2-client openssl iperf3 chromium)
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+if ((${#missing[@]})); then
+  [ "$(id -u)" = 0 ] || fail "missing Debian packages: ${missing[*]}. Run as root, or: sudo apt-get install ${missing[*]}"
+  say "installing ${missing[*]}"
+  # A server that apt would start is the machine owner's to start: the experiments run their own.
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e $policy ]; then
+    printf '#!/bin/sh\nexit 101\n' > $policy && chmod +x $policy
+    trap 'rm -f $policy' EXIT
+  fi
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+command -v cargo >/dev/null || fail "cargo is missing: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) or later by rustup"
+command -v npm >/dev/null || fail "npm is missing: install Node.js 20 or later"
+
+# Tools of `make check` and `make test`, built once into a folder of their own.
+install_tool() {
+  [ -x "$tools/bin/$1" ] && return
+  say "building $1 $2"
+  cargo install --quiet --locked --root "$tools" --version "$2" "$1"
+}
+install_tool cargo-fuzz 0.13.2
+install_tool cargo-deny 0.20.2
+
+if [ -f web/package-lock.json ] && ! cmp -s web/package-lock.json web/node_modules/.weirgate-lock; then
+  say "installing the page's libraries"
+  (cd web && npm ci --silent --no-audit --no-fund && cp package-lock.json node_modules/.weirgate-lock)
+fi
