@@ -91,7 +91,8 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
 fn arrows_point_down_and_are_these() {
     let allowed: BTreeMap<_, _> = ARROWS.iter().chain(ARROWS_IMPURE).copied().collect();
     for (room, dependencies) in dependencies() {
-        let arrows = allowed.get(room.as_str()).unwrap_or_else(|| panic!("the room `{room}` is not in the table of walls"));
+        let arrows =
+            allowed.get(room.as_str()).unwrap_or_else(|| panic!("the room `{room}` is not in the table of walls"));
         for dependency in dependencies.iter().filter_map(|d| d.strip_prefix("weirgate-")) {
             assert!(arrows.contains(&dependency), "`{room}` may not use `{dependency}`");
         }
@@ -153,9 +154,10 @@ fn no_file_is_dead() {
         // The parent is lib.rs or main.rs of this folder, its mod.rs, or the file beside it that has its name.
         let beside = dir.with_extension("rs");
         let parents = [dir.join("lib.rs"), dir.join("main.rs"), dir.join("mod.rs"), beside];
-        let declared = parents.iter().filter_map(|p| fs::read_to_string(p).ok()).any(|text| {
-            text.lines().any(|l| l.trim_end().ends_with(&format!("mod {stem};")))
-        });
+        let declared = parents
+            .iter()
+            .filter_map(|p| fs::read_to_string(p).ok())
+            .any(|text| text.lines().any(|l| l.trim_end().ends_with(&format!("mod {stem};"))));
         assert!(declared, "{} belongs to no module", file.display());
     }
 }
@@ -163,7 +165,8 @@ fn no_file_is_dead() {
 #[test]
 fn nothing_is_left_unfinished() {
     // Put together here so that this file does not find itself.
-    let marks = [["TO", "DO"], ["FIX", "ME"], ["todo", "!("], ["unimplemented", "!("], ["#[ig", "nore"]].map(|m| m.concat());
+    let marks =
+        [["TO", "DO"], ["FIX", "ME"], ["todo", "!("], ["unimplemented", "!("], ["#[ig", "nore"]].map(|m| m.concat());
     let mut found = Vec::new();
     for dir in ["crates", "bpf", "web", "packaging", "fuzz"] {
         files(&root().join(dir), &[".rs", ".c", ".h", ".ts", ".toml", ".service"], &mut found);

@@ -1,0 +1,91 @@
+//! Bounds on what an experiment measures, typed in once (`experiments/expectations.toml`) and checked in every run.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+const BOUNDS: &str = include_str!("../experiments/expectations.toml");
+
+/// One measured value beside its bound.
+#[derive(Clone, Debug, Serialize)]
+pub struct Expectation {
+    /// The name, as in `expectations.toml`.
+    pub name: String,
+    /// What this run measured.
+    pub measured: f64,
+    /// The bound as it is written, an operator and a number.
+    pub bound: String,
+    /// Whether the measured value keeps to it.
+    pub holds: bool,
+    /// What a reader must know beside the number, where there is something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<String>,
+}
+
+/// The bounds of one experiment, ticked off as they are measured.
+#[derive(Debug)]
+pub struct Expectations {
+    open: BTreeMap<String, String>,
+    measured: Vec<Expectation>,
+}
+
+impl Expectations {
+    /// The bounds of `experiment`; an experiment without any is a slip in the file.
+    pub fn of(experiment: &str) -> Result<Self> {
+        let mut all: BTreeMap<String, BTreeMap<String, String>> =
+            toml::from_str(BOUNDS).context("expectations.toml")?;
+        let open = all.remove(experiment).with_context(|| format!("expectations.toml has no [{experiment}]"))?;
+        Ok(Self { open, measured: Vec::new() })
+    }
+
+    /// Notes what was measured for `name`. A value that is not a number never holds.
+    pub fn measured(&mut self, name: &str, value: f64) -> Result<&mut Expectation> {
+        let bound = self.open.remove(name).with_context(|| format!("`{name}` has no bound, or was measured twice"))?;
+        let holds = holds(value, &bound)?;
+        self.measured.push(Expectation { name: name.to_owned(), measured: value, bound, holds, explanation: None });
+        self.measured.last_mut().context("just pushed")
+    }
+
+    /// All of them; an error where one was forgotten.
+    pub fn finish(self) -> Result<Vec<Expectation>> {
+        ensure!(self.open.is_empty(), "not measured: {}", self.open.into_keys().collect::<Vec<_>>().join(", "));
+        Ok(self.measured)
+    }
+}
+
+fn holds(value: f64, bound: &str) -> Result<bool> {
+    let (operator, number) = bound.split_once(' ').with_context(|| format!("bound `{bound}`"))?;
+    let number: f64 = number.trim().parse().with_context(|| format!("bound `{bound}`"))?;
+    Ok(match operator {
+        "<=" => value <= number,
+        ">=" => value >= number,
+        "<" => value < number,
+        ">" => value > number,
+        "==" => value == number,
+        _ => bail!("bound `{bound}` has no operator of <=, >=, <, >, =="),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_read_and_compared() {
+        assert!(holds(0.25, "<= 0.25").unwrap() && !holds(0.26, "<= 0.25").unwrap());
+        assert!(holds(1.0, "> 0").unwrap() && !holds(0.0, "> 0").unwrap());
+        assert!(holds(0.0, "== 0").unwrap() && !holds(1.0, "== 0").unwrap());
+        assert!(!holds(f64::NAN, ">= 0").unwrap() && !holds(f64::NAN, "<= 0").unwrap());
+        assert!(holds(1.0, "~ 0").is_err());
+    }
+
+    #[test]
+    fn a_forgotten_expectation_is_an_error() {
+        let mut e = Expectations::of("links").unwrap();
+        e.measured("rate_error_pct", 0.5).unwrap();
+        assert!(e.measured("rate_error_pct", 0.5).is_err(), "twice");
+        assert!(e.finish().unwrap_err().to_string().contains("delay_error_ms"));
+        assert!(Expectations::of("nothing").is_err());
+    }
+}

@@ -1,0 +1,230 @@
+//! What an experiment leaves behind: `result.json` for programs, `report.html` for people.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::expectation::Expectation;
+use crate::machine::Machine;
+
+/// A finished experiment.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The experiment's name.
+    pub name: String,
+    /// The title of the page.
+    pub title: String,
+    /// UTC, RFC 3339, when it began.
+    pub date: String,
+    /// Whether this was the short form.
+    pub quick: bool,
+    /// The seed of everything random in it.
+    pub seed: u64,
+    /// Where it ran, and how noisy it was there.
+    pub machine: Machine,
+    /// What was measured, how, and what was not: one paragraph.
+    pub method: String,
+    /// Settings, as data.
+    pub settings: Value,
+    /// Every number.
+    pub numbers: Map<String, Value>,
+    /// Measured values beside their bounds.
+    pub expectations: Vec<Expectation>,
+    /// Tables of the page; their cells are in `numbers` too.
+    #[serde(skip)]
+    pub tables: Vec<Table>,
+    /// Plots of the page: a caption and an SVG document.
+    #[serde(skip)]
+    pub plots: Vec<(String, String)>,
+}
+
+/// A table of the page.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// What stands above it.
+    pub caption: String,
+    /// Column heads; the first column is left-aligned, the others are numbers.
+    pub heads: Vec<String>,
+    /// Rows, each as long as `heads`.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Report {
+    /// Whether every expectation holds.
+    pub fn holds(&self) -> bool {
+        self.expectations.iter().all(|e| e.holds)
+    }
+
+    /// Writes `result.json` and `report.html` into `dir`, which is made.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let mut result = serde_json::to_string_pretty(self)?;
+        result.push('\n');
+        for (file, text) in [("result.json", result), ("report.html", self.html())] {
+            let path = dir.join(file);
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The expectations and tables as plain text, for the terminal.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for table in &self.tables {
+            let _ = writeln!(out, "{}\n{}", table.caption, table.text());
+        }
+        let _ = write!(out, "{}", self.expectation_table().text());
+        out
+    }
+
+    fn expectation_table(&self) -> Table {
+        Table {
+            caption: "Expectations".into(),
+            heads: ["expectation", "measured", "bound", ""].map(String::from).to_vec(),
+            rows: self
+                .expectations
+                .iter()
+                .map(|e| {
+                    let verdict = if e.holds { "holds" } else { "DOES NOT HOLD" };
+                    vec![e.name.clone(), number(e.measured), e.bound.clone(), verdict.into()]
+                })
+                .collect(),
+        }
+    }
+
+    fn html(&self) -> String {
+        let mut out = String::from("<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">");
+        let _ = write!(
+            out,
+            "<meta name=\"viewport\" content=\"width=device-width\"><title>{0}</title>\n<style>{STYLE}</style>\n<main><h1>{0}</h1>",
+            escape(&self.title)
+        );
+        let form = if self.quick { "quick form" } else { "full form" };
+        let _ = write!(
+            out,
+            "<p class=\"meta\">{} · {form} · seed {} · {}</p>",
+            self.date,
+            self.seed,
+            escape(&self.machine.line())
+        );
+        let _ = write!(out, "<p>{}</p>", escape(&self.method));
+        out.push_str(&self.expectation_table().html());
+        for e in self.expectations.iter().filter(|e| e.explanation.is_some()) {
+            let _ =
+                write!(out, "<p><b>{}</b>: {}</p>", escape(&e.name), escape(e.explanation.as_deref().unwrap_or("")));
+        }
+        for (caption, svg) in &self.plots {
+            let _ = write!(out, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(caption));
+        }
+        for table in &self.tables {
+            out.push_str(&table.html());
+        }
+        let settings = serde_json::to_string_pretty(&self.settings).unwrap_or_default();
+        let _ = write!(
+            out,
+            "<details><summary>Settings</summary><pre>{}</pre></details></main></html>\n",
+            escape(&settings)
+        );
+        out
+    }
+}
+
+impl Table {
+    /// A table with these heads and no rows yet.
+    pub fn new(caption: &str, heads: &[&str]) -> Self {
+        Self { caption: caption.into(), heads: heads.iter().map(|h| (*h).into()).collect(), rows: Vec::new() }
+    }
+
+    /// The rows as JSON objects, for `result.json`.
+    pub fn json(&self) -> Value {
+        let cell = |text: &String| text.parse::<f64>().map_or_else(|_| json!(text), |n| json!(n));
+        let object = |row: &Vec<String>| -> Value {
+            Value::Object(self.heads.iter().cloned().zip(row.iter().map(cell)).collect::<Map<_, _>>())
+        };
+        Value::Array(self.rows.iter().map(object).collect())
+    }
+
+    fn text(&self) -> String {
+        let width = |i: usize| {
+            let cells = self.rows.iter().map(|r| r[i].chars().count());
+            cells.chain([self.heads[i].chars().count()]).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.heads.len()).map(width).collect();
+        let mut out = String::new();
+        for row in std::iter::once(&self.heads).chain(&self.rows) {
+            for (i, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                let _ = if i == 0 { write!(out, "  {cell:<width$}") } else { write!(out, "  {cell:>width$}") };
+            }
+            out.push('\n');
+        }
+        out
+    }
+
+    fn html(&self) -> String {
+        let mut out = format!("<div class=\"scroll\"><table><caption>{}</caption><tr>", escape(&self.caption));
+        for head in &self.heads {
+            let _ = write!(out, "<th>{}</th>", escape(head));
+        }
+        for row in &self.rows {
+            let class = if row.iter().any(|c| c == "DOES NOT HOLD") { " class=\"bad\"" } else { "" };
+            let _ = write!(out, "</tr><tr{class}>");
+            for cell in row {
+                let _ = write!(out, "<td>{}</td>", escape(cell));
+            }
+        }
+        out.push_str("</tr></table></div>");
+        out
+    }
+}
+
+/// A number for a person: three significant digits, whole numbers whole.
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "-".into();
+    }
+    if value == value.trunc() && value.abs() < 1e15 {
+        return format!("{value:.0}");
+    }
+    let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    format!("{value:.digits$}")
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --line: #8884; --bad: #d33; }
+body { font: 16px/1.55 system-ui, sans-serif; margin: 0; }
+main { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; line-height: 1.2; } .meta { opacity: .7; font-size: .9rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
+caption { text-align: left; font-weight: 600; padding: .8rem 0 .3rem; }
+th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); text-align: right; }
+th:first-child, td:first-child { text-align: left; } .bad td { color: var(--bad); font-weight: 600; }
+.scroll { overflow-x: auto; } figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; background: #fff; }
+figcaption { font-size: .9rem; opacity: .8; } pre { overflow-x: auto; font-size: .85rem; }
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let texts = [0.0, 12.0, 0.1234, 1234.6, 0.000123, -2.5, f64::NAN].map(number);
+        assert_eq!(texts, ["0", "12", "0.123", "1235", "0.000123", "-2.50", "-"]);
+    }
+
+    #[test]
+    fn text_from_outside_is_escaped() {
+        let mut table = Table::new("<b>", &["a", "b"]);
+        table.rows.push(vec!["x & <y>".into(), "1.5".into()]);
+        assert!(table.html().contains("x &amp; &lt;y&gt;") && table.html().contains("&lt;b&gt;"));
+        assert_eq!(table.json(), json!([{ "a": "x & <y>", "b": 1.5 }]));
+    }
+}

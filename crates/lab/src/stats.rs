@@ -1,0 +1,80 @@
+//! The few statistics that the reports use: percentiles and seeded bootstrap intervals over blocks.
+
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
+
+/// The `q` quantile (0..=1) of `sorted`, linear between neighbours (Hyndman and Fan's type 7); NaN where it is empty.
+pub fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+    let at = q.clamp(0.0, 1.0) * last as f64;
+    let (low, high) = (at.floor() as usize, at.ceil() as usize);
+    sorted[low] + (sorted[high] - sorted[low]) * (at - low as f64)
+}
+
+/// `values` in ascending order; what is not a number is left out.
+pub fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.into_iter().filter(|v| !v.is_nan()).collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The middle value; NaN where there is none.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    quantile(&sorted(values), 0.5)
+}
+
+/// A two-sided interval.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Interval {
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// The 95 % percentile-bootstrap interval of `statistic` over `blocks`: the blocks (a network in a span of time), not their
+/// members, are drawn, since responses that share a link and a moment are not independent. `rounds` draws, seeded.
+///
+/// `statistic` is handed the drawn blocks; draws for which it is not a number are left out.
+pub fn bootstrap<B>(blocks: &[B], rounds: usize, seed: u64, statistic: impl Fn(&[&B]) -> f64) -> Interval {
+    let mut random = Pcg64Mcg::new(u128::from(seed) << 64 | 0x5eed);
+    let mut drawn = Vec::with_capacity(blocks.len());
+    let mut results = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        drawn.clear();
+        // The bias of the scaled 32-bit draw is below 2^-32 times the number of blocks: nothing beside the interval's width.
+        drawn.extend(blocks.iter().map(|_| {
+            let index = (u64::from(random.next_u32()) * blocks.len() as u64) >> 32;
+            &blocks[index as usize]
+        }));
+        results.push(statistic(&drawn));
+    }
+    let results = sorted(results);
+    Interval { low: quantile(&results, 0.025), high: quantile(&results, 0.975) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_interpolate() {
+        let v = sorted([4.0, 1.0, f64::NAN, 3.0, 2.0]);
+        assert_eq!(v, [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(quantile(&v, 0.0), 1.0);
+        assert_eq!(quantile(&v, 0.5), 2.5);
+        assert_eq!(quantile(&v, 1.0), 4.0);
+        assert!(quantile(&[], 0.5).is_nan());
+    }
+
+    #[test]
+    fn the_interval_of_a_mean_covers_it_and_narrows() {
+        let mean = |drawn: &[&f64]| drawn.iter().copied().sum::<f64>() / drawn.len() as f64;
+        let few: Vec<f64> = (0..20).map(f64::from).collect();
+        let many: Vec<f64> = (0..2000).map(|i| f64::from(i % 20)).collect();
+        let (a, b) = (bootstrap(&few, 1000, 1, mean), bootstrap(&many, 1000, 1, mean));
+        assert!(a.low < 9.5 && 9.5 < a.high && b.low < 9.5 && 9.5 < b.high);
+        assert!(b.high - b.low < (a.high - a.low) / 5.0);
+        assert_eq!(a, bootstrap(&few, 1000, 1, mean), "seeded");
+    }
+}
