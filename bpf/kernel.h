@@ -198,6 +198,8 @@ struct tcp_request_sock {
 struct bbr {
 	__u32 min_rtt_us;
 	struct minmax bw;
+	__u32 lt_use_bw : 1;
+	__u32 lt_bw;
 	__u32 pacing_gain : 10;
 	__u32 cwnd_gain : 10;
 };

@@ -18,12 +18,43 @@ enum wg_flag {
 	WG_F_SWITCHED = 1 << 7,    /* Weirgate changed its congestion control at least once */
 };
 
+/* Bits of `given`, for what not every kernel has; the twin is `Field`. */
+enum wg_field {
+	WG_BYTES_SENT,
+	WG_BYTES_ACKED,
+	WG_BYTES_RETRANS,
+	WG_BYTES_RECEIVED,
+	WG_DELIVERY_RATE,
+	WG_PACING_RATE,
+	WG_BUSY_US,
+	WG_RWND_LIMITED_US,
+	WG_SNDBUF_LIMITED_US,
+	WG_BBR,
+	WG_MIN_RTT_US,
+	WG_SEGS_OUT,
+	WG_SEGS_IN,
+	WG_DATA_SEGS_OUT,
+	WG_DATA_SEGS_IN,
+	WG_REORD_SEEN,
+	WG_DSACK_DUPS,
+	WG_DELIVERED,
+	WG_DELIVERED_CE,
+	WG_NOTSENT_BYTES,
+	WG_MEMORY,
+	WG_MARK,
+	WG_CGROUP_ID,
+	WG_NETNS,
+	WG_CC,
+	WG_TCP_INFO, /* what every struct tcp_info had; absent in SYN-RECV and TIME-WAIT */
+};
+
 enum wg_arm { WG_ARM_NONE = 0, WG_ARM_TREATED = 1, WG_ARM_HOLDOUT = 2 };
 
 struct wg_sample {
 	__u16 len;
 	__u8 kind;
-	__u8 state; /* TCP_ESTABLISHED = 1 ..., include/net/tcp_states.h; of a close: the state it closed from */
+	__u8 state; /* TCP_ESTABLISHED = 1 ..., include/net/tcp_states.h; of a close: the state it closed from. As inet_diag
+	             * has it: a request is in SYN-RECV, a mini-socket that waits for a FIN is in FIN-WAIT-2 */
 	__u8 ca_state;
 	__u8 flags;
 	__u8 arm;
@@ -50,12 +81,12 @@ struct wg_sample {
 	__u64 rwnd_limited_us;
 	__u64 sndbuf_limited_us;
 	__u64 bbr_bw; /* bytes/s */
-	__u32 bbr_min_rtt_us;
+	__u32 bbr_min_rtt_us; /* 0 where none was measured */
 	__u16 bbr_pacing_gain; /* 256 is 1.0 */
 	__u16 bbr_cwnd_gain;
 	__u32 rtt_us;
 	__u32 rttvar_us;
-	__u32 min_rtt_us;
+	__u32 min_rtt_us; /* 0 where none was measured */
 	__u32 rto_us;
 	__u32 snd_mss;
 	__u32 snd_cwnd;
@@ -66,7 +97,7 @@ struct wg_sample {
 	__u32 data_segs_in;
 	__u32 total_retrans;
 	__u32 lost;
-	__u32 unacked;
+	__u32 unacked; /* of a listener: connections that wait for accept() */
 	__u32 retrans_out;
 	__u32 reordering;
 	__u32 reord_seen;

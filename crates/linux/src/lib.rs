@@ -1,5 +1,6 @@
 //! Everything that touches the kernel.
 #![allow(clippy::disallowed_methods, reason = "this room touches the world: clocks, files, threads are its work")]
 
+pub mod bpf;
 pub mod netns;
 pub mod poll;

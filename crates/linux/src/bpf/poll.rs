@@ -1,0 +1,254 @@
+//! Polling by the kernel's TCP iterator: every socket of a network namespace, filtered and filled in the kernel, a record
+//! of 296 bytes each. Twin: `bpf/poll.bpf.c`. Read first: Documentation/bpf/bpf_iterators.rst.
+//!
+//! Costs about 0.7 us of kernel time per socket, a third less than a netlink dump; nothing is allocated per socket.
+
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle};
+use weirgate_sockets::sample::{Sample, mapped};
+use weirgate_units::Prefix;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::load::{LoadError, explain, tick_us};
+use crate::netns::Netns;
+use crate::poll::{Filter, PollStats};
+
+const PROGRAM: &str = "poll.bpf.c";
+const NEEDS: &str = "it needs Linux 5.15 or later with CONFIG_BPF_SYSCALL, CONFIG_INET and CONFIG_DEBUG_INFO_BTF; \
+                     poll by netlink instead";
+
+/// The kernel hands over at most 32 KB a call (`PAGE_SIZE << 3` in kernel/bpf/bpf_iter.c), cut between records where this
+/// much is asked for, and within them where less is.
+const READ_BYTES: usize = 32 * 1024;
+
+/// Networks in each list of a [`Filter`]; `PREFIXES_MAX` in the twin.
+const PREFIXES_MAX: usize = 64;
+
+/// The iterator, loaded: one for the process, for any number of namespaces.
+pub struct IterPoller {
+    link: Link,
+    filter_map: MapHandle,
+    /// The filter that the kernel has.
+    filter: Option<Filter>,
+    wire: Box<WireFilter>,
+    /// Eight-byte words, so that records can be read where they lie.
+    buffer: Vec<u64>,
+}
+
+/// A poll that stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum PollError {
+    /// The filter holds more than the kernel program has room for.
+    #[error("the filter names {count} {what}; at most 64 are possible")]
+    FilterTooLong {
+        /// How many.
+        count: usize,
+        /// Of what.
+        what: &'static str,
+    },
+    /// The namespace cannot be entered.
+    #[error("cannot enter the network namespace `{name}`: {source}; it needs CAP_SYS_ADMIN")]
+    Namespace {
+        /// As it was opened; empty is the current one.
+        name: String,
+        /// From setns(2).
+        source: io::Error,
+    },
+    /// The iterator cannot be opened, or the filter not be set.
+    #[error("cannot open the socket iterator: {0}; it needs CAP_BPF or root")]
+    Open(libbpf_rs::Error),
+    /// Reading stopped half-way.
+    #[error("the socket iterator stopped: {0}")]
+    Read(io::Error),
+}
+
+impl IterPoller {
+    /// Loads the program. Connections' directions are then unknown to it; see [`Self::load_sharing`].
+    pub fn load() -> Result<Self, LoadError> {
+        Self::load_with(None)
+    }
+
+    /// Loads the program with the map in which other programs remember what they know of each connection: that of
+    /// [`Closes::conns`](super::Closes::conns), or the one that steering pinned.
+    pub fn load_sharing(conns: BorrowedFd<'_>) -> Result<Self, LoadError> {
+        Self::load_with(Some(conns))
+    }
+
+    fn load_with(conns: Option<BorrowedFd<'_>>) -> Result<Self, LoadError> {
+        let mut object = MaybeUninit::uninit();
+        explain(PROGRAM, NEEDS, || {
+            let mut open = skel::PollSkelBuilder::default().open(&mut object)?;
+            if let Some(data) = open.maps.rodata_data.as_deref_mut() {
+                data.tick_us = tick_us();
+            }
+            if let Some(fd) = conns {
+                open.maps.conns.reuse_fd(fd)?;
+            }
+            let skel = open.load()?;
+            // The link holds the program and the handle the map: the rest of the object can go.
+            Ok(Self {
+                link: skel.progs.wg_poll.attach_iter_with_opts(libbpf_rs::IterOpts::None)?,
+                filter_map: MapHandle::try_from(&skel.maps.data_filter)?,
+                filter: None,
+                wire: Box::new(WireFilter::new_zeroed()),
+                buffer: vec![0; READ_BYTES / 8],
+            })
+        })
+    }
+
+    /// Hands every socket of `ns` that `filter` wants to `each`: listeners first, then the others, in no order.
+    ///
+    /// A socket that opens or closes meanwhile may be missed or, rarely, seen twice. Work: one kernel call per 110
+    /// sockets, no allocation.
+    pub fn poll(&mut self, ns: &Netns, filter: &Filter, each: &mut dyn FnMut(&Sample)) -> Result<PollStats, PollError> {
+        self.apply(filter)?;
+        // The iterator belongs to the namespace that it is opened in, wherever it is read.
+        let mut iter = ns
+            .within(|| Iter::new(&self.link))
+            .map_err(|source| PollError::Namespace { name: ns.name().to_owned(), source })?
+            .map_err(PollError::Open)?;
+        let mut stats = PollStats::default();
+        let buffer = self.buffer.as_mut_bytes();
+        let mut filled = 0;
+        loop {
+            let got = read_on(&mut iter, &mut buffer[filled..]).map_err(PollError::Read)?;
+            if got == 0 {
+                break;
+            }
+            stats.bytes += got as u64;
+            filled += got;
+            let used = records(&buffer[..filled], &mut stats, each);
+            // A record cut in two waits for its end at the buffer's beginning.
+            buffer.copy_within(used..filled, 0);
+            filled -= used;
+        }
+        // Bytes without a record to belong to: the writer and this reader disagree.
+        stats.lost += u64::from(filled > 0);
+        Ok(stats)
+    }
+
+    /// Tells the kernel what is wanted, if it does not know yet.
+    fn apply(&mut self, filter: &Filter) -> Result<(), PollError> {
+        if self.filter.as_ref() == Some(filter) {
+            return Ok(());
+        }
+        self.wire.set(filter)?;
+        self.filter_map.update(&0u32.to_ne_bytes(), self.wire.as_bytes(), MapFlags::ANY).map_err(PollError::Open)?;
+        self.filter = Some(filter.clone());
+        Ok(())
+    }
+}
+
+/// Reads what comes next; 0 is the end. The kernel says EAGAIN after a million sockets that yielded nothing
+/// (`MAX_ITER_OBJECTS` in kernel/bpf/bpf_iter.c), and goes on where it was.
+pub(super) fn read_on(iter: &mut Iter, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match iter.read(buffer) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Hands over the whole records at the beginning of `bytes`; returns how many bytes they took.
+fn records(bytes: &[u8], stats: &mut PollStats, each: &mut dyn FnMut(&Sample)) -> usize {
+    let mut at = 0;
+    while let Some(len) = bytes.get(at..at + 2).map(|b| usize::from(u16::from_ne_bytes([b[0], b[1]]))) {
+        let Some(record) = bytes.get(at..at + len) else {
+            break;
+        };
+        if len == size_of::<Sample>()
+            && let Ok(sample) = Sample::ref_from_bytes(record)
+        {
+            each(sample);
+        } else if len >= HEADER_BYTES {
+            let mut sample = Sample::default();
+            let common = len.min(size_of::<Sample>());
+            sample.as_mut_bytes()[..common].copy_from_slice(&record[..common]);
+            each(&sample);
+        } else {
+            // Not a record of ours: nothing after it can be found, either.
+            stats.lost += 1;
+            return bytes.len();
+        }
+        stats.sockets += 1;
+        at += len;
+    }
+    at
+}
+
+/// What every record has: everything up to the counters.
+const HEADER_BYTES: usize = core::mem::offset_of!(Sample, bytes_sent);
+
+/// `struct wg_filter`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct WireFilter {
+    states: u32,
+    ports_used: u32,
+    wanted_used: u32,
+    unwanted_used: u32,
+    ports: [u64; 65536 / 64],
+    wanted: [WireNetwork; PREFIXES_MAX],
+    unwanted: [WireNetwork; PREFIXES_MAX],
+}
+
+/// `struct wg_network`.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct WireNetwork {
+    address: [u8; 16],
+    mask: [u8; 16],
+}
+
+impl WireFilter {
+    fn set(&mut self, filter: &Filter) -> Result<(), PollError> {
+        self.states = filter.states;
+        self.ports = [0; 65536 / 64];
+        self.ports_used = u32::from(!filter.local_ports.is_empty());
+        for port in &filter.local_ports {
+            self.ports[usize::from(port / 64)] |= 1 << (port % 64);
+        }
+        self.wanted_used = set_networks(&mut self.wanted, &filter.remote, "remote networks")?;
+        self.unwanted_used = set_networks(&mut self.unwanted, &filter.remote_not, "unwanted remote networks")?;
+        Ok(())
+    }
+}
+
+fn set_networks(to: &mut [WireNetwork], from: &[Prefix], what: &'static str) -> Result<u32, PollError> {
+    let count = from.len();
+    let used = u32::try_from(count).ok().filter(|_| count <= to.len());
+    for (to, prefix) in to.iter_mut().zip(from) {
+        *to = network(*prefix);
+    }
+    used.ok_or(PollError::FilterTooLong { count, what })
+}
+
+fn network(prefix: Prefix) -> WireNetwork {
+    let bits = u32::from(prefix.len()) + if prefix.address().is_ipv4() { 96 } else { 0 };
+    let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+    WireNetwork { address: mapped(prefix.address()), mask: mask.to_be_bytes() }
+}
+
+impl core::fmt::Debug for IterPoller {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("IterPoller").field("filter", &self.filter).finish_non_exhaustive()
+    }
+}
+
+#[allow(
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    clippy::allow_attributes_without_reason,
+    missing_docs,
+    unreachable_pub,
+    single_use_lifetimes,
+    reason = "generated by libbpf-cargo"
+)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/poll.skel.rs"));
+}
