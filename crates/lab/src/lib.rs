@@ -5,5 +5,6 @@
 pub mod edge;
 pub mod expectation;
 pub mod machine;
+pub mod nginx;
 pub mod report;
 pub mod stats;

@@ -124,9 +124,9 @@ impl Report {
             out.push_str(&table.html());
         }
         let settings = serde_json::to_string_pretty(&self.settings).unwrap_or_default();
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<details><summary>Settings</summary><pre>{}</pre></details></main></html>\n",
+            "<details><summary>Settings</summary><pre>{}</pre></details></main></html>",
             escape(&settings)
         );
         out

@@ -42,6 +42,7 @@ struct Connection {
     received: u64,
     head: Vec<u8>,
     pending: Option<Pending>,
+    requests: u16,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +114,7 @@ pub struct Load<'a> {
     start: Instant,
     scratch: Vec<MaybeUninit<u8>>,
     failures: u64,
+    requests_per_connection: u16,
 }
 
 impl<'a> Load<'a> {
@@ -131,6 +133,7 @@ impl<'a> Load<'a> {
             start: Instant::now(),
             scratch: vec![MaybeUninit::uninit(); 1 << 18],
             failures: 0,
+            requests_per_connection,
         })
     }
 
@@ -186,8 +189,15 @@ impl<'a> Load<'a> {
             let (socket, local_port) = opened.with_context(|| format!("connecting from {}", client.source))?;
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
-            client.connection =
-                Some(Connection { socket, local_port, connected: false, received: 0, head: Vec::new(), pending: None });
+            client.connection = Some(Connection {
+                socket,
+                local_port,
+                connected: false,
+                received: 0,
+                head: Vec::new(),
+                pending: None,
+                requests: 0,
+            });
             return Ok(());
         };
         let planned = client.plan[client.next];
@@ -204,6 +214,7 @@ impl<'a> Load<'a> {
             }
         }
         client.next += 1;
+        connection.requests += 1;
         connection.head.clear();
         connection.pending = Some(Pending {
             planned,
@@ -241,8 +252,12 @@ impl<'a> Load<'a> {
                 connection.received += bytes.len() as u64;
                 let done = connection.take(bytes, now)?;
                 if let Some(pending) = done {
+                    let over = connection.requests >= self.requests_per_connection;
                     let response = client.response(&pending, now, true);
                     self.responses.push(response);
+                    if over {
+                        client.connection = None;
+                    }
                 }
             }
             Err(Errno::AGAIN | Errno::INTR) => {}

@@ -25,6 +25,7 @@ struct TypedRequests {
     mix: Vec<TypedObject>,
     clients_per_network: u16,
     gap_mean: String,
+    requests_per_connection: u16,
 }
 
 #[derive(Deserialize)]
@@ -85,6 +86,8 @@ pub struct Table {
     pub clients_per_network: u16,
     /// Mean time between one client's requests.
     pub gap_mean: Duration,
+    /// Responses over one connection before the client opens another.
+    pub requests_per_connection: u16,
     /// Length of the phases.
     pub phases: Phases,
     /// A flapping network is clean for half of this, then lossy for the other half.
@@ -170,6 +173,7 @@ impl Table {
             objects,
             clients_per_network: typed.requests.clients_per_network,
             gap_mean: typed.requests.gap_mean.parse()?,
+            requests_per_connection: typed.requests.requests_per_connection,
             phases: Phases {
                 warm_up: phase.warm_up.parse()?,
                 measured: phase.measured.parse()?,
