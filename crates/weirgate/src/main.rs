@@ -1,3 +1,3 @@
-//! weirgate
-#![allow(clippy::disallowed_methods, reason = "the binary touches the world: clocks, files, threads are its work")]
+//! The command `weirgate`; see the library beside it.
+
 fn main() {}

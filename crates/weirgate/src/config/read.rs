@@ -1,0 +1,220 @@
+//! A strict reader of TOML tables: every key is asked for by name, whatever was not asked for is unknown, and every
+//! problem says file, line, key and what to write instead. All problems of a file are found in one go.
+//!
+//! serde's derived readers stop at the first problem and cannot name the nearest key with its line; this is less code
+//! than teaching them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// One thing wrong with a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Line, counted from 1; 0 where it concerns the file as a whole.
+    pub line: usize,
+    /// The key, with its section: `sockets.interval`.
+    pub key: String,
+    /// What is wrong and what to do.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line > 0 {
+            write!(f, "line {}: ", self.line)?;
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+/// A value as it was typed, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Typed<T> {
+    pub(super) value: T,
+    pub(super) line: usize,
+    pub(super) key: String,
+}
+
+impl<T> Typed<T> {
+    /// A problem with this value.
+    pub(super) fn problem(&self, what: impl Into<String>) -> Problem {
+        Problem { line: self.line, key: self.key.clone(), what: what.into() }
+    }
+}
+
+/// The whole text, parsed; `Err` where it is not TOML at all.
+pub(super) fn document(text: &str) -> Result<Spanned<DeTable<'_>>, Problem> {
+    DeTable::parse(text).map_err(|error| Problem {
+        line: error.span().map_or(0, |span| line_at(text, span.start)),
+        key: String::new(),
+        what: format!("not TOML: {}", error.message().replace('\n', ", ")),
+    })
+}
+
+/// One table under reading.
+pub(super) struct Section<'a> {
+    name: String,
+    text: &'a str,
+    table: Option<&'a DeTable<'a>>,
+    asked: Vec<&'static str>,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Section<'a> {
+    /// The top of the document.
+    pub(super) fn root(text: &'a str, table: &'a DeTable<'a>) -> Self {
+        Self { name: String::new(), text, table: Some(table), asked: Vec::new(), problems: Vec::new() }
+    }
+
+    /// Reads the table `key` by `read`; where it is missing, `read` sees an empty one.
+    pub(super) fn table<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'a>) -> T) -> T {
+        let found = self.find(key);
+        let mut table = None;
+        if let Some((value, line)) = found {
+            table = value.as_table();
+            if table.is_none() {
+                self.note(
+                    line,
+                    key,
+                    format!("must be a table, not {}: write [{key}] and its keys below", value.type_str()),
+                );
+            }
+        }
+        let mut section =
+            Section { name: self.path(key), text: self.text, table, asked: Vec::new(), problems: Vec::new() };
+        let result = read(&mut section);
+        self.problems.extend(section.finish());
+        result
+    }
+
+    /// A value with a textual form, as `"20 ms"`.
+    pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, key: &'static str) -> Option<Typed<T>> {
+        let (value, line) = self.find(key)?;
+        let Some(text) = value.as_str() else {
+            self.note(line, key, format!("must be a text in double quotes, not {}", value.type_str()));
+            return None;
+        };
+        match text.parse::<T>() {
+            Ok(value) => Some(self.typed(key, line, value)),
+            Err(error) => {
+                self.note(line, key, error.to_string());
+                None
+            }
+        }
+    }
+
+    /// A list of values with a textual form.
+    pub(super) fn list<T: FromStr<Err: fmt::Display>>(&mut self, key: &'static str) -> Option<Typed<Vec<T>>> {
+        let (value, line) = self.find(key)?;
+        let Some(items) = value.as_array() else {
+            self.note(line, key, format!("must be a list in square brackets, not {}", value.type_str()));
+            return None;
+        };
+        let mut list = Vec::with_capacity(items.len());
+        for item in items.iter() {
+            let line = line_at(self.text, item.span().start);
+            let Some(text) = item.get_ref().as_str() else {
+                self.note(line, key, format!("must hold texts in double quotes, not {}", item.get_ref().type_str()));
+                return None;
+            };
+            match text.parse::<T>() {
+                Ok(value) => list.push(value),
+                Err(error) => {
+                    self.note(line, key, error.to_string());
+                    return None;
+                }
+            }
+        }
+        Some(self.typed(key, line, list))
+    }
+
+    /// `true` or `false`.
+    pub(super) fn boolean(&mut self, key: &'static str) -> Option<Typed<bool>> {
+        let (value, line) = self.find(key)?;
+        let Some(value) = value.as_bool() else {
+            self.note(line, key, format!("must be true or false, without quotes, not {}", value.type_str()));
+            return None;
+        };
+        Some(self.typed(key, line, value))
+    }
+
+    /// A list of port numbers.
+    pub(super) fn ports(&mut self, key: &'static str) -> Option<Typed<Vec<u16>>> {
+        let (value, line) = self.find(key)?;
+        let ports = value.as_array().and_then(|items| {
+            let port = |item: &Spanned<DeValue<'_>>| {
+                whole(item.get_ref()).and_then(|n| u16::try_from(n).ok()).filter(|port| *port != 0)
+            };
+            items.iter().map(port).collect::<Option<Vec<u16>>>()
+        });
+        let Some(ports) = ports else {
+            self.note(line, key, "must be a list of port numbers of 1 to 65535, as [80, 443]".to_owned());
+            return None;
+        };
+        Some(self.typed(key, line, ports))
+    }
+
+    /// Ends the reading: what is wrong with the values, and the keys that nobody asked for.
+    pub(super) fn finish(mut self) -> Vec<Problem> {
+        let table = self.table.map(DeTable::iter).into_iter().flatten();
+        for (key, _) in table {
+            let name: &str = key.get_ref();
+            if self.asked.contains(&name) {
+                continue;
+            }
+            let line = line_at(self.text, key.span().start);
+            let what = match nearest(name, &self.asked) {
+                Some(near) => format!("unknown key; did you mean `{near}`?"),
+                None => format!("unknown key; known here: {}", self.asked.join(", ")),
+            };
+            let key = if self.name.is_empty() { name.to_owned() } else { format!("{}.{name}", self.name) };
+            self.problems.push(Problem { line, key, what });
+        }
+        self.problems
+    }
+
+    fn find(&mut self, key: &'static str) -> Option<(&'a DeValue<'a>, usize)> {
+        self.asked.push(key);
+        let table: &'a DeTable<'a> = self.table?;
+        let value = table.get(key)?;
+        Some((value.get_ref(), line_at(self.text, value.span().start)))
+    }
+
+    fn path(&self, key: &str) -> String {
+        if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
+    }
+
+    fn typed<T>(&self, key: &str, line: usize, value: T) -> Typed<T> {
+        Typed { value, line, key: self.path(key) }
+    }
+
+    fn note(&mut self, line: usize, key: &str, what: String) {
+        let key = self.path(key);
+        self.problems.push(Problem { line, key, what });
+    }
+}
+
+/// The known name closest to `name`, unless none is close: more than a third of it would have to change.
+pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let bound = (name.chars().count() / 3).max(1);
+    let distance = |other: &str| strsim::damerau_levenshtein(&name.to_lowercase(), other);
+    // A prefix is a slip of memory, not of the finger: `namespace` for `namespaces`, `server` for `server_ports`.
+    let prefix = |other: &&&str| other.starts_with(name) || name.starts_with(**other);
+    let closest = known.iter().min_by_key(|other| distance(other)).filter(|other| distance(other) <= bound);
+    closest.or_else(|| known.iter().find(prefix)).copied()
+}
+
+fn whole(value: &DeValue<'_>) -> Option<u64> {
+    let number = value.as_integer()?;
+    u64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
+}

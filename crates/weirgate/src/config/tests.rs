@@ -1,0 +1,107 @@
+use super::*;
+
+const EXAMPLE: &str = include_str!("../../../../weirgate.example.toml");
+
+fn root() -> Surroundings {
+    Surroundings { host: "localhost".into(), state: "/var/lib/weirgate".into(), run: "/run/weirgate".into() }
+}
+
+fn problems(text: &str) -> String {
+    let problems = Config::from_text(text, &root()).expect_err("this text is wrong");
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_example_is_the_defaults() {
+    let example = Config::from_text(EXAMPLE, &root()).unwrap();
+    assert_eq!(example, Config::from_text("", &root()).unwrap());
+}
+
+#[test]
+fn the_example_shows_every_key() {
+    let shown = |key: &str| {
+        EXAMPLE.lines().any(|line| line.trim_start_matches("# ").split('=').next().is_some_and(|k| k.trim() == key))
+    };
+    // An unknown key that is like no other makes the reader list the known ones.
+    for section in ["host", "http", "control", "sockets", "store", "tune"] {
+        let text = problems(&format!("[{section}]\nxyzzyxyzzy = 1"));
+        let (_, known) = text.split_once("known here: ").expect("a list of the known keys");
+        for key in known.split(", ") {
+            assert!(shown(key), "weirgate.example.toml does not show `{key}` of [{section}]");
+        }
+    }
+}
+
+#[test]
+fn the_example_s_comments_are_valid_values() {
+    for key in ["states", "asn", "country"] {
+        let uncommented = EXAMPLE.replace(&format!("# {key} = "), &format!("{key} = "));
+        assert_ne!(uncommented, EXAMPLE);
+        Config::from_text(&uncommented, &root()).unwrap();
+    }
+}
+
+#[test]
+fn an_unknown_key_names_line_and_nearest() {
+    let text = "[sockets]\ninterval = \"10 s\"\n\nintervall = \"1 s\"\n";
+    assert_eq!(problems(text), "line 4: sockets.intervall: unknown key; did you mean `interval`?");
+    assert_eq!(problems("[socket]\n"), "line 1: socket: unknown key; did you mean `sockets`?");
+    let text = problems("[tune]\nserver = [80]\n");
+    assert_eq!(text, "line 2: tune.server: unknown key; did you mean `server_ports`?");
+    let text = problems("[http]\nnonsense = 1\n");
+    assert_eq!(text, "line 2: http.nonsense: unknown key; known here: listen");
+}
+
+#[test]
+fn a_wrong_unit_says_which_is_right() {
+    let text = problems("[tune]\nswitch_after = \"100 Kb\"\n");
+    assert!(text.starts_with("line 2: tune.switch_after: `100 Kb` is not an amount of data: write `100 KB`"), "{text}");
+    let text = problems("[sockets]\ninterval = 10\n");
+    assert_eq!(text, "line 2: sockets.interval: must be a text in double quotes, not integer");
+}
+
+#[test]
+fn every_problem_is_reported_in_the_order_of_the_file() {
+    let text =
+        problems("[sockets]\nsource = \"netlnk\"\nports = [0]\n[store]\nenabled = \"yes\"\nsizemax = \"1 GB\"\n");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 4, "{text}");
+    assert_eq!(lines[0], "line 2: sockets.source: `netlnk` is not known; did you mean `netlink`?");
+    assert!(lines[1].starts_with("line 3: sockets.ports: must be a list of port numbers"), "{text}");
+    assert!(lines[2].starts_with("line 5: store.enabled: must be true or false"), "{text}");
+    assert_eq!(lines[3], "line 6: store.sizemax: unknown key; did you mean `size_max`?");
+}
+
+#[test]
+fn contradictions_and_bounds_are_refused() {
+    assert!(problems("[tune]\nmode = \"apply\"\n").contains("`apply` needs `server_ports`"));
+    assert!(problems("[http]\nlisten = \"0.0.0.0:7070\"\n").contains("loopback address only"));
+    assert!(problems("[sockets]\ninterval = \"1 ms\"\n").contains("out of bounds: write 100 ms to 1 h"));
+    assert!(problems("[sockets]\ninclude = [\"192.0.2.1/24\"]\n").contains("write `192.0.2.0/24`"));
+    assert!(problems("[control]\nsocket = \"here.sock\"\n").contains("not an absolute path"));
+    assert!(problems("[tune]\ncc = \"system\"\n").contains("chooses nothing"));
+    assert!(problems("tune = 3\n").contains("must be a table"));
+}
+
+#[test]
+fn what_is_not_toml_names_its_line() {
+    let text = problems("[host]\nname = \"a\n");
+    assert!(text.starts_with("line 2: not TOML:"), "{text}");
+}
+
+#[test]
+fn states_always_include_listeners() {
+    let config = Config::from_text("[sockets]\nstates = [\"ESTAB\"]\n", &root()).unwrap();
+    assert_eq!(config.sockets.filter.states, 1 << state::ESTABLISHED | 1 << state::LISTEN);
+}
+
+#[test]
+fn the_file_is_named_in_the_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("w.toml");
+    std::fs::write(&path, "[host]\nnam = \"a\"\n").unwrap();
+    let error = Config::load(Some(&path), &root()).unwrap_err().to_string();
+    assert_eq!(error, format!("{}:2: host.nam: unknown key; did you mean `name`?", path.display()));
+    let missing = dir.path().join("none.toml");
+    assert!(Config::load(Some(&missing), &root()).unwrap_err().to_string().contains("none.toml: No such file"));
+}

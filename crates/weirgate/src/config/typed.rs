@@ -1,0 +1,195 @@
+//! What was typed: every key of the file, present or not, with its line. What it means is in [`super::Config`].
+
+use std::fmt;
+use std::str::FromStr;
+
+use weirgate_sockets::sample::CcName;
+use weirgate_units::{Bytes, Duration, Prefix};
+
+use super::read::{self, Problem, Section, Typed};
+use super::{Close, Mode, Source};
+
+type Maybe<T> = Option<Typed<T>>;
+
+/// The file as typed.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) host: Host,
+    pub(super) http: Http,
+    pub(super) control: Control,
+    pub(super) sockets: Sockets,
+    pub(super) store: Store,
+    pub(super) tune: Tune,
+}
+
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) name: Maybe<String>,
+    pub(super) pop: Maybe<String>,
+    pub(super) state: Maybe<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Http {
+    pub(super) listen: Maybe<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) socket: Maybe<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Sockets {
+    pub(super) source: Maybe<Source>,
+    pub(super) interval: Maybe<Duration>,
+    pub(super) namespaces: Maybe<Vec<String>>,
+    pub(super) states: Maybe<Vec<StateName>>,
+    pub(super) ports: Maybe<Vec<u16>>,
+    pub(super) include: Maybe<Vec<Prefix>>,
+    pub(super) exclude: Maybe<Vec<Prefix>>,
+    pub(super) close: Maybe<Close>,
+    pub(super) cgroup: Maybe<String>,
+    pub(super) ring: Maybe<Bytes>,
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) enabled: Maybe<bool>,
+    pub(super) dir: Maybe<String>,
+    pub(super) flush: Maybe<Duration>,
+    pub(super) size_max: Maybe<Bytes>,
+    pub(super) age_max: Maybe<Duration>,
+    pub(super) anonymise: Maybe<bool>,
+    pub(super) asn: Maybe<String>,
+    pub(super) country: Maybe<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Tune {
+    pub(super) mode: Maybe<Mode>,
+    pub(super) steer: Maybe<super::Steer>,
+    pub(super) server_ports: Maybe<Vec<u16>>,
+    pub(super) default_cc: Maybe<Cc>,
+    pub(super) cc: Maybe<Cc>,
+    pub(super) switch_after: Maybe<Bytes>,
+    pub(super) stay: Maybe<bool>,
+    pub(super) pins: Maybe<String>,
+    pub(super) life: Maybe<Duration>,
+}
+
+/// Reads `text`; the problems of the reading, none where it is sound.
+pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
+    let document = read::document(text).map_err(|problem| vec![problem])?;
+    let mut root = Section::root(text, document.get_ref());
+    let file = File {
+        host: root.table("host", host),
+        http: root.table("http", |s| Http { listen: s.parsed("listen") }),
+        control: root.table("control", |s| Control { socket: s.parsed("socket") }),
+        sockets: root.table("sockets", sockets),
+        store: root.table("store", store),
+        tune: root.table("tune", tune),
+    };
+    let problems = root.finish();
+    if problems.is_empty() { Ok(file) } else { Err(problems) }
+}
+
+fn host(s: &mut Section<'_>) -> Host {
+    Host { name: s.parsed("name"), pop: s.parsed("pop"), state: s.parsed("state") }
+}
+
+fn sockets(s: &mut Section<'_>) -> Sockets {
+    Sockets {
+        source: s.parsed("source"),
+        interval: s.parsed("interval"),
+        namespaces: s.list("namespaces"),
+        states: s.list("states"),
+        ports: s.ports("ports"),
+        include: s.list("include"),
+        exclude: s.list("exclude"),
+        close: s.parsed("close"),
+        cgroup: s.parsed("cgroup"),
+        ring: s.parsed("ring"),
+    }
+}
+
+fn store(s: &mut Section<'_>) -> Store {
+    Store {
+        enabled: s.boolean("enabled"),
+        dir: s.parsed("dir"),
+        flush: s.parsed("flush"),
+        size_max: s.parsed("size_max"),
+        age_max: s.parsed("age_max"),
+        anonymise: s.boolean("anonymise"),
+        asn: s.parsed("asn"),
+        country: s.parsed("country"),
+    }
+}
+
+fn tune(s: &mut Section<'_>) -> Tune {
+    Tune {
+        mode: s.parsed("mode"),
+        steer: s.parsed("steer"),
+        server_ports: s.ports("server_ports"),
+        default_cc: s.parsed("default_cc"),
+        cc: s.parsed("cc"),
+        switch_after: s.parsed("switch_after"),
+        stay: s.boolean("stay"),
+        pins: s.parsed("pins"),
+        life: s.parsed("life"),
+    }
+}
+
+/// A congestion control's name; `system` is whatever the system's default is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cc {
+    System,
+    Named(CcName),
+}
+
+impl FromStr for Cc {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "system" => Ok(Self::System),
+            _ => CcName::new(s).map(Self::Named).ok_or_else(|| {
+                format!("`{s}` is not a congestion control: write a name of 1 to 15 letters as in `sysctl net.ipv4.tcp_available_congestion_control`")
+            }),
+        }
+    }
+}
+
+/// A TCP state as `ss` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StateName(pub(super) u8);
+
+impl FromStr for StateName {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        use weirgate_sockets::sample::state;
+        (state::ESTABLISHED..=state::CLOSING)
+            .filter(|number| *number != state::CLOSE)
+            .find(|number| state::name(*number).eq_ignore_ascii_case(s))
+            .map(Self)
+            .ok_or_else(|| format!("`{s}` is not a TCP state: write them as `ss` does, as ESTAB, FIN-WAIT-1 or LISTEN"))
+    }
+}
+
+/// Reads one of a few words, and names the nearest where it is none of them.
+pub(super) fn word<T: Copy>(s: &str, words: &[(&'static str, T)]) -> Result<T, String> {
+    if let Some((_, value)) = words.iter().find(|(word, _)| *word == s) {
+        return Ok(*value);
+    }
+    let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    Err(match read::nearest(s, &known) {
+        Some(near) => format!("`{s}` is not known; did you mean `{near}`?"),
+        None => format!("`{s}` is not known: write one of {}", known.join(", ")),
+    })
+}
+
+/// The word for `value`.
+pub(super) fn name<T: PartialEq>(value: &T, words: &[(&'static str, T)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.pad(words.iter().find(|(_, v)| v == value).map_or("?", |(word, _)| word))
+}

@@ -1,0 +1,9 @@
+//! Weirgate's binary as a library, so that its tests can reach it: the command line, the daemon, its page, and the
+//! journal that lets everything be undone.
+//!
+//! `cli` reads what was typed and hands over to `daemon` (measures, decides, applies), to `control` (talks to a running
+//! daemon), to `doctor`, or to `journal` (undo). `config` is what all of them are told.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "the binary touches the world: clocks, files, threads are its work")]
+
+pub mod config;
