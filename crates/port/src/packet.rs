@@ -1,0 +1,131 @@
+//! A packet's bytes, in a buffer that is used again.
+
+use core::fmt;
+use std::cell::RefCell;
+
+use weirgate_units::{Bytes, Instant};
+
+/// The buffer size that is kept for reuse: an Ethernet MTU of 1,500 and room for what a device puts before the packet.
+pub const STANDARD_CAPACITY: usize = 2_048;
+
+/// The most free buffers a thread keeps, 32 MB of them: what a second of 250 Mbit/s in 1,500 B packets holds. More than
+/// that at once in a thread's queues is rare, and merely goes back to the allocator.
+const FREE_MAX: usize = 16_384;
+
+thread_local! {
+    /// A thread's free buffers, all of the standard capacity. An allocator's cache, without meaning of its own.
+    static FREE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A packet: an owned buffer, the part of it that is filled, and the instant at which the packet was where it is.
+///
+/// Buffers of up to [`STANDARD_CAPACITY`] come from the thread's free ones and return there when the packet is dropped,
+/// so that a steady flow of packets allocates nothing.
+pub struct Packet {
+    buffer: Box<[u8]>,
+    len: usize,
+    at: Instant,
+}
+
+impl Packet {
+    /// An empty packet with room for at least `capacity` bytes.
+    pub fn with_capacity(capacity: usize) -> Self {
+        let buffer = if capacity <= STANDARD_CAPACITY {
+            // `try_with`: at the end of a thread the list may be gone already.
+            let free = FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten();
+            free.unwrap_or_else(|| vec![0; STANDARD_CAPACITY].into_boxed_slice())
+        } else {
+            vec![0; capacity].into_boxed_slice()
+        };
+        Self { buffer, len: 0, at: Instant::ZERO }
+    }
+
+    /// A packet with these bytes.
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        let mut packet = Self::with_capacity(bytes.len());
+        packet.buffer[..bytes.len()].copy_from_slice(bytes);
+        packet.len = bytes.len();
+        packet
+    }
+
+    /// What it says, headers first.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.len]
+    }
+
+    /// The whole buffer, to be written into; then say how much with [`set_len`](Self::set_len). What is in it is left over
+    /// from other packets.
+    pub fn buffer_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer
+    }
+
+    /// Says that the first `len` bytes are the packet; cut to the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        self.len = len.min(self.buffer.len());
+    }
+
+    /// Its length.
+    pub const fn size(&self) -> Bytes {
+        Bytes::new(self.len as u64)
+    }
+
+    /// When it came to, or through, the last place it passed.
+    pub const fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// Says when it came to where it is. For ports.
+    pub const fn set_at(&mut self, at: Instant) {
+        self.at = at;
+    }
+}
+
+impl Drop for Packet {
+    fn drop(&mut self) {
+        let buffer = core::mem::take(&mut self.buffer);
+        if buffer.len() == STANDARD_CAPACITY {
+            // Where the list is gone (the thread ends) or full, the buffer goes to the allocator.
+            let _ = FREE.try_with(|free| {
+                let mut free = free.borrow_mut();
+                if free.len() < FREE_MAX {
+                    free.push(buffer);
+                }
+            });
+        }
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packet").field("len", &self.len).field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_packet_gives_its_buffer_to_the_next() {
+        let packet = Packet::copy_of(b"first");
+        let buffer = packet.bytes().as_ptr();
+        drop(packet);
+        let packet = Packet::copy_of(b"2nd");
+        assert_eq!((packet.bytes(), packet.bytes().as_ptr()), (&b"2nd"[..], buffer));
+    }
+
+    #[test]
+    fn a_large_packet_has_its_own_buffer() {
+        let packet = Packet::copy_of(&[7; 9_000]);
+        assert_eq!((packet.size(), packet.bytes()[8_999]), (Bytes::new(9_000), 7));
+        drop(packet);
+        assert_eq!(Packet::with_capacity(1).buffer_mut().len(), STANDARD_CAPACITY);
+    }
+
+    #[test]
+    fn a_length_past_the_buffer_is_cut() {
+        let mut packet = Packet::with_capacity(10);
+        packet.set_len(1 << 20);
+        assert_eq!(packet.bytes().len(), STANDARD_CAPACITY);
+    }
+}
