@@ -2,5 +2,6 @@
 #![allow(clippy::disallowed_methods, reason = "this room touches the world: clocks, files, threads are its work")]
 
 pub mod bpf;
+pub mod diag;
 pub mod netns;
 pub mod poll;

@@ -12,16 +12,19 @@ pub struct Filter {
     pub states: u32,
     /// Local ports wanted; empty is all. At most 64.
     pub local_ports: Vec<u16>,
-    /// Remote networks wanted; empty is all. At most 64.
+    /// Remote networks wanted; empty is all. At most 64. Listeners, which have no remote end, pass.
     pub remote: Vec<Prefix>,
-    /// Remote networks not wanted, in spite of `remote`. At most 64.
+    /// Remote networks not wanted, in spite of `remote`. At most 64. Listeners pass.
     pub remote_not: Vec<Prefix>,
 }
 
 impl Default for Filter {
-    /// Every socket with a peer, and the listeners (they tell accepted connections from opened ones).
+    /// Every connection, and the listeners (they tell accepted connections from opened ones). Not what the kernel keeps
+    /// of connections that are over (TIME-WAIT, often more than all others) or not yet begun (SYN-RECV).
     fn default() -> Self {
-        Self { states: !(1 << state::CLOSE), local_ports: Vec::new(), remote: Vec::new(), remote_not: Vec::new() }
+        let not = [state::CLOSE, state::TIME_WAIT, state::SYN_RECV, state::NEW_SYN_RECV];
+        let states = not.iter().fold(0x1ffe, |states, state| states & !(1 << state));
+        Self { states, local_ports: Vec::new(), remote: Vec::new(), remote_not: Vec::new() }
     }
 }
 
