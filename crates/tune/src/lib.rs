@@ -1,5 +1,19 @@
 //! The decisions: rounds of measurements in, policies with their reasons out. Pure: no clock, no I/O, no outside randomness.
+//!
+//! Begin with [`Config`] (every threshold and why), then [`Controller`] (what happens in a round).
 #![forbid(unsafe_code)]
 
+mod config;
+pub mod decision;
+pub mod effect;
+pub mod explain;
 pub mod holdout;
 pub mod policy;
+pub mod validate;
+
+pub use config::{Config, ConfigError, Group, Metric, RULES_MAX, Rule, WINDOW_MAX};
+pub use decision::{Decision, Round, What, Why};
+pub use explain::Explanation;
+pub use holdout::Holdout;
+pub use policy::Policy;
+pub use validate::{Facts, Limits, Refusal, validate};

@@ -1,0 +1,119 @@
+//! Everything that is known about one network, for a person.
+
+use core::fmt;
+
+use weirgate_sockets::sample::CcName;
+use weirgate_units::{BitRate, Prefix, UnixTime};
+
+use crate::decision::{Decision, NetworkEffect};
+
+/// The answer to `weirgate tune explain PREFIX`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// Which network.
+    pub network: Prefix,
+    /// Whether it is in the books; where not, nothing below says anything.
+    pub tracked: bool,
+    /// The congestion control it is selected for.
+    pub selected: Option<CcName>,
+    /// Round since which it is selected, or released.
+    pub since: u32,
+    /// The round before which it cannot be selected after a rollback; 0 where it may.
+    pub barred_until: u32,
+    /// What each rule sees, in the configuration's order.
+    pub rules: Vec<RuleView>,
+    /// Known rounds in the window.
+    pub known: u32,
+    /// Length of the window, in rounds.
+    pub window: u32,
+    /// The window's rounds, newest first.
+    pub rounds: Vec<RoundView>,
+    /// The last decision on it, and in which round it was taken.
+    pub last: Option<(u32, Decision)>,
+    /// The effect of its treatment, while selected.
+    pub effect: Option<NetworkEffect>,
+    /// Where it stands now, in a sentence.
+    pub standing: String,
+}
+
+/// What one rule sees of a network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RuleView {
+    /// The rule's name.
+    pub name: String,
+    /// Share of known rounds in the group.
+    pub duty: f64,
+    /// Changes in and out of the group per known round.
+    pub flaps: f64,
+}
+
+/// One round of one network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoundView {
+    /// Its number.
+    pub round: u32,
+    /// When it ended; zero where that is no longer known.
+    pub time: UnixTime,
+    /// Whether the network had enough votes.
+    pub known: bool,
+    /// Whether it was in each rule's group.
+    pub groups: Vec<bool>,
+    /// Untreated votes, and their median, where round-by-round detail is kept for this network.
+    pub votes: Option<(u32, BitRate)>,
+    /// The value below which a network was in the first worst group.
+    pub threshold: Option<BitRate>,
+}
+
+/// Rounds that [`Explanation`]'s text shows; the value holds all.
+const SHOWN: usize = 24;
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.tracked {
+            return write!(f, "{}: not seen, or forgotten since: no connection of it voted lately", self.network);
+        }
+        match self.selected {
+            Some(cc) => writeln!(f, "{}: sent to with {cc} since round {}", self.network, self.since)?,
+            None => writeln!(f, "{}: on the default", self.network)?,
+        }
+        writeln!(f, "  {}", self.standing)?;
+        if let Some((round, decision)) = self.last {
+            writeln!(f, "  last decision, round {round}: {}: {}", decision.what, decision.why)?;
+        }
+        for rule in &self.rules {
+            let (duty, flaps) = (rule.duty * 100.0, rule.flaps * 100.0);
+            let (known, window) = (self.known, self.window);
+            writeln!(
+                f,
+                "  rule {}: duty {duty:.0} %, flaps {flaps:.0} %, {known} of {window} rounds known",
+                rule.name
+            )?;
+        }
+        if let Some(effect) = &self.effect {
+            let share = |s: Option<f64>| s.map_or("-".to_owned(), |s| format!("{:.2} %", s * 100.0));
+            match &effect.goodput {
+                Some(e) => write!(f, "  effect ({:?}): {e}", effect.design)?,
+                None => write!(f, "  effect ({:?}): not known yet, {} blocks", effect.design, effect.blocks)?,
+            }
+            let (treated, held) = (share(effect.retransmit_treated), share(effect.retransmit_holdout));
+            writeln!(f, "; retransmitted {treated} treated, {held} held out")?;
+        }
+        writeln!(f, "  {:>9} {:>6} {:>14} {:>14}  group", "round", "votes", "median", "threshold")?;
+        for round in self.rounds.iter().take(SHOWN) {
+            let rate = |r: Option<BitRate>| {
+                r.map_or("-".to_owned(), |r| format!("{:.3} Mbit/s", r.as_bits_per_sec() as f64 / 1e6))
+            };
+            let votes = round.votes.map_or("-".to_owned(), |(n, _)| n.to_string());
+            let (median, threshold) = (rate(round.votes.map(|(_, m)| m)), rate(round.threshold));
+            let groups: Vec<&str> =
+                self.rules.iter().zip(&round.groups).filter(|(_, g)| **g).map(|(r, _)| &*r.name).collect();
+            let group = match (round.known, groups.is_empty()) {
+                (false, _) => "?".to_owned(),
+                (true, true) => "-".to_owned(),
+                (true, false) => groups.join(", "),
+            };
+            writeln!(f, "  {:>9} {votes:>6} {median:>14} {threshold:>14}  {group}", round.round)?;
+        }
+        Ok(())
+    }
+}
