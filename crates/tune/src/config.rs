@@ -145,7 +145,7 @@ pub struct Config {
 
     /// Networks tracked at once, 1..=4,000,000; the longest idle make room, and are counted. 1,000,000 (about 200 MB).
     pub networks_max: u32,
-    /// A network without any vote for so many rounds is forgotten, and released if it was selected. 288 rounds are 1 day.
+    /// A network without any connection for so many rounds is forgotten, and released if it was selected. 288 rounds are 1 day.
     pub idle_rounds: u32,
     /// Networks whose votes and metrics are kept round by round for `explain`, beside the bits that all have; about 600
     /// bytes each. 10,000.
@@ -292,8 +292,8 @@ impl Config {
         within!(flap_enter_max, share, "0..=1");
         within!(flap_leave_min, |x| share(x) && x >= self.flap_enter_max, "flap_enter_max..=1");
         within!(holdout_share, |x| (0.01..=0.5).contains(&x), "0.01..=0.5");
-        within!(epoch_rounds, |x| x >= 2, "at least 2");
-        within!(switchback_rounds, |x| x >= 1, "at least 1");
+        within!(epoch_rounds, |x| (2..=10_000).contains(&x), "2..=10000");
+        within!(switchback_rounds, |x| (1..=10_000).contains(&x), "1..=10000");
         within!(switchback_every, |x| (2..=16).contains(&x), "2..=16");
         within!(
             washout_rounds,

@@ -5,6 +5,8 @@ use core::fmt;
 use weirgate_sockets::sample::CcName;
 use weirgate_units::{BitRate, Prefix, UnixTime};
 
+use crate::book::Network;
+use crate::controller::{Controller, rate};
 use crate::decision::{Decision, NetworkEffect};
 
 /// The answer to `weirgate tune explain PREFIX`.
@@ -115,5 +117,105 @@ impl fmt::Display for Explanation {
             writeln!(f, "  {:>9} {votes:>6} {median:>14} {threshold:>14}  {group}", round.round)?;
         }
         Ok(())
+    }
+}
+
+impl Controller {
+    /// Everything that is known about a client network; a longer prefix or an address is explained as the client network
+    /// that holds it. O(window).
+    pub fn explain(&self, prefix: Prefix) -> Explanation {
+        let (config, round) = (&self.config, self.round);
+        let window = config.window_rounds;
+        let Some(network) = self.book.find(prefix).map(|slot| self.book.get(slot)) else {
+            return Explanation {
+                network: prefix,
+                tracked: false,
+                selected: None,
+                since: 0,
+                barred_until: 0,
+                rules: Vec::new(),
+                known: 0,
+                window,
+                rounds: Vec::new(),
+                last: None,
+                effect: None,
+                standing: String::new(),
+            };
+        };
+        let rules = config.rules.iter().enumerate().map(|(i, rule)| {
+            let span = network.history.span(i, round, window);
+            RuleView { name: rule.name.clone(), duty: span.duty, flaps: span.flaps }
+        });
+        let rounds = (0..window.min(round)).map(|back| self.round_view(network, round - back));
+        let prefix = network.prefix;
+        Explanation {
+            network: prefix,
+            tracked: true,
+            selected: network.trial.as_ref().map(|t| t.cc),
+            since: network.since,
+            barred_until: if network.barred_until > round { network.barred_until } else { 0 },
+            rules: rules.collect(),
+            known: network.history.known(round, window),
+            window,
+            rounds: rounds.collect(),
+            last: network.last.as_ref().map(|last| (last.0, Decision { network: prefix, what: last.1, why: last.2 })),
+            effect: network.trial.as_ref().map(|t| t.report(prefix)),
+            standing: self.standing(network),
+        }
+    }
+
+    fn round_view(&self, network: &Network, round: u32) -> RoundView {
+        let (known, groups) = network.history.at(round);
+        let entry = self.thresholds.iter().rev().find(|t| t.0 == round);
+        let threshold = entry.and_then(|t| t.2.into_iter().find(|t| t.is_finite()));
+        RoundView {
+            round,
+            time: entry.map_or_else(UnixTime::default, |t| t.1),
+            known,
+            groups: (0..self.config.rules.len()).map(|i| groups >> i & 1 == 1).collect(),
+            votes: network.detail.as_ref().and_then(|d| d.at(round)).map(|(n, median)| (n, rate(median))),
+            threshold: threshold.map(rate),
+        }
+    }
+
+    /// Why a network is where it is now.
+    fn standing(&self, network: &Network) -> String {
+        let (config, round) = (&self.config, self.round);
+        if let Some(trial) = &network.trial {
+            let left = (network.since + config.dwell_rounds).saturating_sub(round);
+            return match (trial.on, left) {
+                (false, _) => "selected; its switchback has it on the default for now".into(),
+                (true, 0) => "selected; may be released when its duty falls or it flaps".into(),
+                (true, left) => format!("selected; stays so for at least {left} rounds more"),
+            };
+        }
+        if self.is_excluded(network.prefix) {
+            return "never selected: the configuration excludes it".into();
+        }
+        if network.barred_until > round {
+            return format!("barred for {} rounds more, after a rollback", network.barred_until - round);
+        }
+        if network.since > 0 && round - network.since < config.dwell_rounds {
+            let left = config.dwell_rounds - (round - network.since);
+            return format!("released; not considered again for {left} rounds more");
+        }
+        let known = network.history.known(round, config.window_rounds);
+        if known < config.known_enter_min {
+            return format!("not selected: {known} known rounds, {} are needed", config.known_enter_min);
+        }
+        let reasons = config.rules.iter().enumerate().map(|(i, rule)| {
+            let span = network.history.span(i, round, config.window_rounds);
+            let (duty, flaps) = (span.duty * 100.0, span.flaps * 100.0);
+            if !self.is_active(i) {
+                format!("rule {} chooses what the host runs on anyway", rule.name)
+            } else if span.duty < config.duty_enter {
+                format!("duty {duty:.0} % for rule {} is below {:.0} %", rule.name, config.duty_enter * 100.0)
+            } else if span.flaps > config.flap_enter_max {
+                format!("flaps {flaps:.0} % for rule {} are above {:.0} %", rule.name, config.flap_enter_max * 100.0)
+            } else {
+                format!("rule {} would select it: deferred by a limit, or refused", rule.name)
+            }
+        });
+        format!("not selected: {}", reasons.collect::<Vec<_>>().join("; "))
     }
 }

@@ -3,15 +3,22 @@
 //! Begin with [`Config`] (every threshold and why), then [`Controller`] (what happens in a round).
 #![forbid(unsafe_code)]
 
+mod book;
 mod config;
+mod controller;
 pub mod decision;
 pub mod effect;
 pub mod explain;
+mod group;
+mod history;
 pub mod holdout;
 pub mod policy;
+mod select;
+mod trial;
 pub mod validate;
 
 pub use config::{Config, ConfigError, Group, Metric, RULES_MAX, Rule, WINDOW_MAX};
+pub use controller::{Controller, Host};
 pub use decision::{Decision, Round, What, Why};
 pub use explain::Explanation;
 pub use holdout::Holdout;

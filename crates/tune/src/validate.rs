@@ -223,7 +223,8 @@ fn changes<'a>(old: &'a Policy, new: &'a Policy) -> impl Iterator<Item = Prefix>
             match (a.peek().copied(), b.peek().copied()) {
                 (None, None) => return None,
                 (Some(x), Some(y)) if x.0 == y.0 => {
-                    (a.next(), b.next());
+                    a.next();
+                    b.next();
                     if x.1 != y.1 {
                         return Some(x.0);
                     }

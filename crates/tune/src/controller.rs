@@ -1,0 +1,382 @@
+//! The controller: votes in, a policy with reasons out, once per round.
+//!
+//! Ground rules:
+//! - One call of [`Controller::handle_progress`] per connection and round is one vote; whoever calls it (the ledger of
+//!   `sockets`, a replay) keeps a connection from voting twice.
+//! - A network is judged by its *untreated* connections alone. Where the kernel program runs, those of a selected network
+//!   are its holdout (or a switchback's blocks on the default): a treatment that works does not talk a network out of the
+//!   group it was selected for. In observe mode no connection is treated and all of them count.
+//! - A round in which a network has too few such votes is unknown for it and leaves its state alone.
+//! - Decisions of a round are proposed, paced, validated, and then committed together or not at all. Measurements are
+//!   kept even where the decisions are refused.
+//! - Nothing here reads a clock or draws an outside number: the same calls give the same policies.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weirgate_sockets::progress::Progress;
+use weirgate_sockets::record::Direction;
+use weirgate_sockets::sample::{Arm, CcName};
+use weirgate_units::{BitRate, Bytes, Prefix, UnixTime};
+
+use crate::book::{Book, NONE};
+use crate::config::{Config, ConfigError, Metric, RULES_MAX, WINDOW_MAX};
+use crate::decision::{Decision, Effects, NetworkEffect, Round, Stats, What, Why};
+use crate::effect::Cell;
+use crate::holdout::{Holdout, mix};
+use crate::policy::Policy;
+use crate::trial::ArmSum;
+use crate::validate::{self, Facts, Refusal};
+
+/// What the controller must know of the host it decides for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// What sockets can be given (`tcp_available_congestion_control`).
+    pub available_cc: Vec<CcName>,
+    /// What sockets get by default (`tcp_congestion_control`), where known.
+    pub system_cc: Option<CcName>,
+}
+
+/// Rounds of measurements in, decisions out. See the head of this file for the ground rules.
+#[derive(Debug)]
+pub struct Controller {
+    pub(crate) config: Config,
+    pub(crate) host: Host,
+    pub(crate) book: Book,
+    /// The selected networks and their slots.
+    pub(crate) selected: BTreeMap<Prefix, u32>,
+    /// In force, as far as is known here.
+    pub(crate) policy: Policy,
+    /// The last round that ended, 0 before the first.
+    pub(crate) round: u32,
+    /// When it ended.
+    pub(crate) time: UnixTime,
+    /// (round, end, threshold per rule), newest last, at most [`WINDOW_MAX`].
+    pub(crate) thresholds: VecDeque<(u32, UnixTime, [f32; RULES_MAX])>,
+    /// Cells of networks that are no longer selected, and the round in which they were closed: without them the pooled
+    /// effect would be that of the survivors.
+    pub(crate) retired: VecDeque<(u32, Cell)>,
+    pub(crate) open: Open,
+}
+
+/// What has been counted of the round in progress.
+#[derive(Debug, Default)]
+pub(crate) struct Open {
+    pub(crate) tallies: Vec<Tally>,
+    /// (tally << 1 | held out, metric in bit/s) of untreated votes.
+    pub(crate) votes: Vec<(u32, f32)>,
+    pub(crate) stats: Stats,
+    pub(crate) metric_above_zero: bool,
+}
+
+/// One network in the round in progress.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) slot: u32,
+    pub(crate) acked: u64,
+    pub(crate) none: ArmSum,
+    /// Treated, held out.
+    pub(crate) arms: Option<Box<[ArmSum; 2]>>,
+}
+
+impl Controller {
+    /// A controller that has seen nothing.
+    pub fn new(config: Config, host: Host) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self {
+            policy: Policy {
+                version: 0,
+                networks: Vec::new(),
+                holdout: holdout(&config, 0),
+                default_cc: config.default_cc,
+                switch_after: config.switch_after,
+                stay: config.stay,
+            },
+            book: Book::new(&config),
+            selected: BTreeMap::new(),
+            round: 0,
+            time: UnixTime::default(),
+            thresholds: VecDeque::new(),
+            retired: VecDeque::new(),
+            open: Open::default(),
+            host,
+            config,
+        })
+    }
+
+    /// The host changed: a congestion control was loaded, or the system's default is another.
+    pub fn handle_host(&mut self, host: Host) {
+        self.host = host;
+    }
+
+    /// Counts what one connection did in this round. O(1); allocates where the network is new.
+    pub fn handle_progress(&mut self, progress: &Progress) {
+        let round = self.round + 1;
+        let stats = &mut self.open.stats;
+        stats.connections += 1;
+        if progress.direction != Direction::Accepted {
+            stats.ignored.direction += 1;
+            return;
+        }
+        if !self.config.server_ports.is_empty() && !self.config.server_ports.contains(&progress.local_port) {
+            stats.ignored.port += 1;
+            return;
+        }
+        stats.acked += progress.acked;
+        let Some(slot) = self.book.slot_of(progress.client) else {
+            stats.untracked += 1;
+            return;
+        };
+        let network = self.book.get_mut(slot);
+        network.seen = round;
+        network.clients.add(round / self.config.epoch_rounds, client_hash(self.config.seed, progress));
+        if network.tally == NONE {
+            network.tally = self.open.tallies.len() as u32;
+            self.open.tallies.push(Tally { slot, ..Tally::default() });
+        }
+        let tally = &mut self.open.tallies[network.tally as usize];
+        tally.acked += progress.acked.as_u64();
+
+        let treatment = network.trial.as_ref().map(|t| t.cc);
+        let expected = match (progress.arm, self.config.default_cc.or(self.host.system_cc)) {
+            (Arm::Treated, Some(cc)) => progress.cc == cc || Some(progress.cc) == treatment,
+            (Arm::None | Arm::Holdout, Some(cc)) => progress.cc == cc,
+            (_, None) => true,
+        };
+        if !expected {
+            stats.ignored.own_cc += 1;
+            return;
+        }
+        let washout = progress.arm != Arm::None
+            && network.trial.as_ref().is_some_and(|trial| trial.is_washout(round, &self.config));
+        let arm = match progress.arm {
+            Arm::None => &mut tally.none,
+            Arm::Treated => &mut tally.arms.get_or_insert_default()[0],
+            Arm::Holdout => &mut tally.arms.get_or_insert_default()[1],
+        };
+        arm.sent += progress.sent.as_u64();
+        arm.retransmitted += progress.retransmitted.as_u64();
+        if progress.min_rtt.as_nanos() > 0 {
+            arm.rtts += 1;
+            arm.rtt_us += progress.min_rtt.as_micros();
+        }
+        if progress.acked < self.config.vote_bytes_min {
+            stats.ignored.small += 1;
+            return;
+        }
+        let Some(metric) = metric(self.config.metric, progress) else {
+            stats.ignored.no_metric += 1;
+            return;
+        };
+        if washout {
+            stats.ignored.washout += 1;
+            return;
+        }
+        arm.votes += 1;
+        arm.log += f64::from(metric.max(1.0)).ln();
+        self.open.metric_above_zero |= metric > 0.0;
+        match progress.arm {
+            Arm::None => stats.votes_none += 1,
+            Arm::Treated => stats.votes_treated += 1,
+            Arm::Holdout => stats.votes_holdout += 1,
+        }
+        if limited_share(progress) > self.config.limited_share_max {
+            stats.ignored.limited += 1;
+        } else if progress.arm != Arm::Treated {
+            arm.fit += 1;
+            self.open.votes.push((network.tally << 1 | u32::from(progress.arm == Arm::Holdout), metric));
+        }
+    }
+
+    /// Ends the round at `now`: judges, proposes, validates, commits. `newest` is the time of the newest measurement in
+    /// it; `None` where there is none. Where the returned policy is `Some` it is taken to be in force from now on.
+    ///
+    /// O(votes + networks heard of + tracked networks), and O(selected x blocks x resamples) at the end of an epoch.
+    pub fn end_round(&mut self, now: UnixTime, newest: Option<UnixTime>) -> Round {
+        self.round += self.rounds_since(now);
+        self.time = now;
+        let mut open = core::mem::take(&mut self.open);
+        let medians = crate::group::medians(&mut open);
+        let age = newest.map_or(weirgate_units::Duration::MAX, |newest| now.saturating_since(newest));
+        let votes = open.stats.votes_none + open.stats.votes_treated + open.stats.votes_holdout;
+        let known_facts = (age, votes, open.metric_above_zero);
+
+        let early =
+            self.with_facts(&open, known_facts, &[], |facts, c| validate::check_round(facts, &c.config.limits).err());
+        if !matches!(early, Some(Refusal::Stale { .. } | Refusal::ZeroRound)) {
+            self.judge(&mut open, &medians);
+        }
+        self.close_blocks(&open);
+        let effects = self.effects(&open);
+
+        let proposals = self.propose(&open);
+        let (proposals, mut decisions) = self.pace(proposals, &open);
+        let alternating = self.alternating(&proposals);
+        let new = self.policy_after(&proposals);
+        let unchanged = Policy { version: self.policy.version, ..new.clone() } == self.policy;
+        let refusal = match unchanged {
+            true => None,
+            false => self.with_facts(&open, known_facts, &alternating, |facts, c| {
+                validate::validate(&c.policy, &new, facts, &c.config.limits).err()
+            }),
+        };
+        let mut stats = core::mem::take(&mut open.stats);
+        let mut policy = None;
+        if refusal.is_some() {
+            decisions.extend(proposals.iter().map(|p| Decision {
+                network: self.book.get(p.slot).prefix,
+                what: What::Refuse,
+                why: Why::Refused,
+            }));
+        } else {
+            for proposal in &proposals {
+                decisions.push(self.commit(proposal, &mut stats));
+            }
+            if !unchanged {
+                policy = Some(new.clone());
+                self.policy = new;
+            }
+        }
+        decisions.sort_by_key(|d| d.network);
+        self.forget(&open, &mut stats);
+        stats.networks_seen = open.tallies.len() as u32;
+        stats.networks_tracked = self.book.len() as u32;
+        stats.selected = self.selected.len() as u32;
+        debug_assert!(self.is_valid());
+        Round { number: self.round, time: now, policy, refusal, decisions, stats, effects }
+    }
+
+    /// A person takes the treatment back from one network, or from all: it ends now and is barred as after a rollback.
+    /// Returns the policy to apply, not validated (the default is always allowed), and the decisions.
+    pub fn clear(&mut self, network: Option<Prefix>) -> (Policy, Vec<Decision>) {
+        let gone: Vec<u32> =
+            self.selected.iter().filter(|(p, _)| network.is_none_or(|n| n.overlaps(**p))).map(|(_, s)| *s).collect();
+        let mut stats = Stats::default();
+        let decisions = gone
+            .into_iter()
+            .map(|slot| {
+                let decision = self.commit(&crate::select::Proposal::new(slot, What::RollBack, Why::Admin), &mut stats);
+                Decision { what: What::Release, ..decision }
+            })
+            .collect();
+        self.policy = self.policy_after(&[]);
+        (self.policy.clone(), decisions)
+    }
+
+    /// The policy in force, as far as is known here.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The last round that ended, 0 before the first, and when.
+    pub fn round(&self) -> (u32, UnixTime) {
+        (self.round, self.time)
+    }
+
+    /// The effect in each selected network, in ascending order.
+    pub fn network_effects(&self) -> impl Iterator<Item = NetworkEffect> {
+        self.selected.iter().filter_map(|(prefix, slot)| Some(self.book.get(*slot).trial.as_ref()?.report(*prefix)))
+    }
+
+    /// What untreated connections run on, where known.
+    pub fn baseline(&self) -> Option<CcName> {
+        self.config.default_cc.or(self.host.system_cc)
+    }
+
+    /// Whether the parts agree with each other. O(networks).
+    pub fn is_valid(&self) -> bool {
+        let in_policy =
+            |prefix: &Prefix, on: bool| self.policy.networks.binary_search_by_key(prefix, |(p, _)| *p).is_ok() == on;
+        self.book.is_valid()
+            && self.selected.iter().all(|(prefix, slot)| {
+                let network = self.book.get(*slot);
+                network.prefix == *prefix && network.trial.as_ref().is_some_and(|t| in_policy(prefix, t.on))
+            })
+            && self.book.iter().filter(|(_, n)| n.trial.is_some()).count() == self.selected.len()
+            && self.policy.networks.len() <= self.selected.len()
+            && self.thresholds.len() <= WINDOW_MAX as usize
+    }
+
+    /// Rounds that `now` is later than the last one: 1, or more where the daemon was down.
+    fn rounds_since(&self, now: UnixTime) -> u32 {
+        if self.round == 0 {
+            return 1;
+        }
+        let (passed, one) = (now.saturating_since(self.time).as_nanos(), self.config.round.as_nanos());
+        u32::try_from((passed + one / 2) / one).unwrap_or(u32::MAX / 2).clamp(1, 1_000_000)
+    }
+
+    fn with_facts<R>(
+        &self,
+        open: &Open,
+        (data_age, votes, metric_above_zero): (weirgate_units::Duration, u64, bool),
+        alternating: &[Prefix],
+        f: impl FnOnce(&Facts<'_>, &Self) -> R,
+    ) -> R {
+        let facts = Facts {
+            available_cc: &self.host.available_cc,
+            data_age,
+            votes,
+            metric_above_zero,
+            networks_tracked: self.book.len() as u32,
+            traffic: open.stats.acked,
+            traffic_of: &|prefix| self.traffic_of(open, prefix),
+            alternating,
+        };
+        f(&facts, self)
+    }
+
+    pub(crate) fn traffic_of(&self, open: &Open, prefix: Prefix) -> Bytes {
+        let tally = self.book.find(prefix).map(|slot| self.book.get(slot).tally);
+        Bytes::new(tally.and_then(|t| open.tallies.get(t as usize)).map_or(0, |t| t.acked))
+    }
+
+    /// Clears the round's marks and makes room.
+    fn forget(&mut self, open: &Open, stats: &mut Stats) {
+        for tally in &open.tallies {
+            self.book.get_mut(tally.slot).tally = NONE;
+        }
+        (stats.expired, stats.evicted) = self.book.forget_idle(self.round, self.config.idle_rounds);
+    }
+
+    pub(crate) fn effects(&self, open: &Open) -> Effects {
+        crate::group::effects(self, open)
+    }
+}
+
+/// The holdout for the round after `round`.
+pub(crate) fn holdout(config: &Config, round: u32) -> Holdout {
+    Holdout {
+        seed: mix(config.seed),
+        epoch: (round + 1) / config.epoch_rounds,
+        share_ppm: (config.holdout_share * 1e6).round() as u32,
+    }
+}
+
+/// A rate as it is reported.
+pub(crate) fn rate(bits_per_sec: f32) -> BitRate {
+    BitRate::from_bits_per_sec(bits_per_sec as u64)
+}
+
+/// A connection's vote in bit/s.
+fn metric(metric: Metric, progress: &Progress) -> Option<f32> {
+    match metric {
+        Metric::Goodput => BitRate::of(progress.acked, progress.busy),
+        Metric::DeliveryRate => progress.delivery_rate,
+    }
+    .map(|rate| rate.as_bits_per_sec() as f32)
+}
+
+fn limited_share(progress: &Progress) -> f64 {
+    let limited = progress.rwnd_limited.saturating_add(progress.sndbuf_limited).as_nanos();
+    limited as f64 / progress.busy.as_nanos().max(1) as f64
+}
+
+fn client_hash(seed: u64, progress: &Progress) -> u64 {
+    let bits = u128::from_be_bytes(weirgate_sockets::sample::mapped(progress.client));
+    mix(mix(seed ^ (bits >> 64) as u64) ^ bits as u64)
+}

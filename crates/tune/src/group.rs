@@ -1,0 +1,204 @@
+//! Judging a round: each network's median, each rule's group, the histories; and what the arms came to.
+
+use weirgate_units::{Bytes, Prefix};
+
+use crate::book::NONE;
+use crate::config::{Group, RULES_MAX, WINDOW_MAX};
+use crate::controller::{Controller, Open, Tally, rate};
+use crate::decision::{Design, Effects, Loss};
+use crate::effect::{Bootstrap, Cell};
+use crate::trial::ArmSum;
+
+/// The pooled effect's bootstrap works on at most so many sums of cells: independent cells may be added up in groups, and
+/// 4,096 groups x 1,000 resamples take some 10 ms.
+const POOL_GROUPS: usize = 4_096;
+/// Cells of networks no longer selected that are kept for the pooled effect; 12 bytes each.
+const RETIRED_MAX: usize = 100_000;
+
+/// The median untreated vote and the number of votes, per tally. O(votes).
+pub(crate) fn medians(open: &mut Open) -> Vec<(u32, f32)> {
+    let votes = core::mem::take(&mut open.votes);
+    // Where the kernel program runs in a network, its untreated connections are those held out; the others' lot is not
+    // known (a port that is not steered, or not looked at yet).
+    let counts = |t: &Tally| t.arms.as_ref().map_or((t.none.fit, 0), |arms| (arms[1].fit, 1));
+    let mut at = Vec::with_capacity(open.tallies.len());
+    let mut total = 0usize;
+    for tally in &open.tallies {
+        at.push(total);
+        total += counts(tally).0 as usize;
+    }
+    let mut sorted = vec![0.0; total];
+    for (key, metric) in votes {
+        let (index, held) = ((key >> 1) as usize, key & 1);
+        if counts(&open.tallies[index]).1 == held {
+            sorted[at[index]] = metric;
+            at[index] += 1;
+        }
+    }
+    let mut from = 0;
+    open.tallies
+        .iter()
+        .map(|tally| {
+            let n = counts(tally).0;
+            let votes = &mut sorted[from..from + n as usize];
+            from += n as usize;
+            (n, median(votes))
+        })
+        .collect()
+}
+
+/// The middle value, or the mean of the two; 0 of none.
+fn median(votes: &mut [f32]) -> f32 {
+    if votes.is_empty() {
+        return 0.0;
+    }
+    let middle = votes.len() / 2;
+    let (below, upper, _) = votes.select_nth_unstable_by(middle, f32::total_cmp);
+    let upper = *upper;
+    match below.iter().copied().max_by(f32::total_cmp) {
+        Some(lower) if votes.len().is_multiple_of(2) => f32::midpoint(lower, upper),
+        _ => upper,
+    }
+}
+
+impl Controller {
+    /// Finds each rule's group in this round and notes it in the histories. O(networks heard of).
+    pub(crate) fn judge(&mut self, open: &mut Open, medians: &[(u32, f32)]) {
+        let known: Vec<usize> = (0..medians.len()).filter(|i| medians[*i].0 >= self.config.votes_min).collect();
+        open.stats.members = vec![0; self.config.rules.len()];
+        open.stats.thresholds = vec![None; self.config.rules.len()];
+        open.stats.networks_known = known.len() as u32;
+        if known.len() < self.config.networks_min as usize {
+            return;
+        }
+        let mut thresholds = [f32::NAN; RULES_MAX];
+        let mut sorted: Vec<f32> = known.iter().map(|i| medians[*i].1).collect();
+        for (i, rule) in self.config.rules.iter().enumerate() {
+            if let Some(share) = rule.group.worst_share {
+                // Strictly below the first value outside the share: where all are alike, none is among the worst.
+                let outside = (sorted.len() as f64 * share) as usize;
+                thresholds[i] = *sorted.select_nth_unstable_by(outside, f32::total_cmp).1;
+                open.stats.thresholds[i] = Some(rate(thresholds[i]));
+            }
+        }
+        let (round, window) = (self.round, self.config.window_rounds);
+        for i in known {
+            let (votes, metric) = medians[i];
+            let tally = &open.tallies[i];
+            let sums = tally.arms.as_ref().map_or(&tally.none, |arms| &arms[1]);
+            let mut groups = 0;
+            for (r, rule) in self.config.rules.iter().enumerate() {
+                if is_in(&rule.group, sums, metric, thresholds[r]) {
+                    groups |= 1 << r;
+                    open.stats.members[r] += 1;
+                }
+            }
+            let slot = tally.slot;
+            let network = self.book.get_mut(slot);
+            network.history.push(round, groups);
+            let wanted = network.trial.is_some()
+                || (0..self.config.rules.len()).any(|r| network.history.span(r, round, window).duty > 0.0);
+            self.book.note_detail(slot, wanted, self.config.detail_max, (round, votes, metric), window);
+        }
+        if self.thresholds.len() >= WINDOW_MAX as usize {
+            self.thresholds.pop_front();
+        }
+        self.thresholds.push_back((round, self.time, thresholds));
+    }
+
+    /// Adds the round to each trial's open block, and closes the blocks that end with it.
+    pub(crate) fn close_blocks(&mut self, open: &Open) {
+        let (round, config) = (self.round, &self.config);
+        for slot in self.selected.values() {
+            let network = self.book.get_mut(*slot);
+            let prefix = network.prefix;
+            let tally = open.tallies.get(network.tally as usize).filter(|_| network.tally != NONE);
+            let Some(trial) = &mut network.trial else { continue };
+            // Washout votes were not counted; what they sent and sent again would still dilute the comparison.
+            if let Some(tally) = tally.filter(|_| !trial.is_washout(round, config)) {
+                match (trial.design, &tally.arms) {
+                    (Design::Holdout, Some(arms)) => {
+                        trial.open[0].add(&arms[0]);
+                        trial.open[1].add(&arms[1]);
+                    }
+                    (Design::Switchback, Some(arms)) if trial.on => trial.open[0].add(&arms[0]),
+                    (Design::Switchback, _) if !trial.on => trial.open[1].add(&tally.none),
+                    _ => {}
+                }
+            }
+            trial.end_block(round + 1, prefix, config);
+        }
+        let keep = config.effect_blocks.saturating_mul(config.epoch_rounds);
+        while self.retired.front().is_some_and(|(closed, _)| round - closed > keep) {
+            self.retired.pop_front();
+        }
+        while self.retired.len() > RETIRED_MAX {
+            self.retired.pop_front();
+        }
+    }
+}
+
+fn is_in(group: &Group, sums: &ArmSum, metric: f32, threshold: f32) -> bool {
+    let rtt_us = sums.rtt_us.checked_div(u64::from(sums.rtts));
+    let near = match rtt_us {
+        Some(rtt) => (group.min_rtt_min.as_micros()..=group.min_rtt_max.as_micros()).contains(&rtt),
+        None => group.min_rtt_min.as_nanos() == 0 && group.min_rtt_max.as_nanos() == u64::MAX,
+    };
+    let loss = sums.loss().share().unwrap_or(0.0);
+    let lossy = (group.retransmit_min..=group.retransmit_max).contains(&loss);
+    let worst = group.worst_share.is_none() || metric < threshold;
+    near && lossy && worst
+}
+
+/// The pooled effect and the retransmissions of treated, held out, neighbours and others. O(cells + networks heard of).
+pub(crate) fn effects(controller: &Controller, open: &Open) -> Effects {
+    let mut effects = Effects { pooled: pooled(controller), ..Effects::default() };
+    let mut treated: Vec<Prefix> = open
+        .tallies
+        .iter()
+        .filter(|t| t.arms.as_ref().is_some_and(|arms| arms[0].sent > 0))
+        .map(|t| covering(controller.book.get(t.slot).prefix))
+        .collect();
+    treated.sort_unstable();
+    treated.dedup();
+    let add = |to: &mut Loss, sums: &ArmSum| {
+        to.sent += Bytes::new(sums.sent);
+        to.retransmitted += Bytes::new(sums.retransmitted);
+    };
+    for tally in &open.tallies {
+        if let Some(arms) = &tally.arms {
+            add(&mut effects.treated, &arms[0]);
+            add(&mut effects.holdout, &arms[1]);
+            continue;
+        }
+        let near =
+            !treated.is_empty() && treated.binary_search(&covering(controller.book.get(tally.slot).prefix)).is_ok();
+        add(if near { &mut effects.neighbours } else { &mut effects.others }, &tally.none);
+    }
+    effects
+}
+
+/// What shares a provider's region with `prefix`: /16 or /40.
+fn covering(prefix: Prefix) -> Prefix {
+    Prefix::of(prefix.address(), if prefix.address().is_ipv4() { 16 } else { 40 }.min(prefix.len()))
+}
+
+fn pooled(controller: &Controller) -> Option<crate::effect::Effect> {
+    let trials = controller.selected.values().filter_map(|slot| controller.book.get(*slot).trial.as_ref());
+    let live = trials.flat_map(|t| t.blocks.iter().map(|b| b.cell));
+    let cells: Vec<Cell> = live.chain(controller.retired.iter().map(|(_, c)| *c)).collect();
+    let seed = controller.config.seed ^ u64::from(controller.round) << 32;
+    let groups = if cells.len() > POOL_GROUPS { merge(&cells) } else { cells };
+    Some(Bootstrap::new(&groups, controller.config.resamples, seed)?.interval(controller.config.level))
+}
+
+/// Adds up cells in [`POOL_GROUPS`] groups: weights are summed, differences averaged by weight.
+fn merge(cells: &[Cell]) -> Vec<Cell> {
+    let mut groups = vec![(0.0f64, 0.0f64); POOL_GROUPS];
+    for (i, cell) in cells.iter().enumerate() {
+        let (w, wd) = &mut groups[i % POOL_GROUPS];
+        *w += f64::from(cell.w);
+        *wd += f64::from(cell.w) * f64::from(cell.d);
+    }
+    groups.into_iter().map(|(w, wd)| Cell { d: (wd / w) as f32, w: w as f32 }).collect()
+}
