@@ -38,6 +38,7 @@ struct wg_arm_count {
 	__u64 armed_before;
 	__u64 failures;
 	__s64 error; /* the last, as a negative errno */
+	__u64 only;  /* not 0: just the socket with this cookie, even a listener; asks whether this kernel can */
 };
 
 struct wg_arm_count arm_count SEC(".data.arm");
@@ -125,7 +126,10 @@ int wg_arm(struct bpf_iter__tcp *ctx)
 	struct tcp_sock *tp;
 	int flags, error;
 
-	if (!skc || skc->skc_state == WG_TCP_LISTEN || skc->skc_state == WG_TCP_CLOSE)
+	if (!skc)
+		return 0;
+	if (arm_count.only ? bpf_get_socket_cookie(skc) != arm_count.only :
+			     skc->skc_state == WG_TCP_LISTEN || skc->skc_state == WG_TCP_CLOSE)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(skc);
 	if (!tp)

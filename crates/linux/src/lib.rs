@@ -2,6 +2,9 @@
 #![allow(clippy::disallowed_methods, reason = "this room touches the world: clocks, files, threads are its work")]
 
 pub mod bpf;
+pub mod bpffs;
+pub mod cgroup;
 pub mod diag;
+pub mod facts;
 pub mod netns;
 pub mod poll;

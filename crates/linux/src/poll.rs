@@ -8,7 +8,8 @@ use weirgate_units::Prefix;
 /// Which sockets the kernel hands over; applied there, so that what is not wanted costs no copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// Bit n: state n (see [`state`]) is wanted. Listeners come only where asked for.
+    /// Bit n: state n (see [`state`]) is wanted, as inet_diag names states: a request is in SYN-RECV, a mini-socket that
+    /// still waits for a FIN in FIN-WAIT-2. Listeners come only where asked for.
     pub states: u32,
     /// Local ports wanted; empty is all. At most 64.
     pub local_ports: Vec<u16>,

@@ -7,12 +7,14 @@
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
+use rustix::net::sockopt;
 use weirgate_sockets::sample::Sample;
 use weirgate_units::Bytes;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -181,9 +183,23 @@ impl Closes {
 
     /// Turns the close record on for the connections of `ns` that were open before the attachment. Needs Linux 6.12.
     pub fn arm_open(&mut self, ns: &Netns) -> Result<Armed, ArmError> {
+        self.arm(ns, 0)
+    }
+
+    /// Whether [`Self::arm_open`] works on this kernel, tried on a socket of our own.
+    pub fn can_arm_open(&mut self) -> Result<(), ArmError> {
+        let listener = TcpListener::bind("0.0.0.0:0").map_err(ArmError::Iterator)?;
+        let cookie = sockopt::socket_cookie(&listener).map_err(|e| ArmError::Iterator(e.into()))?;
+        let here = Netns::current().map_err(ArmError::Iterator)?;
+        self.arm(&here, cookie).map(drop)
+    }
+
+    /// All connections of `ns`, or just the socket with the cookie `only` if that is not 0.
+    fn arm(&mut self, ns: &Netns, only: u64) -> Result<Armed, ArmError> {
         let key = 0u32.to_ne_bytes();
         let failed = |e: libbpf_rs::Error| ArmError::Iterator(io::Error::other(e));
-        self.arm_count.update(&key, WireArmCount::default().as_bytes(), MapFlags::ANY).map_err(failed)?;
+        let order = WireArmCount { only, ..WireArmCount::default() };
+        self.arm_count.update(&key, order.as_bytes(), MapFlags::ANY).map_err(failed)?;
         let mut iter = ns
             .within(|| Iter::new(&self.arm))
             .map_err(|source| ArmError::Namespace { name: ns.name().to_owned(), source })?
@@ -215,6 +231,7 @@ struct WireArmCount {
     armed_before: u64,
     failures: u64,
     error: i64,
+    only: u64,
 }
 
 impl core::fmt::Debug for Closes {
