@@ -24,9 +24,6 @@ use crate::poll::{Filter, PollStats};
 
 mod destroy;
 
-#[cfg(test)]
-mod tests;
-
 pub use self::destroy::{DestroyListener, DestroyStats, ListenError};
 
 /// The kernel fills no more than 32 KiB per receive call (`netlink_dump` in `net/netlink/af_netlink.c`): a larger buffer

@@ -23,6 +23,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use core::net::SocketAddr;
+
 use hashbrown::HashMap;
 use weirgate_units::{Duration, Instant};
 
@@ -64,6 +66,8 @@ pub struct Seen {
     pub listener_port: u16,
     /// Whether this is the connection's first record.
     pub first: bool,
+    /// The remote end. The sample may have lost it (remote port 0): an end that sent a reset is announced so.
+    pub remote: SocketAddr,
     /// At the close: what it did since its last [`Progress`], if anything. Its account is closed with this.
     pub last: Option<Progress>,
 }
@@ -136,7 +140,7 @@ impl Ledger {
                 self.counts.without_identity += 1;
                 None
             }
-            _ if is_pseudo(sample) => {
+            Kind::Poll if is_pseudo(sample) => {
                 self.counts.pseudo += 1;
                 None
             }
@@ -326,6 +330,11 @@ impl Ledger {
             let last = entry.take_progress(&self.names, true);
             entry.seen_as(false, last)
         } else {
+            // Without an account, a socket without a peer is no connection: a listener, or one that was never used.
+            if is_pseudo(sample) {
+                self.counts.pseudo += 1;
+                return None;
+            }
             let (mut sequence, mut since_known) = (0, whole);
             match self.closed.find(sample.cookie, sample.netns) {
                 None => self.counts.closes_unpolled += 1,

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::mem::{offset_of, size_of};
 use std::process::{Command, Stdio};
 
-use weirgate_sockets::sample::{Arm, Kind, Sample, flag};
+use weirgate_sockets::sample::{Arm, Field, Kind, Sample, flag};
 
 /// Name, offset and size of the fields named, in order.
 macro_rules! layout {
@@ -51,6 +51,32 @@ fn rust_and_c_agree_on_every_byte() {
         ("WG_ARM_NONE", Arm::None as u64),
         ("WG_ARM_TREATED", Arm::Treated as u64),
         ("WG_ARM_HOLDOUT", Arm::Holdout as u64),
+        ("WG_BYTES_SENT", Field::BytesSent as u64),
+        ("WG_BYTES_ACKED", Field::BytesAcked as u64),
+        ("WG_BYTES_RETRANS", Field::BytesRetrans as u64),
+        ("WG_BYTES_RECEIVED", Field::BytesReceived as u64),
+        ("WG_DELIVERY_RATE", Field::DeliveryRate as u64),
+        ("WG_PACING_RATE", Field::PacingRate as u64),
+        ("WG_BUSY_US", Field::BusyUs as u64),
+        ("WG_RWND_LIMITED_US", Field::RwndLimitedUs as u64),
+        ("WG_SNDBUF_LIMITED_US", Field::SndbufLimitedUs as u64),
+        ("WG_BBR", Field::Bbr as u64),
+        ("WG_MIN_RTT_US", Field::MinRttUs as u64),
+        ("WG_SEGS_OUT", Field::SegsOut as u64),
+        ("WG_SEGS_IN", Field::SegsIn as u64),
+        ("WG_DATA_SEGS_OUT", Field::DataSegsOut as u64),
+        ("WG_DATA_SEGS_IN", Field::DataSegsIn as u64),
+        ("WG_REORD_SEEN", Field::ReordSeen as u64),
+        ("WG_DSACK_DUPS", Field::DsackDups as u64),
+        ("WG_DELIVERED", Field::Delivered as u64),
+        ("WG_DELIVERED_CE", Field::DeliveredCe as u64),
+        ("WG_NOTSENT_BYTES", Field::NotsentBytes as u64),
+        ("WG_MEMORY", Field::Memory as u64),
+        ("WG_MARK", Field::Mark as u64),
+        ("WG_CGROUP_ID", Field::CgroupId as u64),
+        ("WG_NETNS", Field::Netns as u64),
+        ("WG_CC", Field::Cc as u64),
+        ("WG_TCP_INFO", Field::TcpInfo as u64),
     ];
 
     let Some(c) = ask_the_compiler(&fields.map(|(name, _, _)| name), &constants.map(|(name, _)| name)) else {

@@ -4,8 +4,9 @@
 //! **Uncounted**: the kernel drops an announcement when the reader is slow or memory is short, and tells how many it
 //! dropped to nobody. One ENOBUFS says that at least one is missing. The sockops program is the counted source; this is
 //! what remains where there is no BPF. An announcement has addresses, cookie and the full final `tcp_info`; it has no
-//! congestion control's name, no BBR numbers, mark, cgroup or memory, and the state is always CLOSE. A socket in
-//! TIME-WAIT is announced when it enters that state, not when it leaves it.
+//! congestion control's name, no BBR numbers, mark, cgroup or memory, and the state is always CLOSE. An end that
+//! sends a reset by SO_LINGER has forgotten its peer and its counters by then (`tcp_disconnect`): its remote port is 0,
+//! and only the cookie tells the ledger what it was. A socket is announced when it enters TIME-WAIT, not when it leaves.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,6 +1,6 @@
 //! One account.
 
-use core::net::Ipv6Addr;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use hashbrown::HashMap;
 use weirgate_units::{BitRate, Bytes, Duration};
@@ -8,7 +8,7 @@ use weirgate_units::{BitRate, Bytes, Duration};
 use super::Seen;
 use crate::progress::Progress;
 use crate::record::Direction;
-use crate::sample::{Arm, CcName, Field, Sample, flag, state};
+use crate::sample::{Arm, CcName, Field, Kind, Sample, flag, state};
 
 /// What is kept of one connection between two samples: 152 bytes, so a new field wants a reason.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,7 @@ pub(super) struct Entry {
     pub(super) seen: u32,
     min_rtt_us: u32,
     local_port: u16,
+    remote_port: u16,
     cc: u8,
     arm: Arm,
     direction: Direction,
@@ -71,6 +72,7 @@ impl Entry {
             seen,
             min_rtt_us: 0,
             local_port: 0,
+            remote_port: 0,
             cc: 0,
             arm: Arm::None,
             direction: Direction::Unknown,
@@ -93,26 +95,29 @@ impl Entry {
         if sample.has(Field::DeliveryRate) && sample.delivery_rate > 0 && !sample.is(flag::APP_LIMITED) {
             self.delivery_rate = sample.delivery_rate.min(NO_RATE - 1);
         }
-        // The kernel says all ones where it has no sample yet (net/ipv4/tcp.c, tcp_min_rtt of a new connection).
-        if sample.has(Field::MinRttUs) && !matches!(sample.min_rtt_us, 0 | u32::MAX) {
+        if sample.has(Field::MinRttUs) && sample.min_rtt_us != 0 {
             let known = if self.min_rtt_us == 0 { u32::MAX } else { self.min_rtt_us };
             self.min_rtt_us = known.min(sample.min_rtt_us);
         }
         if sample.has(Field::Cc) || self.cc == 0 {
             self.cc = names.number(self.cc, sample.cc);
         }
-        if sample.arm() != Arm::None || sample.kind == crate::sample::Kind::Poll as u8 {
+        if sample.arm() != Arm::None || sample.kind() == Kind::Poll {
             self.arm = sample.arm();
         }
-        self.client = sample.remote;
-        self.local_port = sample.local_port;
+        // A socket that was disconnected has forgotten its peer.
+        if sample.remote_port != 0 {
+            self.client = sample.remote;
+            self.local_port = sample.local_port;
+            self.remote_port = sample.remote_port;
+        }
         self.direction = match () {
             () if sample.is(flag::ACCEPTED) => Direction::Accepted,
             () if sample.is(flag::CONNECTED) => Direction::Connected,
             () if self.direction != Direction::Unknown => self.direction,
             // Only an active open sends a SYN first (RFC 9293, 3.5).
             () if sample.state == state::SYN_SENT => Direction::Connected,
-            () if listeners.contains_key(&sample.local_port) => Direction::Accepted,
+            () if listeners.contains_key(&self.local_port) => Direction::Accepted,
             () => Direction::Unknown,
         };
     }
@@ -120,7 +125,8 @@ impl Entry {
     /// What the caller is told of the sample just entered.
     pub(super) fn seen_as(&self, first: bool, last: Option<Progress>) -> Seen {
         let listener_port = if self.direction == Direction::Accepted { self.local_port } else { 0 };
-        Seen { sequence: self.sequence, direction: self.direction, listener_port, first, last }
+        let remote = SocketAddr::new(self.client(), self.remote_port);
+        Seen { sequence: self.sequence, direction: self.direction, listener_port, first, remote, last }
     }
 
     /// What it did since this was last called; `None` where that is nothing.
@@ -131,7 +137,7 @@ impl Entry {
         let rate = core::mem::replace(&mut self.delivery_rate, NO_RATE);
         let (last, taken) = (self.last, core::mem::replace(&mut self.taken, self.last));
         Some(Progress {
-            client: core::net::IpAddr::V6(Ipv6Addr::from(self.client)).to_canonical(),
+            client: self.client(),
             local_port: self.local_port,
             direction: self.direction,
             cc: names.name(self.cc),
@@ -152,6 +158,10 @@ impl Entry {
     pub(super) fn forget_progress(&mut self) {
         self.taken = self.last;
         self.delivery_rate = NO_RATE;
+    }
+
+    fn client(&self) -> IpAddr {
+        IpAddr::V6(Ipv6Addr::from(self.client)).to_canonical()
     }
 
     pub(super) fn is_valid(&self, poll: u32) -> bool {

@@ -224,7 +224,7 @@ fn read_memory(value: &[u8], sample: &mut Sample) -> Option<()> {
 fn read_bbr(value: &[u8], sample: &mut Sample) -> Option<()> {
     let value: &[u8; 20] = value.first_chunk()?;
     sample.bbr_bw = u64::from(u32_at(value, 0)) | u64::from(u32_at(value, 4)) << 32;
-    sample.bbr_min_rtt_us = u32_at(value, 8);
+    sample.bbr_min_rtt_us = tcp_info::measured(u32_at(value, 8));
     sample.bbr_pacing_gain = u16::try_from(u32_at(value, 12)).unwrap_or(u16::MAX);
     sample.bbr_cwnd_gain = u16::try_from(u32_at(value, 16)).unwrap_or(u16::MAX);
     sample.set_given(Field::Bbr);

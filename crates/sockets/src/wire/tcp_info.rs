@@ -143,7 +143,7 @@ pub fn read(bytes: &[u8], sample: &mut Sample) -> Result<(), TcpInfoError> {
     sample.segs_out = info.segs_out;
     sample.segs_in = info.segs_in;
     sample.notsent_bytes = info.notsent_bytes;
-    sample.min_rtt_us = info.min_rtt;
+    sample.min_rtt_us = measured(info.min_rtt);
     sample.data_segs_in = info.data_segs_in;
     sample.data_segs_out = info.data_segs_out;
     sample.delivery_rate = info.delivery_rate;
@@ -157,6 +157,11 @@ pub fn read(bytes: &[u8], sample: &mut Sample) -> Result<(), TcpInfoError> {
     sample.dsack_dups = info.dsack_dups;
     sample.reord_seen = info.reord_seen;
     Ok(())
+}
+
+/// A smallest round-trip time; the kernel says all ones where it has none yet, a sample 0.
+pub(super) const fn measured(rtt_us: u32) -> u32 {
+    if rtt_us == u32::MAX { 0 } else { rtt_us }
 }
 
 impl TcpInfo {
