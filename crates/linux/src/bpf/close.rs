@@ -120,7 +120,7 @@ impl Closes {
             let taken = Arc::clone(&batch);
             let mut builder = RingBufferBuilder::new();
             builder.add(&ring_map, move |record| {
-                if let Ok(sample) = Sample::read_from_bytes(record) {
+                if let Ok((sample, _)) = Sample::from_bytes(record) {
                     taken.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
                 }
                 0
@@ -141,8 +141,8 @@ impl Closes {
         })
     }
 
-    /// Readable while a quarter of the ring or more waits: poll(2) wakes up then, so that a burst does not overflow
-    /// between two timed drains. Below that nobody is woken: drain by a timer, too.
+    /// Readable while records wait, but whoever sleeps on it is woken only once a quarter of the ring is full: so that a
+    /// burst does not overflow between two timed drains, and single closes cost no wake-up. Drain by a timer, too.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.ring_map.as_fd()
     }

@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle};
+use weirgate_sockets::decode::DecodeError;
 use weirgate_sockets::sample::{Sample, mapped};
 use weirgate_units::Prefix;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -157,32 +158,33 @@ pub(super) fn read_on(iter: &mut Iter, buffer: &mut [u8]) -> io::Result<usize> {
 /// Hands over the whole records at the beginning of `bytes`; returns how many bytes they took.
 fn records(bytes: &[u8], stats: &mut PollStats, each: &mut dyn FnMut(&Sample)) -> usize {
     let mut at = 0;
-    while let Some(len) = bytes.get(at..at + 2).map(|b| usize::from(u16::from_ne_bytes([b[0], b[1]]))) {
-        let Some(record) = bytes.get(at..at + len) else {
-            break;
-        };
-        if len == size_of::<Sample>()
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        // Nearly all are whole, and are read where they lie.
+        if let Some(record) = rest.get(..size_of::<Sample>())
             && let Ok(sample) = Sample::ref_from_bytes(record)
+            && usize::from(sample.len) == size_of::<Sample>()
         {
             each(sample);
-        } else if len >= HEADER_BYTES {
-            let mut sample = Sample::default();
-            let common = len.min(size_of::<Sample>());
-            sample.as_mut_bytes()[..common].copy_from_slice(&record[..common]);
-            each(&sample);
+            at += size_of::<Sample>();
         } else {
-            // Not a record of ours: nothing after it can be found, either.
-            stats.lost += 1;
-            return bytes.len();
+            match Sample::from_bytes(rest) {
+                Ok((sample, taken)) => {
+                    each(&sample);
+                    at += taken;
+                }
+                Err(DecodeError::Truncated { .. }) => break,
+                Err(DecodeError::TooShort { .. }) => {
+                    // Not a record of ours: nothing after it can be found, either.
+                    stats.lost += 1;
+                    return bytes.len();
+                }
+            }
         }
         stats.sockets += 1;
-        at += len;
     }
     at
 }
-
-/// What every record has: everything up to the counters.
-const HEADER_BYTES: usize = core::mem::offset_of!(Sample, bytes_sent);
 
 /// `struct wg_filter`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
