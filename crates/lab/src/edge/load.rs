@@ -119,9 +119,12 @@ pub struct Load<'a> {
 
 impl<'a> Load<'a> {
     /// A run of `clients` that asks for `files` by the plans' object indexes. `namespace(arm, network)` is where they live.
+    ///
+    /// A client closes a connection after `requests_per_connection` responses and opens a new one for the next.
     pub fn new(
         clients: Vec<Client>,
         files: Vec<String>,
+        requests_per_connection: u16,
         namespace: Box<dyn Fn(u8, u8) -> &'a Netns + 'a>,
     ) -> Result<Self> {
         Ok(Self {

@@ -6,6 +6,7 @@
 pub mod close;
 mod load;
 pub mod poll;
+pub mod witness;
 
 pub use close::Closes;
 pub use load::LoadError;
