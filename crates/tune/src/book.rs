@@ -162,6 +162,19 @@ impl Book {
         .copied()
     }
 
+    /// Puts a network that was stored into the books; false where it is there already, the books are full, or its
+    /// length is not that of the configuration.
+    pub(crate) fn insert(&mut self, network: Network) -> bool {
+        let len = if network.prefix.address().is_ipv4() { self.len_v4 } else { self.len_v6 };
+        if network.prefix.len() != len || self.len() >= self.max as usize || self.find(network.prefix).is_some() {
+            return false;
+        }
+        let Some(slot) = self.slot_of(network.prefix.address()) else { return false };
+        self.details += u32::from(network.detail.is_some());
+        self.slots[slot as usize] = Some(network);
+        true
+    }
+
     /// The network in a slot that is known to be in use.
     #[expect(clippy::expect_used, reason = "slots are handed out by this type alone, and taken back by `remove` alone")]
     pub(crate) fn get(&self, slot: u32) -> &Network {

@@ -72,6 +72,16 @@ impl History {
         (bit(self.known), groups)
     }
 
+    /// The parts that are stored: known, members, round.
+    pub(crate) fn parts(&self) -> ([u64; 2], [[u64; 2]; RULES_MAX], u32) {
+        (self.known, self.member, self.round)
+    }
+
+    /// From stored parts; members that are not known are dropped.
+    pub(crate) fn from_parts(known: [u64; 2], member: [[u64; 2]; RULES_MAX], round: u32) -> Self {
+        Self { known, member: member.map(|m| [m[0] & known[0], m[1] & known[1]]), round }
+    }
+
     /// No member bit without its known bit.
     pub(crate) fn is_valid(&self) -> bool {
         self.member.iter().all(|m| m[0] & !self.known[0] == 0 && m[1] & !self.known[1] == 0)

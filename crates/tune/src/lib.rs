@@ -13,7 +13,11 @@ mod group;
 mod history;
 pub mod holdout;
 pub mod policy;
+pub mod replay;
 mod select;
+pub mod sensitivity;
+pub mod state;
+pub mod synthetic;
 mod trial;
 pub mod validate;
 
