@@ -7,3 +7,4 @@
 #![allow(clippy::disallowed_methods, reason = "the binary touches the world: clocks, files, threads are its work")]
 
 pub mod config;
+pub mod view;

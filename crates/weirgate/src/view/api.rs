@@ -1,0 +1,363 @@
+//! What the page, `sockets` and anybody else reads: the documents of `/api/v1`, described for their readers in `docs/api.md`.
+//!
+//! Times are Unix time in milliseconds, rates bit/s, round-trip times microseconds, shares 0 to 1. `null` is "not known",
+//! never zero. Fields are added, not changed, while the path says `v1`.
+
+use serde::{Deserialize, Serialize};
+use weirgate_sockets::ledger::Counts;
+
+/// `/api/v1/status`: this daemon, this host, everything that there is one of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The server's clock as it answered.
+    pub now_ms: u64,
+    /// What does not change while the daemon runs, or seldom.
+    pub facts: Facts,
+    /// The last poll that was finished; `null` before the first.
+    pub poll: Option<Poll>,
+    /// Sums over all networks.
+    pub totals: Totals,
+    /// Whatever was lost, by where.
+    pub losses: Losses,
+    /// The policy in force; `null` where none was decided yet.
+    pub policy: Option<Policy>,
+    /// The last round of decisions; `null` before the first.
+    pub round: Option<Round>,
+    /// What is wrong now, in sentences that say what to do; empty is good.
+    pub problems: Vec<String>,
+}
+
+/// The host, the daemon and how it sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Weirgate's version.
+    pub version: String,
+    /// The host's name.
+    pub host: String,
+    /// The point of presence; empty where none is configured.
+    pub pop: String,
+    /// The kernel's release, as `uname -r` has it.
+    pub kernel: String,
+    /// When the daemon started.
+    pub started_ms: u64,
+    /// `observe` (decisions are shown, nothing is changed) or `apply`.
+    pub mode: String,
+    /// How open sockets are polled, and why in this way.
+    pub polls: Source,
+    /// Where closes are learnt from, and why from there.
+    pub closes: Source,
+    /// How the policy reaches connections, and why in this way.
+    pub steering: Source,
+    /// Time between polls.
+    pub poll_interval_ms: u64,
+    /// Time between rounds of decisions.
+    pub round_interval_ms: u64,
+    /// What connections use where nothing is decided.
+    pub default_cc: String,
+    /// The directory of the recorded telemetry; empty where nothing is recorded.
+    pub store: String,
+}
+
+/// One way of doing something, of several.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Which way, in two or three words.
+    pub name: String,
+    /// Why this one.
+    pub why: String,
+    /// Whether the source itself counts what it loses. Where not, zero losses means "none that we know of".
+    pub counted: bool,
+}
+
+/// One finished poll.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Poll {
+    /// Counts polls, from 1.
+    pub number: u64,
+    /// When it ended.
+    pub time_ms: u64,
+    /// How long it took, all namespaces together.
+    pub took_us: u64,
+    /// Bytes read from the kernel.
+    pub bytes: u64,
+    /// Time since the poll before it that goodput and retransmit shares are taken over; 0 in the first.
+    pub interval_ms: u64,
+}
+
+/// Sums over all connections at the last poll.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Connections that are open: established or being closed, without TIME-WAIT.
+    pub connections: u64,
+    /// Of them, those that a client opened.
+    pub accepted: u64,
+    /// Of them, those that this host opened.
+    pub connected: u64,
+    /// Of them, those with data in flight.
+    pub sending: u64,
+    /// Of them, those that the policy treats.
+    pub treated: u64,
+    /// Of them, those kept on the default for comparison.
+    pub holdout: u64,
+    /// Bytes acknowledged for the first time, per second, between the last two polls.
+    pub goodput_bits_per_s: Option<u64>,
+    /// Bytes sent again of all bytes sent, between the last two polls.
+    pub retransmit_share: Option<f64>,
+    /// Client networks with open connections.
+    pub networks: u64,
+    /// Records since the start, of polls.
+    pub poll_records: u64,
+    /// Records since the start, of closes.
+    pub close_records: u64,
+    /// Bytes acknowledged since the daemon's second poll.
+    pub acked_bytes: u64,
+    /// Bytes sent since the daemon's second poll.
+    pub sent_bytes: u64,
+    /// Bytes sent again since the daemon's second poll.
+    pub retransmitted_bytes: u64,
+}
+
+/// Totals since the start of whatever was lost. Each is its own place: they are not summed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses {
+    /// Closes that the kernel program saw; 0 where the source of closes does not count (see `facts.closes.counted`).
+    pub closes_seen: u64,
+    /// Of them, those for which its ring buffer had no room.
+    pub close_ring_failures: u64,
+    /// Close records kept, each the last of its connection.
+    pub closes_kept: u64,
+    /// Connections that were gone between polls without a close record. What they did last is unknown.
+    pub vanished: u64,
+    /// Of them, those found after all. `vanished - recovered` is what is lost.
+    pub recovered: u64,
+    /// Samples of connections that there was no room to follow.
+    pub untracked: u64,
+    /// Samples without an identity, dropped.
+    pub without_identity: u64,
+    /// Records from the kernel that could not be read, or that it said it skipped.
+    pub poll_lost: u64,
+    /// Polls that failed or were cut short.
+    pub poll_failures: u64,
+    /// Records that the store could not keep.
+    pub store_lost: u64,
+}
+
+impl Losses {
+    /// What the ledger counted; the rest is zero, for others to fill in.
+    pub fn of_ledger(counts: Counts) -> Self {
+        Self {
+            closes_kept: counts.closes,
+            vanished: counts.vanished,
+            recovered: counts.recovered,
+            untracked: counts.untracked,
+            without_identity: counts.without_identity,
+            ..Self::default()
+        }
+    }
+}
+
+/// The policy in force.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Its number; grows with each that differs from the one before.
+    pub version: u32,
+    /// Networks selected.
+    pub networks: u64,
+    /// Whether the kernel has it. `false` in observe mode.
+    pub applied: bool,
+    /// Since when it is in force.
+    pub since_ms: u64,
+    /// When the kernel drops it unless it is renewed; `null` where nothing is applied.
+    pub expires_ms: Option<u64>,
+    /// Share of a selected network's clients that stay on the default.
+    pub holdout_share: f64,
+    /// A response is switched only once this much of it was acknowledged.
+    pub switch_after_bytes: u64,
+}
+
+/// One round of decisions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// Its number; rounds in which the daemon was down are counted as well.
+    pub number: u64,
+    /// When it ended.
+    pub time_ms: u64,
+    /// Connections heard of.
+    pub connections: u64,
+    /// Of them, those that voted.
+    pub votes: u64,
+    /// Networks with enough votes to be judged.
+    pub networks_known: u64,
+    /// Networks selected after it.
+    pub selected: u64,
+    /// Networks selected that were not before it.
+    pub new: u64,
+    /// Networks released or rolled back.
+    pub gone: u64,
+    /// Why its policy was refused; `null` where it was not.
+    pub refusal: Option<String>,
+    /// Goodput of treated clients over that of held-out ones, all selected networks together; `null` where there is too
+    /// little to compare.
+    pub effect: Option<Effect>,
+}
+
+/// A ratio and how sure it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Effect {
+    /// Treated over held out; 1 is no difference.
+    pub ratio: f64,
+    /// The interval's lower end.
+    pub low: f64,
+    /// The interval's upper end.
+    pub high: f64,
+    /// The interval's level: 0.95 means that 95 of 100 such intervals hold the truth.
+    pub level: f64,
+}
+
+/// `/api/v1/networks`: connections by client network.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Networks {
+    /// The server's clock as it answered.
+    pub now_ms: u64,
+    /// The number of the poll that this is of.
+    pub poll: u64,
+    /// Networks with connections or closes, before `limit`; those in `other` are not counted.
+    pub total: u64,
+    /// The rows, in the order asked for.
+    pub networks: Vec<Network>,
+    /// All that is in no row of its own because the table is full; `null` where nothing is.
+    pub other: Option<Network>,
+    /// Connections by congestion control; the rest of the columns as for networks.
+    pub congestion_controls: Vec<Network>,
+}
+
+/// One row: the connections of one client network, or with one congestion control.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Network {
+    /// The network (`192.0.2.0/24`), the congestion control, or `other`.
+    pub name: String,
+    /// Open connections.
+    pub connections: u64,
+    /// Of them, those that a client opened.
+    pub accepted: u64,
+    /// Of them, those that this host opened.
+    pub connected: u64,
+    /// Of them, those with data in flight.
+    pub sending: u64,
+    /// Of them, those that the policy treats.
+    pub treated: u64,
+    /// Of them, those kept on the default for comparison.
+    pub holdout: u64,
+    /// Connections that closed between the last two polls.
+    pub closed: u64,
+    /// Bytes acknowledged for the first time, per second, between the last two polls. `null` by congestion control, since
+    /// a connection can change it, and before the second poll.
+    pub goodput_bits_per_s: Option<u64>,
+    /// Bytes sent again of all bytes sent, between the last two polls; `null` where nothing was sent.
+    pub retransmit_share: Option<f64>,
+    /// Mean of the smoothed round-trip times.
+    pub rtt_us: Option<u64>,
+    /// The smallest round-trip time of any.
+    pub min_rtt_us: Option<u64>,
+    /// Mean delivery rate of connections with data in flight that the application does not limit.
+    pub delivery_rate_bits_per_s: Option<u64>,
+    /// Congestion controls in use, the most frequent first.
+    pub congestion_controls: Vec<Share>,
+    /// The last decision on this network, in a word or two; `null` where there was none.
+    pub decision: Option<String>,
+}
+
+/// So many of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Which kind.
+    pub name: String,
+    /// How many connections.
+    pub connections: u64,
+}
+
+/// `/api/v1/decisions`: what was decided, newest first, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decisions {
+    /// The server's clock as it answered.
+    pub now_ms: u64,
+    /// Decisions since the start; the last 1,000 are kept.
+    pub total: u64,
+    /// Newest first.
+    pub decisions: Vec<Decision>,
+}
+
+/// One decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// When.
+    pub time_ms: u64,
+    /// In which round.
+    pub round: u64,
+    /// On which network; `null` where it is about the whole host.
+    pub network: Option<String>,
+    /// What, in a word or two.
+    pub what: String,
+    /// Why, in a sentence with the numbers.
+    pub why: String,
+}
+
+/// `/api/v1/history`: percentiles over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    /// The server's clock as it answered.
+    pub now_ms: u64,
+    /// Slots of at least 10 s (`range=hour`) or a minute (`range=day`), oldest first.
+    pub points: Vec<Point>,
+    /// Rounds of decisions, oldest first.
+    pub rounds: Vec<RoundPoint>,
+}
+
+/// What the polls of one slot saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// The slot's end.
+    pub time_ms: u64,
+    /// The largest number of open connections that one poll saw.
+    pub connections: u64,
+    /// Connections that closed.
+    pub closes: u64,
+    /// Bytes acknowledged for the first time, per second.
+    pub goodput_bits_per_s: Option<u64>,
+    /// Bytes sent again of all bytes sent.
+    pub retransmit_share: Option<f64>,
+    /// Of connections with data in flight that the application did not limit, one value per poll.
+    pub delivery_rate_bits_per_s: Option<Percentiles>,
+    /// Smoothed round-trip times, one value per connection and poll.
+    pub rtt_us: Option<Percentiles>,
+    /// Smallest round-trip times, one value per connection and poll.
+    pub min_rtt_us: Option<Percentiles>,
+}
+
+/// What the connections of one round did, one vote each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RoundPoint {
+    /// The round's end.
+    pub time_ms: u64,
+    /// Bytes acknowledged over the time with data outstanding, of connections that delivered at least 10 KB.
+    pub goodput_bits_per_s: Option<Percentiles>,
+    /// Bytes sent again of a million sent, of the same connections.
+    pub retransmit_ppm: Option<Percentiles>,
+    /// Smallest round-trip times of the same connections.
+    pub min_rtt_us: Option<Percentiles>,
+}
+
+/// Percentiles by nearest rank, to 1.6 %.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Values counted.
+    pub count: u64,
+    /// 5 % of the values are no larger.
+    pub p5: u64,
+    /// 10 % are no larger.
+    pub p10: u64,
+    /// The median.
+    pub p50: u64,
+    /// 90 % are no larger.
+    pub p90: u64,
+}
