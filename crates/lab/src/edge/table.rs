@@ -53,8 +53,8 @@ struct TypedFlapping {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TypedDaemon {
-    round: String,
     poll: String,
+    tune: toml::Table,
 }
 
 #[derive(Deserialize)]
@@ -92,10 +92,10 @@ pub struct Table {
     pub phases: Phases,
     /// A flapping network is clean for half of this, then lossy for the other half.
     pub flapping_period: Duration,
-    /// The controller's round.
-    pub round: Duration,
     /// The daemon's polling interval.
     pub poll: Duration,
+    /// The daemon's `[tune]` settings where they differ from its defaults.
+    pub daemon: toml::Table,
     /// The client networks, in the table's order.
     pub networks: Vec<Network>,
 }
@@ -180,8 +180,8 @@ impl Table {
                 drain_max: phase.drain_max.parse()?,
             },
             flapping_period: typed.flapping.period.parse()?,
-            round: typed.daemon.round.parse()?,
             poll: typed.daemon.poll.parse()?,
+            daemon: typed.daemon.tune,
             networks,
         })
     }
