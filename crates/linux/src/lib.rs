@@ -4,7 +4,11 @@
 pub mod bpf;
 pub mod bpffs;
 pub mod cgroup;
+pub mod clock;
 pub mod diag;
 pub mod facts;
+pub mod link;
 pub mod netns;
 pub mod poll;
+pub mod tun;
+pub mod wait;
