@@ -5,6 +5,7 @@
 pub mod edge;
 pub mod expectation;
 pub mod machine;
+pub mod net;
 pub mod nginx;
 pub mod report;
 pub mod stats;
