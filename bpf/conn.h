@@ -22,8 +22,17 @@ struct wg_conn {
 	__u8 direction; /* enum wg_direction */
 	__u8 arm;       /* enum wg_arm of sample.h */
 	__u8 switched;  /* not 0: we changed its congestion control at least once */
-	__u8 steering;  /* the rest of this line and below belongs to steer.bpf.c */
+	__u8 steering;  /* from here on steer.bpf.c's own: what it knows, in bits */
 	__u32 policy_version;
+	__u32 generation;    /* of the settings that it was assigned by; 0: not taken up */
+	__u32 current_key;   /* of the algorithm that we set last; any other was set by the application */
+	__u64 base;          /* bytes_acked at the response's beginning */
+	__u64 received;      /* bytes_received when the send queue was last seen with data, or at the last boundary */
+	char own[TCP_CA_NAME_MAX];     /* what it ran on before our first change */
+	char current[TCP_CA_NAME_MAX]; /* what we set last */
+	char chosen[TCP_CA_NAME_MAX];  /* what the policy wants for responses over the threshold */
+	__u8 callbacks;      /* the callback flags that we added to those of other programs */
+	__u8 reserved[7];
 };
 
 struct {

@@ -20,11 +20,13 @@
 #define SOL_TCP 6
 #define TCP_CONGESTION 13
 #define TCP_CA_NAME_MAX 16
+#define WG_SOCK_BINDPORT_LOCK 8 /* SOCK_BINDPORT_LOCK, include/net/sock.h */
 #define WG_TCP_BPF_SOCK_OPS_CB_FLAGS 1008 /* TCP_BPF_SOCK_OPS_CB_FLAGS, Linux 6.12 */
 
 /* include/net/tcp_states.h; the first twelve are also in linux/bpf.h as BPF_TCP_*. */
 enum {
 	WG_TCP_ESTABLISHED = 1,
+	WG_TCP_SYN_SENT = 2,
 	WG_TCP_SYN_RECV = 3,
 	WG_TCP_TIME_WAIT = 6,
 	WG_TCP_CLOSE = 7,
@@ -78,7 +80,15 @@ struct kernfs_node {
 	__u64 id;
 };
 
+struct cgroup;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+};
+
 struct cgroup {
+	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
 };
 
@@ -98,6 +108,7 @@ struct sock {
 	__u32 sk_ack_backlog;
 	long unsigned int sk_pacing_rate;
 	__u32 sk_mark;
+	__u8 sk_userlocks : 4;
 	__u16 sk_protocol;
 	struct sock_cgroup_data sk_cgrp_data;
 };
@@ -108,6 +119,7 @@ struct inet_sock {
 
 struct tcp_congestion_ops {
 	char name[TCP_CA_NAME_MAX];
+	__u32 key; /* a hash of the name, unique among the registered ones */
 };
 
 struct inet_connection_sock {
@@ -115,6 +127,7 @@ struct inet_connection_sock {
 	__u32 icsk_rto;
 	const struct tcp_congestion_ops *icsk_ca_ops;
 	__u8 icsk_ca_state : 5;
+	__u8 icsk_ca_setsockopt : 1;
 	__u64 icsk_ca_priv[1];
 };
 

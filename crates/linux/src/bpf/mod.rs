@@ -6,8 +6,10 @@
 pub mod close;
 mod load;
 pub mod poll;
+pub mod steer;
 pub mod witness;
 
 pub use close::Closes;
 pub use load::LoadError;
 pub use poll::IterPoller;
+pub use steer::Steering;

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR MIT) */
+/* Steering: which congestion control sends a response.
+ *
+ * It obeys a policy (networks, threshold, holdout) and decides nothing. Accepted connections on the configured ports whose
+ * client lies in a selected network, and is not held out, are switched once a response has passed the threshold, and are
+ * back on their own algorithm before the first byte of the next is queued. Read first: net/ipv4/tcp_input.c
+ * (tcp_rtt_estimator(), tcp_rcv_established()), net/ipv4/tcp_output.c (tcp_current_mss(), tcp_established_options()),
+ * include/uapi/linux/bpf.h (BPF_SOCK_OPS_*).
+ *
+ * A response's boundary: bytes were received while the send queue was empty, and at least one byte was sent since the last
+ * boundary. Bytes received during an unfinished response are none. Two callbacks, both under the socket's lock:
+ *  - HDR_OPT_LEN_CB: tcp_sendmsg() calls it through tcp_current_mss() before it queues a byte, and every packet sent, pure
+ *    acknowledgements too, calls it for its options (we reserve no room). An empty queue there means that all before is
+ *    delivered: the connection goes back, and what was received since the queue was last seen with data is the next
+ *    request. This is what makes sure that no segment of a small response leaves under another algorithm.
+ *  - RTT_CB: once per round trip, when an acknowledgement passes what had been sent at the last one. Here it is switched.
+ * RTT_CB alone would not do: it stays out on the acknowledgement that empties the queue whenever another one of the same
+ * round trip came before. No callback is made for each acknowledgement, so a connection on which nothing follows keeps
+ * the chosen algorithm while it is idle; steer_open, run from time to time, puts such back.
+ *
+ * Where bytes came between the last packet of a response and its last acknowledgement, they are taken for a request; a
+ * boundary too many delays a switch and does no other harm. HDR_OPT_LEN_CB is not made where options leave no room (three
+ * SACK blocks beside a timestamp: the client's upload has holes); the packet after sees to it.
+ *
+ * Every callback compares the clock with an expiry that user space renews: past it, it undoes what it finds.
+ * Ground rules: callback flags are added to those of other programs, and only our own are taken away again. */
+#include <stdbool.h>
+
+#include "conn.h"
+#include "holdout.h"
+#include "kernel.h"
+#include "sample.h"
+#include "steer.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* Bits of wg_conn.steering. */
+enum {
+	OWN_KNOWN = 1 << 0, /* we changed it at least once: `own` and `last_key` hold */
+	SWITCHED = 1 << 1,  /* it is on the chosen algorithm now */
+	EXEMPT = 1 << 2,    /* left alone for ever: its application chose, or the kernel refused us */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 100000);
+	__type(key, struct wg_network_key);
+	__type(value, struct wg_network);
+} networks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, __u16);
+	__type(value, __u8);
+} server_ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wg_control);
+} control SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wg_steer_counters);
+} counters SEC(".maps");
+
+#define COUNT(name)                                                                      \
+	do {                                                                                 \
+		__u32 zero_ = 0;                                                                 \
+		struct wg_steer_counters *counters_ = bpf_map_lookup_elem(&counters, &zero_);    \
+		if (counters_)                                                                   \
+			__sync_fetch_and_add(&counters_->name, 1); /* process context can be interrupted */                                                           \
+	} while (0)
+
+static __always_inline struct wg_control *control_of(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&control, &zero);
+}
+
+static __always_inline struct wg_settings *settings_of(struct wg_control *c, __u32 generation)
+{
+	return generation & 1 ? &c->settings[1] : &c->settings[0];
+}
+
+static __always_inline bool is_expired(struct wg_control *c)
+{
+	return bpf_ktime_get_boot_ns() >= *(volatile __u64 *)&c->expiry_ns;
+}
+
+static __always_inline bool same_cc(const char *a, const char *b)
+{
+	return *(const __u64 *)a == *(const __u64 *)b && *(const __u64 *)(a + 8) == *(const __u64 *)(b + 8);
+}
+
+static __always_inline void copy_cc(char *to, const char *from)
+{
+	*(__u64 *)to = *(const __u64 *)from;
+	*(__u64 *)(to + 8) = *(const __u64 *)(from + 8);
+}
+
+static __always_inline bool queue_is_empty(struct tcp_sock *tp)
+{
+	return tp->snd_una == tp->write_seq;
+}
+
+/* ---- the congestion control of one socket ---- */
+
+/* False, for ever, where the socket's algorithm is not ours to change. */
+static __always_inline bool is_ours(struct tcp_sock *tp, struct wg_conn *conn)
+{
+	bool chosen;
+
+	if (conn->steering & EXEMPT)
+		return false;
+	if (conn->steering & OWN_KNOWN)
+		/* The key is a hash of the name that the kernel keeps unique among the registered algorithms. */
+		chosen = tp->inet_conn.icsk_ca_ops->key != conn->current_key;
+	else
+		/* Also set where the application chose for the listener: inherited. Our own change leaves the same trace. */
+		chosen = BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_setsockopt);
+	if (chosen) {
+		COUNT(exempt);
+		conn->steering = (conn->steering & ~SWITCHED) | EXEMPT;
+		conn->arm = WG_ARM_NONE;
+	}
+	return !chosen;
+}
+
+/* Whether it runs on anything but what it had before us. */
+static __always_inline bool is_changed(struct wg_conn *conn)
+{
+	return conn->steering & OWN_KNOWN && !same_cc(conn->current, conn->own);
+}
+
+/* Sets `name`, a map's value. `who` is what this program type's setsockopt takes. False: not ours, or refused. */
+static __always_inline bool set_cc(void *who, struct tcp_sock *tp, struct wg_conn *conn, char *name)
+{
+	if (!is_ours(tp, conn))
+		return false;
+	if (!(conn->steering & OWN_KNOWN)) {
+		bpf_probe_read_kernel(conn->own, sizeof(conn->own), tp->inet_conn.icsk_ca_ops->name);
+		copy_cc(conn->current, conn->own);
+	}
+	if (same_cc(conn->current, name))
+		return true;
+	if (bpf_setsockopt(who, SOL_TCP, TCP_CONGESTION, name, TCP_CA_NAME_MAX)) {
+		COUNT(failed);
+		conn->steering |= EXEMPT;
+		conn->arm = WG_ARM_NONE;
+		return false;
+	}
+	conn->current_key = tp->inet_conn.icsk_ca_ops->key;
+	copy_cc(conn->current, name);
+	conn->steering |= OWN_KNOWN;
+	conn->switched = 1;
+	return true;
+}
+
+/* Puts it on what it has when no response is switched: the configured default, or else its own. */
+static __always_inline void set_base(void *who, struct tcp_sock *tp, struct wg_conn *conn, struct wg_settings *s)
+{
+	conn->steering &= ~SWITCHED;
+	if (s->default_cc[0])
+		set_cc(who, tp, conn, s->default_cc);
+	else if (is_changed(conn))
+		set_cc(who, tp, conn, conn->own);
+}
+
+/* Undoes everything, until a policy takes the socket up again. */
+static __always_inline void release(void *who, struct tcp_sock *tp, struct wg_conn *conn)
+{
+	if (is_changed(conn))
+		set_cc(who, tp, conn, conn->own);
+	conn->steering &= ~SWITCHED;
+	conn->arm = WG_ARM_NONE;
+	conn->policy_version = 0;
+	conn->generation = 0;
+}
+
+/* ---- the callbacks that it needs ---- */
+
+/* The socket's flags with ours brought to what is needed and those of other programs kept. */
+static __always_inline __u32 merged_callbacks(struct wg_conn *conn, __u32 current)
+{
+	__u32 foreign = current & ~(__u32)conn->callbacks;
+	__u32 wanted = 0;
+
+	if (!(conn->steering & EXEMPT)) {
+		/* Treated it counts; on anything but its own it must notice the expiry. */
+		if (conn->arm == WG_ARM_TREATED || is_changed(conn))
+			wanted |= BPF_SOCK_OPS_RTT_CB_FLAG;
+		if (conn->arm == WG_ARM_TREATED)
+			wanted |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+	}
+	conn->callbacks = wanted & ~foreign;
+	return foreign | wanted;
+}
+
+static __always_inline void set_callbacks(struct bpf_sock_ops *skops, struct wg_conn *conn)
+{
+	__u32 current = skops->bpf_sock_ops_cb_flags;
+	__u32 flags = merged_callbacks(conn, current);
+
+	if (flags != current)
+		bpf_sock_ops_cb_flags_set(skops, flags);
+}
+
+/* ---- what the policy says of one socket ---- */
+
+/* The network that the policy selected and that holds the client; fills the key with its address. */
+static __always_inline struct wg_network *network_of(struct tcp_sock *tp, struct wg_network_key *key)
+{
+	struct sock_common *skc = &tp->inet_conn.icsk_inet.sk.__sk_common;
+
+	key->prefix_len = 128;
+	if (skc->skc_family == AF_INET6) {
+		/* A dual-stack listener's IPv4 clients are mapped here already. */
+		key->address[0] = skc->skc_v6_daddr.in6_u.u6_addr32[0];
+		key->address[1] = skc->skc_v6_daddr.in6_u.u6_addr32[1];
+		key->address[2] = skc->skc_v6_daddr.in6_u.u6_addr32[2];
+		key->address[3] = skc->skc_v6_daddr.in6_u.u6_addr32[3];
+	} else {
+		key->address[0] = 0;
+		key->address[1] = 0;
+		key->address[2] = bpf_htonl(0xffff);
+		key->address[3] = skc->skc_daddr;
+	}
+	return bpf_map_lookup_elem(&networks, key);
+}
+
+static __always_inline bool is_server_port(struct tcp_sock *tp)
+{
+	__u16 port = tp->inet_conn.icsk_inet.sk.__sk_common.skc_num;
+
+	return bpf_map_lookup_elem(&server_ports, &port) != NULL;
+}
+
+/* Counts a response from here on. */
+static __always_inline void begin(struct tcp_sock *tp, struct wg_conn *conn)
+{
+	conn->base = tp->bytes_acked;
+	conn->received = tp->bytes_received;
+}
+
+/* Gives the socket its place in the policy, and takes back what the policy no longer wants. */
+static __always_inline void assign(void *who, struct tcp_sock *tp, struct wg_conn *conn, struct wg_network *network,
+				   struct wg_network_key *key, struct wg_settings *s, __u32 generation)
+{
+	__u8 arm = WG_ARM_NONE;
+
+	conn->generation = generation;
+	conn->policy_version = s->policy_version;
+	if (!is_ours(tp, conn))
+		return;
+	if (network)
+		arm = wg_holds(s->seed, s->epoch, s->share_ppm, key->address) ? WG_ARM_HOLDOUT : WG_ARM_TREATED;
+	if (arm != conn->arm) {
+		if (conn->arm == WG_ARM_NONE)
+			COUNT(matched);
+		if (arm == WG_ARM_TREATED) {
+			COUNT(treated);
+			begin(tp, conn);
+		} else if (arm == WG_ARM_HOLDOUT) {
+			COUNT(held_out);
+		}
+		conn->arm = arm;
+	}
+	if (arm != WG_ARM_TREATED) {
+		set_base(who, tp, conn, s);
+	} else if (!network || !same_cc(conn->chosen, network->cc)) {
+		if (network)
+			copy_cc(conn->chosen, network->cc);
+		set_base(who, tp, conn, s);
+	} else if (!(conn->steering & SWITCHED)) {
+		set_base(who, tp, conn, s);
+	}
+}
+
+/* ---- responses ---- */
+
+/* Takes notice of the send queue. Empty, it ends a response; what was received since it last was not begins the next. */
+static __always_inline void see_queue(void *who, struct tcp_sock *tp, struct wg_conn *conn, struct wg_settings *s)
+{
+	if (!queue_is_empty(tp)) {
+		conn->received = tp->bytes_received;
+		return;
+	}
+	if (conn->steering & SWITCHED && !s->stay) {
+		if (tp->bytes_acked - conn->base < s->switch_after)
+			COUNT(violations);
+		set_base(who, tp, conn, s);
+		COUNT(returned);
+	}
+	if (tp->bytes_received != conn->received) {
+		conn->received = tp->bytes_received;
+		if (tp->bytes_acked != conn->base) {
+			conn->base = tp->bytes_acked;
+			COUNT(boundaries);
+		}
+	}
+}
+
+/* Once per round trip: switches a response that has passed the threshold and is not all delivered. */
+static __always_inline void see_progress(void *who, struct tcp_sock *tp, struct wg_conn *conn, struct wg_settings *s)
+{
+	if (conn->steering & SWITCHED || queue_is_empty(tp) || tp->bytes_acked - conn->base < s->switch_after)
+		return;
+	if (set_cc(who, tp, conn, conn->chosen)) {
+		conn->steering |= SWITCHED;
+		COUNT(switched);
+	}
+}
+
+/* ---- the programs ---- */
+
+static __always_inline void handle_accepted(struct bpf_sock_ops *skops, struct bpf_sock *sk, struct tcp_sock *tp,
+					    struct wg_control *c)
+{
+	__u32 generation = *(volatile __u32 *)&c->generation;
+	struct wg_settings *s = settings_of(c, generation);
+	struct wg_network_key key;
+	struct wg_network *network;
+	struct wg_conn *conn;
+
+	if (!generation || is_expired(c) || !is_server_port(tp))
+		return;
+	network = network_of(tp, &key);
+	if (!network && !s->default_cc[0])
+		return;
+	conn = bpf_sk_storage_get(&conns, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!conn)
+		return;
+	conn->direction = WG_ACCEPTED;
+	begin(tp, conn);
+	assign(skops, tp, conn, network, &key, s, generation);
+	set_callbacks(skops, conn);
+}
+
+static __always_inline void handle_active(struct bpf_sock_ops *skops, struct bpf_sock *sk, struct tcp_sock *tp,
+					  struct wg_control *c)
+{
+	__u32 generation = *(volatile __u32 *)&c->generation;
+	struct wg_settings *s = settings_of(c, generation);
+	struct wg_network_key key;
+	struct wg_network *network;
+	struct wg_conn *conn;
+
+	conn = bpf_sk_storage_get(&conns, sk, NULL, 0);
+	if (!conn || !conn->generation)
+		return;
+	if (is_expired(c)) {
+		release(skops, tp, conn);
+		COUNT(expired);
+	} else {
+		if (conn->generation != generation) {
+			network = network_of(tp, &key);
+			assign(skops, tp, conn, network, &key, s, generation);
+		}
+		if (conn->arm == WG_ARM_TREATED) {
+			see_queue(skops, tp, conn, s);
+			if (skops->op == BPF_SOCK_OPS_RTT_CB)
+				see_progress(skops, tp, conn, s);
+		}
+	}
+	set_callbacks(skops, conn);
+}
+
+SEC("sockops")
+int steer(struct bpf_sock_ops *skops)
+{
+	struct wg_control *c;
+	struct tcp_sock *tp;
+	struct bpf_sock *sk;
+
+	switch (skops->op) {
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+	case BPF_SOCK_OPS_RTT_CB:
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		break;
+	default:
+		return 1;
+	}
+	sk = skops->sk;
+	c = control_of();
+	if (!sk || !c)
+		return 1;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 1;
+	if (skops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		handle_accepted(skops, sk, tp, c);
+	else
+		handle_active(skops, sk, tp, c);
+	return 1;
+}
+
+/* Whether the socket was made by a process of the cgroup that the program is attached to, or below it. */
+static __always_inline bool is_in_scope(struct tcp_sock *tp, struct wg_control *c)
+{
+	struct cgroup_subsys_state *css;
+	struct cgroup *group;
+	int level;
+
+	if (!c->cgroup_id)
+		return true;
+	group = tp->inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup;
+	for (level = 0; level < 32 && group; level++) {
+		if (group->kn->id == c->cgroup_id)
+			return true;
+		css = group->self.parent;
+		group = css ? css->cgroup : NULL;
+	}
+	return false;
+}
+
+/* The open connection's socket where it is one of ours to look at. */
+static __always_inline struct tcp_sock *open_socket(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+
+	if (!skc)
+		return NULL;
+	switch (skc->skc_state) {
+	case WG_TCP_SYN_SENT:
+	case WG_TCP_SYN_RECV:
+	case WG_TCP_TIME_WAIT:
+	case WG_TCP_CLOSE:
+	case WG_TCP_LISTEN:
+	case WG_TCP_NEW_SYN_RECV:
+		return NULL;
+	}
+	return bpf_skc_to_tcp_sock(skc);
+}
+
+/* Brings the socket's callbacks to what is needed. False: this kernel cannot (before 6.12). */
+static __always_inline bool set_callbacks_from_outside(struct tcp_sock *tp, struct wg_conn *conn)
+{
+	__u32 current = tp->bpf_sock_ops_cb_flags;
+	__u32 flags = merged_callbacks(conn, current);
+
+	return flags == current || !bpf_setsockopt(tp, SOL_TCP, WG_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
+}
+
+/* A new policy reaches the connections that are open already; and idle ones on which nothing followed go back. */
+SEC("iter/tcp")
+int steer_open(struct bpf_iter__tcp *ctx)
+{
+	struct wg_control *c = control_of();
+	struct tcp_sock *tp = open_socket(ctx);
+	struct wg_network_key key = {};
+	struct wg_settings *s;
+	struct wg_network *network;
+	struct wg_conn *conn;
+	__u32 generation;
+	__u8 arm;
+	bool changed;
+
+	if (!c || !tp)
+		return 0;
+	generation = *(volatile __u32 *)&c->generation;
+	s = settings_of(c, generation);
+	conn = bpf_sk_storage_get(&conns, tp, NULL, 0);
+	if (!generation || is_expired(c) || !is_server_port(tp) || !is_in_scope(tp, c))
+		return 0;
+	/* Accepted sockets have no explicit bind of their own; one that this host opened from a server's port has. */
+	if (conn && conn->direction != WG_DIRECTION_UNKNOWN ? conn->direction != WG_ACCEPTED :
+		BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_inet.sk.sk_userlocks) & WG_SOCK_BINDPORT_LOCK)
+		return 0;
+	network = network_of(tp, &key);
+	if (!conn) {
+		if (!network && !s->default_cc[0])
+			return 0;
+		conn = bpf_sk_storage_get(&conns, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+		if (!conn)
+			return 0;
+	}
+	arm = conn->arm;
+	changed = is_changed(conn);
+	assign(tp, tp, conn, network, &key, s, generation);
+	if (conn->arm == WG_ARM_TREATED)
+		see_queue(tp, tp, conn, s);
+	if (!set_callbacks_from_outside(tp, conn)) {
+		release(tp, tp, conn);
+		COUNT(iterator_unreached);
+	} else if (conn->arm != arm || is_changed(conn) != changed) {
+		if (conn->arm == WG_ARM_TREATED || (!changed && is_changed(conn)))
+			COUNT(iterator_set);
+		else if (arm == WG_ARM_TREATED || changed)
+			COUNT(iterator_reset);
+	}
+	return 0;
+}
+
+/* Puts every connection back, whoever runs it and whatever the expiry says: the last act, also after a crash. */
+SEC("iter/tcp")
+int steer_sweep(struct bpf_iter__tcp *ctx)
+{
+	struct tcp_sock *tp = open_socket(ctx);
+	struct wg_conn *conn;
+	bool touched;
+
+	if (!tp)
+		return 0;
+	conn = bpf_sk_storage_get(&conns, tp, NULL, 0);
+	if (!conn)
+		return 0;
+	touched = is_changed(conn) || conn->arm == WG_ARM_TREATED;
+	release(tp, tp, conn);
+	set_callbacks_from_outside(tp, conn);
+	if (touched)
+		COUNT(iterator_reset);
+	return 0;
+}
