@@ -11,7 +11,6 @@ use rustix::io::Errno;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with};
-use rustix::time::{ClockId, clock_gettime};
 use weirgate_sockets::sample::{Kind, Sample};
 use weirgate_sockets::wire::bytecode::{Bytecode, TooManyError, Wanted};
 use weirgate_sockets::wire::diag::{Context, View};
@@ -19,6 +18,7 @@ use weirgate_sockets::wire::family;
 use weirgate_sockets::wire::frame::{FrameError, Messages, Reply};
 use weirgate_sockets::wire::request::{Extensions, Request};
 
+use crate::clock;
 use crate::netns::Netns;
 use crate::poll::{Filter, PollStats};
 
@@ -116,7 +116,7 @@ impl DiagPoller {
     /// # Errors
     /// [`PollError`]; the poll is then incomplete.
     pub fn poll(&mut self, ns: &Netns, filter: &Filter, each: &mut dyn FnMut(&Sample)) -> Result<PollStats, PollError> {
-        let context = Context { kind: Kind::Poll, time_ns: boot_time_ns(), netns: ns.inode() };
+        let context = Context { kind: Kind::Poll, time_ns: clock::boottime().as_nanos(), netns: ns.inode() };
         let filter_at = self.filter(filter)?;
         let socket_at = self.socket(ns)?;
         let mut stats = PollStats::default();
@@ -268,9 +268,4 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
             result => return result,
         }
     }
-}
-
-fn boot_time_ns() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -10,5 +10,6 @@ pub mod facts;
 pub mod link;
 pub mod netns;
 pub mod poll;
+pub mod route_cc;
 pub mod tun;
 pub mod wait;

@@ -18,7 +18,8 @@ use weirgate_sockets::sample::{Kind, Sample};
 use weirgate_sockets::wire::diag::Context;
 use weirgate_sockets::wire::frame::{Messages, Reply};
 
-use super::{BUFFER_LEN, Received, boot_time_ns, open, receive, sample};
+use super::{BUFFER_LEN, Received, open, receive, sample};
+use crate::clock;
 use crate::netns::Netns;
 
 /// `SKNLGRP_INET_TCP_DESTROY` (1) and `SKNLGRP_INET6_TCP_DESTROY` (3): group n is bit n - 1.
@@ -93,7 +94,7 @@ impl DestroyListener {
     /// # Errors
     /// [`ListenError::Receive`].
     pub fn drain(&mut self, each: &mut dyn FnMut(&Sample)) -> Result<usize, ListenError> {
-        let context = Context { kind: Kind::Close, time_ns: boot_time_ns(), netns: self.netns };
+        let context = Context { kind: Kind::Close, time_ns: clock::boottime().as_nanos(), netns: self.netns };
         let before = self.stats.closes;
         for _ in 0..DATAGRAMS_MAX {
             let len = match receive(&self.socket, &mut self.buffer, RecvFlags::DONTWAIT) {
