@@ -96,6 +96,11 @@ impl Detail {
         self.rounds[at] = (round, votes, median);
     }
 
+    /// The round that is kept where `round` would be, 0 where none is.
+    pub(crate) fn at_place_of(&self, round: u32) -> u32 {
+        self.rounds[round as usize % self.rounds.len()].0
+    }
+
     pub(crate) fn at(&self, round: u32) -> Option<(u32, f32)> {
         let (r, votes, median) = self.rounds[round as usize % self.rounds.len()];
         (r == round && round > 0).then_some((votes, median))
@@ -213,15 +218,17 @@ impl Book {
     }
 
     /// Forgets networks that are neither selected nor barred: those not heard of for `idle` rounds, then, where the
-    /// books are nearly full, the longest idle until a tenth is free. Returns (expired, evicted). O(networks).
-    pub(crate) fn forget_idle(&mut self, now: u32, idle: u32) -> (u32, u32) {
+    /// books are nearly full, the longest idle until a tenth is free, or half where networks were turned away
+    /// (`pressed`). Returns (expired, evicted). O(networks).
+    pub(crate) fn forget_idle(&mut self, now: u32, idle: u32, pressed: bool) -> (u32, u32) {
         let mut candidates: Vec<(u32, u32)> = self
             .iter()
             .filter(|(_, n)| n.trial.is_none() && n.barred_until <= now && n.seen < now)
             .map(|(slot, n)| (n.seen, slot))
             .collect();
         let expired = candidates.iter().filter(|(seen, _)| now - seen >= idle).count();
-        let (full, most) = (self.len() * 20 >= self.max as usize * 19, self.max as usize / 10 * 9);
+        let full = pressed || self.len() * 20 >= self.max as usize * 19;
+        let most = if pressed { self.max as usize / 2 } else { self.max as usize / 10 * 9 };
         let over = if full { (self.len() - expired).saturating_sub(most) } else { 0 };
         let gone = (expired + over).min(candidates.len());
         if gone > 0 && gone < candidates.len() {

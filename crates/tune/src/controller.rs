@@ -340,7 +340,8 @@ impl Controller {
         for tally in &open.tallies {
             self.book.get_mut(tally.slot).tally = NONE;
         }
-        (stats.expired, stats.evicted) = self.book.forget_idle(self.round, self.config.idle_rounds);
+        (stats.expired, stats.evicted) =
+            self.book.forget_idle(self.round, self.config.idle_rounds, stats.untracked > 0);
     }
 
     pub(crate) fn effects(&self, open: &Open) -> Effects {

@@ -14,7 +14,7 @@ use crate::synthetic::{Scenario, Synthetic};
 /// Values to try; every combination is one replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grid {
-    /// [`Config::duty_enter`]; `duty_leave` follows at four sevenths of it, the default's proportion.
+    /// [`Config::duty_enter`]; `duty_leave` follows at half of it, the default's proportion.
     pub duty_enter: Vec<f64>,
     /// [`Config::flap_enter_max`].
     pub flap_enter_max: Vec<f64>,
@@ -74,7 +74,7 @@ pub fn sensitivity(scenario: &Scenario, base: &Config, host: &Host, grid: &Grid)
                     known_enter_min: (window_rounds / 2).max(2),
                     known_leave_min: (window_rounds / 6).max(1),
                     duty_enter,
-                    duty_leave: duty_enter * 4.0 / 7.0,
+                    duty_leave: duty_enter / 2.0,
                     flap_enter_max,
                     flap_leave_min: (flap_enter_max * 1.6).min(1.0),
                     idle_rounds: base.idle_rounds.max(window_rounds),

@@ -468,7 +468,7 @@ impl Reader<'_> {
             let mut detail = Detail::new(c.config.window_rounds);
             for _ in 0..self.u8()? {
                 let (round, votes, median) = (self.round(c.round)?, self.u32()?, self.finite()?);
-                if round > 0 && c.round - round < c.config.window_rounds {
+                if detail.at_place_of(round) < round {
                     detail.set(round, votes, median);
                 }
             }

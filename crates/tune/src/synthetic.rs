@@ -90,7 +90,7 @@ pub struct Spread {
 }
 
 /// A running [`Scenario`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Synthetic {
     scenario: Scenario,
     /// Number of the next round, from 0.
