@@ -1,2 +1,27 @@
-//! weirgate-store
+//! The record that stays: Parquet files partitioned by hour, and SQL over them.
+//!
+//! - [`Writer`] takes [`Record`](weirgate_sockets::record::Record)s and writes files.
+//! - [`query`] runs SQL over them.
+//! - [`schema::COLUMNS`] is the table `sockets`, column by column.
+#![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "this room touches the world: clocks, files, threads are its work")]
+
+mod anonymise;
+mod check;
+mod columns;
+mod hour;
+mod layout;
+mod merge;
+mod part;
+mod query;
+mod queue;
+pub mod schema;
+mod sink;
+mod sql;
+mod writer;
+
+pub use anonymise::Anonymise;
+pub use check::{BadFile, Warning};
+pub use hour::{Hour, ParseHourError};
+pub use query::{Done, QueryError, ROWS_MAX, Table, query, query_each, write_json_lines};
+pub use writer::{OpenError, Options, Status, Watch, Writer};
