@@ -7,4 +7,6 @@
 #![allow(clippy::disallowed_methods, reason = "the binary touches the world: clocks, files, threads are its work")]
 
 pub mod config;
+pub mod control;
+pub mod journal;
 pub mod view;
