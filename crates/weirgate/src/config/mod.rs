@@ -4,6 +4,7 @@
 //! means ([`Config`]) are two types: the first knows lines and keys, the second is all that the rest of the program sees.
 
 mod read;
+mod tune;
 mod typed;
 
 use std::fmt;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use weirgate_linux::poll::Filter;
-use weirgate_sockets::sample::{CcName, state};
+use weirgate_sockets::sample::state;
 use weirgate_units::{Bytes, Duration};
 
 pub use read::Problem;
@@ -22,7 +23,7 @@ use read::Typed;
 pub const SYSTEM_FILE: &str = "/etc/weirgate/weirgate.toml";
 
 /// Everything the daemon is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `[host]`.
     pub host: Host,
@@ -101,26 +102,18 @@ pub struct Store {
 }
 
 /// `[tune]`: how congestion control is chosen, and whether the choice is obeyed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Tune {
     /// Whether decisions are applied or only shown.
     pub mode: Mode,
     /// By what means they are applied.
     pub steer: Steer,
-    /// The ports whose accepted connections are steered; none unless listed.
-    pub server_ports: Vec<u16>,
-    /// What connections start on; `None` is what the system gives them.
-    pub default_cc: Option<CcName>,
-    /// What the selected networks are sent to with.
-    pub cc: CcName,
-    /// A response is switched once this much of it was acknowledged.
-    pub switch_after: Bytes,
-    /// Whether a connection stays on the chosen algorithm after the response that switched it.
-    pub stay: bool,
     /// The directory on a BPF file system where programs, links and maps are pinned; one per daemon.
     pub pins: PathBuf,
     /// How long the policy outlives the daemon that renews it.
     pub life: Duration,
+    /// How it is chosen.
+    pub controller: weirgate_tune::Config,
 }
 
 /// How open sockets are read.
@@ -266,7 +259,7 @@ fn meaning(file: typed::File, around: &Surroundings, problems: &mut Vec<Problem>
         control,
         sockets: sockets(file.sockets, problems),
         store: store(file.store, &host.state, problems),
-        tune: tune(file.tune, problems),
+        tune: tune::meaning(file.tune, problems),
         host,
     }
 }
@@ -348,38 +341,6 @@ fn store(typed: typed::Store, state: &Path, problems: &mut Vec<Problem>) -> Opti
         country: directory(typed.country, problems),
     };
     or(typed.enabled, true).then_some(store)
-}
-
-fn tune(typed: typed::Tune, problems: &mut Vec<Problem>) -> Tune {
-    let mode = typed.mode.as_ref().map_or(Mode::Observe, |mode| mode.value);
-    let server_ports = typed.server_ports.as_ref().map_or_else(Vec::new, |ports| ports.value.clone());
-    if let (Mode::Apply, true, Some(typed)) = (mode, server_ports.is_empty(), &typed.mode) {
-        problems.push(typed.problem(
-            "`apply` needs `server_ports`: the ports whose accepted connections may be changed, as [80, 443]",
-        ));
-    }
-    let cc = match typed.cc {
-        None => CcName::from_kernel(b"bbr"),
-        Some(Typed { value: typed::Cc::Named(name), .. }) => name,
-        Some(system) => {
-            problems.push(system.problem("`system` chooses nothing: name a congestion control, as bbr"));
-            CcName::default()
-        }
-    };
-    Tune {
-        mode,
-        steer: or(typed.steer, Steer::default()),
-        server_ports,
-        default_cc: match or(typed.default_cc, typed::Cc::System) {
-            typed::Cc::System => None,
-            typed::Cc::Named(name) => Some(name),
-        },
-        cc,
-        switch_after: or(typed.switch_after, Bytes::new(100_000)),
-        stay: or(typed.stay, false),
-        pins: directory(typed.pins, problems).unwrap_or_else(|| "/sys/fs/bpf/weirgate".into()),
-        life: between(typed.life, "15 s", "1 h", "60 s", problems),
-    }
 }
 
 fn or<T>(typed: Option<Typed<T>>, default: T) -> T {

@@ -93,6 +93,36 @@ impl<'a> Section<'a> {
         result
     }
 
+    /// Reads every table of the list `key` (`[[key]]`) by `read`, which also learns its line; `None` where there is none.
+    pub(super) fn tables<T>(
+        &mut self,
+        key: &'static str,
+        mut read: impl FnMut(&mut Section<'a>, usize) -> T,
+    ) -> Option<Vec<T>> {
+        let (value, line) = self.find(key)?;
+        let Some(items) = value.as_array() else {
+            self.note(
+                line,
+                key,
+                format!("must be a list of tables, not {}: write [[{}]]", value.type_str(), self.path(key)),
+            );
+            return None;
+        };
+        let mut list = Vec::with_capacity(items.len());
+        for item in items.iter() {
+            let line = line_at(self.text, item.span().start);
+            let table = item.get_ref().as_table();
+            if table.is_none() {
+                self.note(line, key, format!("must hold tables, not {}", item.get_ref().type_str()));
+            }
+            let mut section =
+                Section { name: self.path(key), text: self.text, table, asked: Vec::new(), problems: Vec::new() };
+            list.push(read(&mut section, line));
+            self.problems.extend(section.finish());
+        }
+        Some(list)
+    }
+
     /// A value with a textual form, as `"20 ms"`.
     pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, key: &'static str) -> Option<Typed<T>> {
         let (value, line) = self.find(key)?;
@@ -142,6 +172,18 @@ impl<'a> Section<'a> {
             return None;
         };
         Some(self.typed(key, line, value))
+    }
+
+    /// A plain whole number of at least `low` and at most `high`.
+    pub(super) fn integer(&mut self, key: &'static str, low: u64, high: u64) -> Option<Typed<u64>> {
+        let (value, line) = self.find(key)?;
+        match whole(value) {
+            Some(number) if (low..=high).contains(&number) => Some(self.typed(key, line, number)),
+            _ => {
+                self.note(line, key, format!("must be a whole number of {low} to {high}, without quotes or unit"));
+                None
+            }
+        }
     }
 
     /// A list of port numbers.

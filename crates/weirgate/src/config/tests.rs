@@ -20,10 +20,14 @@ fn the_example_is_the_defaults() {
 #[test]
 fn the_example_shows_every_key() {
     let shown = |key: &str| {
-        EXAMPLE.lines().any(|line| line.trim_start_matches("# ").split('=').next().is_some_and(|k| k.trim() == key))
+        // A table's name stands in its own head.
+        EXAMPLE.contains(&format!(".{key}]"))
+            || EXAMPLE
+                .lines()
+                .any(|line| line.trim_start_matches("# ").split('=').next().is_some_and(|k| k.trim() == key))
     };
     // An unknown key that is like no other makes the reader list the known ones.
-    for section in ["host", "http", "control", "sockets", "store", "tune"] {
+    for section in ["host", "http", "control", "sockets", "store", "tune", "tune.limits"] {
         let text = problems(&format!("[{section}]\nxyzzyxyzzy = 1"));
         let (_, known) = text.split_once("known here: ").expect("a list of the known keys");
         for key in known.split(", ") {
@@ -79,7 +83,13 @@ fn contradictions_and_bounds_are_refused() {
     assert!(problems("[sockets]\ninterval = \"1 ms\"\n").contains("out of bounds: write 100 ms to 1 h"));
     assert!(problems("[sockets]\ninclude = [\"192.0.2.1/24\"]\n").contains("write `192.0.2.0/24`"));
     assert!(problems("[control]\nsocket = \"here.sock\"\n").contains("not an absolute path"));
-    assert!(problems("[tune]\ncc = \"system\"\n").contains("chooses nothing"));
+    let text = problems("[tune]\n\nduty_leave = \"80 %\"\n");
+    assert_eq!(text, "line 3: tune.duty_leave: `duty_leave` is 0.8: it must be at least 0, below duty_enter");
+    let text = problems("[tune]\n[tune.limits]\nchanged_share_max = \"0 %\"\n");
+    assert!(text.starts_with("line 3: tune.limits.changed_share_max: "), "{text}");
+    assert!(problems("[tune]\nduty_enter = \"0.7\"\n").contains("write a number of 0 to 100 and %"));
+    let text = problems("[[tune.rules]]\nname = \"worst\"\nccc = \"bbr\"\n");
+    assert!(text.contains("line 1: tune.rules: a rule needs a `cc`") || text.contains("did you mean `cc`"), "{text}");
     assert!(problems("tune = 3\n").contains("must be a table"));
 }
 

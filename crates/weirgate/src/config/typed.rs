@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use weirgate_sockets::sample::CcName;
 use weirgate_units::{Bytes, Duration, Prefix};
 
 use super::read::{self, Problem, Section, Typed};
-use super::{Close, Mode, Source};
+use super::tune::{self, TypedTune};
+use super::{Close, Source};
 
-type Maybe<T> = Option<Typed<T>>;
+pub(super) type Maybe<T> = Option<Typed<T>>;
 
 /// The file as typed.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct File {
     pub(super) control: Control,
     pub(super) sockets: Sockets,
     pub(super) store: Store,
-    pub(super) tune: Tune,
+    pub(super) tune: TypedTune,
 }
 
 #[derive(Debug)]
@@ -65,19 +65,6 @@ pub(super) struct Store {
     pub(super) country: Maybe<String>,
 }
 
-#[derive(Debug)]
-pub(super) struct Tune {
-    pub(super) mode: Maybe<Mode>,
-    pub(super) steer: Maybe<super::Steer>,
-    pub(super) server_ports: Maybe<Vec<u16>>,
-    pub(super) default_cc: Maybe<Cc>,
-    pub(super) cc: Maybe<Cc>,
-    pub(super) switch_after: Maybe<Bytes>,
-    pub(super) stay: Maybe<bool>,
-    pub(super) pins: Maybe<String>,
-    pub(super) life: Maybe<Duration>,
-}
-
 /// Reads `text`; the problems of the reading, none where it is sound.
 pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
     let document = read::document(text).map_err(|problem| vec![problem])?;
@@ -88,7 +75,7 @@ pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
         control: root.table("control", |s| Control { socket: s.parsed("socket") }),
         sockets: root.table("sockets", sockets),
         store: root.table("store", store),
-        tune: root.table("tune", tune),
+        tune: root.table("tune", tune::read),
     };
     let problems = root.finish();
     if problems.is_empty() { Ok(file) } else { Err(problems) }
@@ -123,40 +110,6 @@ fn store(s: &mut Section<'_>) -> Store {
         anonymise: s.boolean("anonymise"),
         asn: s.parsed("asn"),
         country: s.parsed("country"),
-    }
-}
-
-fn tune(s: &mut Section<'_>) -> Tune {
-    Tune {
-        mode: s.parsed("mode"),
-        steer: s.parsed("steer"),
-        server_ports: s.ports("server_ports"),
-        default_cc: s.parsed("default_cc"),
-        cc: s.parsed("cc"),
-        switch_after: s.parsed("switch_after"),
-        stay: s.boolean("stay"),
-        pins: s.parsed("pins"),
-        life: s.parsed("life"),
-    }
-}
-
-/// A congestion control's name; `system` is whatever the system's default is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cc {
-    System,
-    Named(CcName),
-}
-
-impl FromStr for Cc {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Self, String> {
-        match s {
-            "system" => Ok(Self::System),
-            _ => CcName::new(s).map(Self::Named).ok_or_else(|| {
-                format!("`{s}` is not a congestion control: write a name of 1 to 15 letters as in `sysctl net.ipv4.tcp_available_congestion_control`")
-            }),
-        }
     }
 }
 

@@ -1,0 +1,278 @@
+//! `[tune]`: the settings of the decision process, typed and meant.
+//!
+//! What each is for, its bounds and the argument for its default stand at [`weirgate_tune::Config`]; its own
+//! `check` refuses what is out of bounds, and the problem is given the line where it was typed.
+
+use std::str::FromStr;
+
+use weirgate_sockets::sample::CcName;
+use weirgate_tune::{Config, ConfigError, Group, Metric, Rule};
+use weirgate_units::{Duration, Prefix};
+
+use super::read::{Problem, Section};
+use super::typed::{self, Maybe};
+use super::{Mode, Steer, Tune, between, directory, or};
+
+/// `[tune]` as typed.
+#[derive(Debug)]
+pub(super) struct TypedTune {
+    mode: Maybe<Mode>,
+    steer: Maybe<Steer>,
+    pins: Maybe<String>,
+    life: Maybe<Duration>,
+    default_cc: Maybe<Cc>,
+    server_ports: Maybe<Vec<u16>>,
+    exclude: Maybe<Vec<Prefix>>,
+    metric: Maybe<TypedMetric>,
+    settings: Settings,
+    limits: Limits,
+    rules: Option<Vec<TypedRule>>,
+}
+
+#[derive(Debug)]
+struct TypedRule {
+    line: usize,
+    name: Maybe<String>,
+    cc: Maybe<Name>,
+    worst_share: Maybe<Share>,
+    min_rtt_min: Maybe<Duration>,
+    min_rtt_max: Maybe<Duration>,
+    retransmit_min: Maybe<Share>,
+    retransmit_max: Maybe<Share>,
+}
+
+/// Keys that stand for one field each. A key listed here is read, carried over and found again when it is refused.
+macro_rules! settings {
+    ($name:ident for $target:ty { $($key:ident: $how:ident),* $(,)? }) => {
+        #[derive(Debug)]
+        struct $name { $($key: settings!(@typed $how)),* }
+
+        impl $name {
+            fn read(s: &mut Section<'_>) -> Self {
+                Self { $($key: settings!(@read $how s stringify!($key))),* }
+            }
+
+            /// Carries what was typed over to `to`.
+            fn carry(&self, to: &mut $target) {
+                $(if let Some(typed) = &self.$key { to.$key = settings!(@value $how typed); })*
+            }
+
+            /// Where `key` was typed.
+            fn place(&self, key: &str) -> Option<(usize, String)> {
+                match key {
+                    $(stringify!($key) => self.$key.as_ref().map(|typed| (typed.line, typed.key.clone())),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+    (@typed number) => { Maybe<u64> };
+    (@typed small) => { Maybe<u64> };
+    (@typed boolean) => { Maybe<bool> };
+    (@typed share) => { Maybe<Share> };
+    (@typed time) => { Maybe<Duration> };
+    (@typed amount) => { Maybe<weirgate_units::Bytes> };
+    (@read number $s:ident $key:expr) => { $s.integer($key, 0, u64::from(u32::MAX)) };
+    (@read small $s:ident $key:expr) => { $s.integer($key, 0, 255) };
+    (@read boolean $s:ident $key:expr) => { $s.boolean($key) };
+    (@read $parsed:ident $s:ident $key:expr) => { $s.parsed($key) };
+    (@value number $typed:ident) => { $typed.value as u32 };
+    (@value small $typed:ident) => { $typed.value as u8 };
+    (@value share $typed:ident) => { $typed.value.0 };
+    (@value $same:ident $typed:ident) => { $typed.value };
+}
+
+settings!(Settings for Config {
+    round: time,
+    network_len_v4: small,
+    network_len_v6: small,
+    vote_bytes_min: amount,
+    limited_share_max: share,
+    votes_min: number,
+    networks_min: number,
+    window_rounds: number,
+    known_enter_min: number,
+    known_leave_min: number,
+    duty_enter: share,
+    duty_leave: share,
+    flap_enter_max: share,
+    flap_leave_min: share,
+    dwell_rounds: number,
+    holdout_share: share,
+    epoch_rounds: number,
+    washout_rounds: number,
+    holdout_clients_min: number,
+    switchback_rounds: number,
+    switchback_every: number,
+    effect_blocks: number,
+    resamples: number,
+    level: share,
+    rollback_level: share,
+    rollback_blocks_min: number,
+    bar_rounds: number,
+    networks_max: number,
+    idle_rounds: number,
+    detail_max: number,
+    switch_after: amount,
+    stay: boolean,
+});
+
+settings!(Limits for weirgate_tune::Limits {
+    networks_max: number,
+    selected_share_max: share,
+    changed_share_max: share,
+    changed_free: number,
+    changed_traffic_max: share,
+    data_age_max: time,
+});
+
+pub(super) fn read(s: &mut Section<'_>) -> TypedTune {
+    TypedTune {
+        mode: s.parsed("mode"),
+        steer: s.parsed("steer"),
+        pins: s.parsed("pins"),
+        life: s.parsed("life"),
+        default_cc: s.parsed("default_cc"),
+        server_ports: s.ports("server_ports"),
+        exclude: s.list("exclude"),
+        metric: s.parsed("metric"),
+        settings: Settings::read(s),
+        limits: s.table("limits", Limits::read),
+        rules: s.tables("rules", |s, line| TypedRule {
+            line,
+            name: s.parsed("name"),
+            cc: s.parsed("cc"),
+            worst_share: s.parsed("worst_share"),
+            min_rtt_min: s.parsed("min_rtt_min"),
+            min_rtt_max: s.parsed("min_rtt_max"),
+            retransmit_min: s.parsed("retransmit_min"),
+            retransmit_max: s.parsed("retransmit_max"),
+        }),
+    }
+}
+
+pub(super) fn meaning(typed: TypedTune, problems: &mut Vec<Problem>) -> Tune {
+    let mut controller = Config::default();
+    typed.settings.carry(&mut controller);
+    typed.limits.carry(&mut controller.limits);
+    controller.server_ports = typed.server_ports.map_or_else(Vec::new, |ports| ports.value);
+    controller.exclude = or(typed.exclude, Vec::new());
+    controller.metric = or(typed.metric, TypedMetric(Metric::default())).0;
+    controller.default_cc = match or(typed.default_cc, Cc::System) {
+        Cc::System => None,
+        Cc::Named(name) => Some(name),
+    };
+    if let Some(rules) = typed.rules {
+        controller.rules = rules.into_iter().map(|typed| rule(typed, problems)).collect();
+    }
+    if let (Some(Mode::Apply), true, Some(typed)) =
+        (typed.mode.as_ref().map(|mode| mode.value), controller.server_ports.is_empty(), &typed.mode)
+    {
+        problems.push(typed.problem(
+            "`apply` needs `server_ports`: the ports whose accepted connections may be changed, as [80, 443]",
+        ));
+    }
+    if let Err(error) = controller.check() {
+        let place = match &error {
+            ConfigError::Range { key, .. } => typed.settings.place(key).or_else(|| typed.limits.place(key)),
+            ConfigError::TooManyRules(_) | ConfigError::RuleName(_) => None,
+        };
+        let (line, key) = place.unwrap_or_else(|| (0, "tune".to_owned()));
+        problems.push(Problem { line, key, what: error.to_string() });
+    }
+    Tune {
+        mode: or(typed.mode, Mode::default()),
+        steer: or(typed.steer, Steer::default()),
+        pins: directory(typed.pins, problems).unwrap_or_else(|| "/sys/fs/bpf/weirgate".into()),
+        life: between(typed.life, "15 s", "1 h", "60 s", problems),
+        controller,
+    }
+}
+
+fn rule(typed: TypedRule, problems: &mut Vec<Problem>) -> Rule {
+    let mut missing = |what: &str| {
+        let key = "tune.rules".to_owned();
+        problems.push(Problem { line: typed.line, key, what: format!("a rule needs {what}") });
+    };
+    if typed.name.is_none() {
+        missing("a `name`, by which decisions speak of it");
+    }
+    if typed.cc.is_none() {
+        missing("a `cc`: what its networks are sent to with, as \"bbr\"");
+    }
+    let share = |typed: &Maybe<Share>, default: f64| typed.as_ref().map_or(default, |typed| typed.value.0);
+    Rule {
+        name: or(typed.name, String::new()),
+        cc: typed.cc.map_or_else(CcName::default, |typed| typed.value.0),
+        group: Group {
+            worst_share: typed.worst_share.as_ref().map(|typed| typed.value.0),
+            min_rtt_min: or(typed.min_rtt_min, Duration::ZERO),
+            min_rtt_max: or(typed.min_rtt_max, Duration::MAX),
+            retransmit_min: share(&typed.retransmit_min, 0.0),
+            retransmit_max: share(&typed.retransmit_max, 1.0),
+        },
+    }
+}
+
+/// A share, written in percent, held as 0..=1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Share(f64);
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let number = s.trim().strip_suffix('%').map(str::trim_end);
+        let plain = |n: &str| n.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        match number.filter(|n| plain(n)).and_then(|n| n.parse::<f64>().ok()) {
+            Some(percent) if (0.0..=100.0).contains(&percent) => Ok(Self(percent / 100.0)),
+            _ => Err(format!("`{s}` is not a share: write a number of 0 to 100 and %, as \"20 %\"")),
+        }
+    }
+}
+
+/// A congestion control's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Name(CcName);
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        CcName::new(s).map(Self).ok_or_else(|| {
+            format!(
+                "`{s}` is not a congestion control: write a name of 1 to 15 letters, as in \
+                 `sysctl net.ipv4.tcp_available_congestion_control`"
+            )
+        })
+    }
+}
+
+/// A congestion control, or whatever the system's default is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cc {
+    System,
+    Named(CcName),
+}
+
+impl FromStr for Cc {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "system" => Ok(Self::System),
+            name => name.parse().map(|Name(name)| Self::Named(name)),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TypedMetric(Metric);
+
+impl FromStr for TypedMetric {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        typed::word(s, &[("goodput", Metric::Goodput), ("delivery-rate", Metric::DeliveryRate)]).map(Self)
+    }
+}
