@@ -75,8 +75,9 @@ impl Controller {
         let mut sorted: Vec<f32> = known.iter().map(|i| medians[*i].1).collect();
         for (i, rule) in self.config.rules.iter().enumerate() {
             if let Some(share) = rule.group.worst_share {
-                // Strictly below the first value outside the share: where all are alike, none is among the worst.
-                let outside = (sorted.len() as f64 * share) as usize;
+                // The nearest rank, rounded up, so that the last of the worst does not come and go with every network that
+                // is silent for a round. Strictly below the first value outside: where all are alike, none is the worst.
+                let outside = ((sorted.len() as f64 * share - 1e-9).ceil() as usize).min(sorted.len() - 1);
                 thresholds[i] = *sorted.select_nth_unstable_by(outside, f32::total_cmp).1;
                 open.stats.thresholds[i] = Some(rate(thresholds[i]));
             }
