@@ -20,8 +20,8 @@ use weirgate_units::{BitRate, Bytes, Prefix, UnixTime};
 
 use crate::book::{Book, NONE};
 use crate::config::{Config, ConfigError, Metric, RULES_MAX, WINDOW_MAX};
-use crate::decision::{Decision, Effects, NetworkEffect, Round, Stats, What, Why};
-use crate::effect::Cell;
+use crate::decision::{Decision, NetworkEffect, Round, Stats, What, Why};
+use crate::effect::{Cell, Effect};
 use crate::holdout::{Holdout, mix};
 use crate::policy::Policy;
 use crate::trial::ArmSum;
@@ -55,6 +55,9 @@ pub struct Controller {
     /// Cells of networks that are no longer selected, and the round in which they were closed: without them the pooled
     /// effect would be that of the survivors.
     pub(crate) retired: VecDeque<(u32, Cell)>,
+    /// The pooled effect, and whether cells came or went since it was drawn.
+    pub(crate) pooled: Option<Effect>,
+    pub(crate) cells_changed: bool,
     pub(crate) open: Open,
 }
 
@@ -97,6 +100,8 @@ impl Controller {
             time: UnixTime::default(),
             thresholds: VecDeque::new(),
             retired: VecDeque::new(),
+            pooled: None,
+            cells_changed: true,
             open: Open::default(),
             host,
             config,
@@ -206,7 +211,7 @@ impl Controller {
             self.judge(&mut open, &medians);
         }
         self.close_blocks(&open);
-        let effects = self.effects(&open);
+        let effects = crate::group::effects(self, &open);
 
         let proposals = self.propose(&open);
         let (proposals, mut decisions) = self.pace(proposals, &open);
@@ -342,10 +347,6 @@ impl Controller {
         }
         (stats.expired, stats.evicted) =
             self.book.forget_idle(self.round, self.config.idle_rounds, stats.untracked > 0);
-    }
-
-    pub(crate) fn effects(&self, open: &Open) -> Effects {
-        crate::group::effects(self, open)
     }
 }
 

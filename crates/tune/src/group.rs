@@ -127,11 +127,12 @@ impl Controller {
                     _ => {}
                 }
             }
-            trial.end_block(round + 1, prefix, config);
+            self.cells_changed |= trial.end_block(round + 1, prefix, config);
         }
         let keep = config.effect_blocks.saturating_mul(config.epoch_rounds);
         while self.retired.front().is_some_and(|(closed, _)| round - closed > keep) {
             self.retired.pop_front();
+            self.cells_changed = true;
         }
         while self.retired.len() > RETIRED_MAX {
             self.retired.pop_front();
@@ -152,8 +153,11 @@ fn is_in(group: &Group, sums: &ArmSum, metric: f32, threshold: f32) -> bool {
 }
 
 /// The pooled effect and the retransmissions of treated, held out, neighbours and others. O(cells + networks heard of).
-pub(crate) fn effects(controller: &Controller, open: &Open) -> Effects {
-    let mut effects = Effects { pooled: pooled(controller), ..Effects::default() };
+pub(crate) fn effects(controller: &mut Controller, open: &Open) -> Effects {
+    if core::mem::take(&mut controller.cells_changed) {
+        controller.pooled = pooled(controller);
+    }
+    let mut effects = Effects { pooled: controller.pooled, ..Effects::default() };
     let mut treated: Vec<Prefix> = open
         .tallies
         .iter()
@@ -188,7 +192,7 @@ fn pooled(controller: &Controller) -> Option<crate::effect::Effect> {
     let trials = controller.selected.values().filter_map(|slot| controller.book.get(*slot).trial.as_ref());
     let live = trials.flat_map(|t| t.blocks.iter().map(|b| b.cell));
     let cells: Vec<Cell> = live.chain(controller.retired.iter().map(|(_, c)| *c)).collect();
-    let seed = controller.config.seed ^ u64::from(controller.round) << 32;
+    let seed = controller.config.seed ^ (cells.len() as u64) << 32;
     let groups = if cells.len() > POOL_GROUPS { merge(&cells) } else { cells };
     Some(Bootstrap::new(&groups, controller.config.resamples, seed)?.interval(controller.config.level))
 }

@@ -124,18 +124,18 @@ impl Trial {
         epoch || round.saturating_sub(self.turned) < config.washout_rounds
     }
 
-    /// Closes the open block where `round`, which is about to begin, belongs to another. Returns the block where both
-    /// arms had votes. O(blocks x resamples) at the end of a block.
-    pub(crate) fn end_block(&mut self, round: u32, prefix: Prefix, config: &Config) -> Option<Block> {
+    /// Closes the open block where `round`, which is about to begin, belongs to another. Returns whether there is one more
+    /// now: both arms had votes. O(blocks x resamples) at the end of a block.
+    pub(crate) fn end_block(&mut self, round: u32, prefix: Prefix, config: &Config) -> bool {
         let next = self.block_of(round, prefix, config);
         if next == self.block {
-            return None;
+            return false;
         }
         self.block = next;
         let [treated, held] = core::mem::take(&mut self.open);
         let w = effect::weight(treated.votes, held.votes);
         if w == 0.0 {
-            return None;
+            return false;
         }
         let mean = |a: &ArmSum| a.log / f64::from(a.votes);
         let cell = Cell { d: (mean(&treated) - mean(&held)) as f32, w };
@@ -145,7 +145,7 @@ impl Trial {
         }
         self.blocks.push_back(block);
         self.estimate(draw(prefix, config.seed, next), config);
-        Some(block)
+        true
     }
 
     /// Draws the intervals again from the closed blocks.
