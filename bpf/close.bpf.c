@@ -6,6 +6,7 @@
  * that becomes a TIME-WAIT mini-socket, or an orphan in FIN-WAIT-2 that becomes one, closes here at that moment: its
  * numbers do not change afterwards. */
 #include "fill.h"
+#include "filter.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
@@ -32,6 +33,23 @@ struct {
  * the close. Set by the loader. */
 const volatile __u64 wake_bytes = 1 << 11;
 
+/* Which closes are wanted; the others are not counted, either. */
+struct wg_close_filter {
+	struct wg_filter sockets;
+	__u32 namespaces_used; /* not 0: only those in `namespaces` */
+	__u32 reserved;
+};
+
+struct wg_close_filter filter SEC(".data.filter");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 12);
+	__type(key, __u32); /* inode number */
+	__type(value, __u8);
+} namespaces SEC(".maps");
+
 /* What the pass over the sockets that were open before (wg_arm) did. Written by one pass at a time. */
 struct wg_arm_count {
 	__u64 armed;
@@ -57,6 +75,25 @@ static __always_inline void remember(struct bpf_sock_ops *ctx, __u8 direction)
 		conn->direction = direction;
 }
 
+static __always_inline int wanted(const struct tcp_sock *tp)
+{
+	const struct sock_common *skc = &tp->inet_conn.icsk_inet.sk.__sk_common;
+	struct wg_sample ends;
+
+	if (!filter_wants_port(&filter.sockets, skc->skc_num))
+		return 0;
+	if (filter.namespaces_used) {
+		__u32 inode = skc->skc_net.net->ns.inum;
+
+		if (!bpf_map_lookup_elem(&namespaces, &inode))
+			return 0;
+	}
+	if (!filter.sockets.wanted_used && !filter.sockets.unwanted_used)
+		return 1;
+	fill_ends(&ends, skc);
+	return filter_wants_remote(&filter.sockets, &ends);
+}
+
 static __always_inline void closed(struct bpf_sock_ops *ctx, __u8 from)
 {
 	struct wg_close_count *count;
@@ -66,13 +103,13 @@ static __always_inline void closed(struct bpf_sock_ops *ctx, __u8 from)
 	struct wg_conn *conn;
 	__u32 zero = 0;
 
-	if (!sk)
-		return;
 	count = bpf_map_lookup_elem(&close_counts, &zero);
-	if (!count)
+	if (!sk || !count)
+		return;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (tp && !wanted(tp))
 		return;
 	__sync_fetch_and_add(&count->seen, 1);
-	tp = bpf_skc_to_tcp_sock(sk);
 	s = tp ? bpf_ringbuf_reserve(&closes, sizeof(*s), 0) : 0;
 	if (!s) {
 		__sync_fetch_and_add(&count->ring_failures, 1);

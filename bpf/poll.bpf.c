@@ -4,10 +4,10 @@
  *
  * Request and TIME-WAIT sockets have no tcp_info: their records end after `cc`. */
 #include "fill.h"
+#include "filter.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-#define PREFIXES_MAX 64
 /* The clock is read once for so many sockets (about 0.7 us each): reading it costs as much as filling eight fields. */
 #define CLOCK_EVERY 16
 
@@ -15,38 +15,10 @@ char _license[] SEC("license") = "Dual MIT/GPL";
  * much as all the rest of this program; so only where it is wanted. Set by the loader. */
 const volatile _Bool conns_wanted = 0;
 
-struct wg_network {
-	__u64 address[2]; /* IPv4 mapped; in network order, under the mask */
-	__u64 mask[2];
-};
-
-/* What is wanted; written by user space between polls, never during one. */
-struct wg_filter {
-	__u32 states; /* bit n: state n, after the renaming below */
-	__u32 ports_used;
-	__u32 wanted_used;
-	__u32 unwanted_used;
-	__u64 ports[65536 / 64];
-	struct wg_network wanted[PREFIXES_MAX];
-	struct wg_network unwanted[PREFIXES_MAX];
-};
-
+/* Written by user space between polls, never during one. */
 struct wg_filter filter SEC(".data.filter");
 
 static __u64 now;
-
-static __noinline int matches(const struct wg_network *networks, __u32 used, __u64 high, __u64 low)
-{
-	if (!networks)
-		return 0;
-	for (__u32 i = 0; i < PREFIXES_MAX && i < used; i++) {
-		const struct wg_network *n = &networks[i];
-
-		if ((high & n->mask[0]) == n->address[0] && (low & n->mask[1]) == n->address[1])
-			return 1;
-	}
-	return 0;
-}
 
 SEC("iter/tcp")
 int wg_poll(struct bpf_iter__tcp *ctx)
@@ -55,7 +27,6 @@ int wg_poll(struct bpf_iter__tcp *ctx)
 	struct wg_sample s;
 	struct tcp_sock *tp = 0;
 	__u32 len = offsetof(struct wg_sample, bytes_sent);
-	__u32 port;
 	__u8 state;
 	__u64 seq_num;
 
@@ -92,21 +63,12 @@ int wg_poll(struct bpf_iter__tcp *ctx)
 		s.given = fields;
 		len = sizeof(s);
 	}
-	if (!(filter.states >> (state & 31) & 1))
-		return 0;
-	port = skc->skc_num;
-	if (filter.ports_used && !(filter.ports[port / 64 % (65536 / 64)] >> port % 64 & 1))
+	if (!filter_wants_state(&filter, state) || !filter_wants_port(&filter, skc->skc_num))
 		return 0;
 	fill_ends(&s, skc);
 	/* A listener has no remote end to judge by. */
-	if ((filter.wanted_used || filter.unwanted_used) && state != WG_TCP_LISTEN) {
-		__u64 high = ((__u64 *)s.remote)[0], low = ((__u64 *)s.remote)[1];
-
-		if (filter.wanted_used && !matches(filter.wanted, filter.wanted_used, high, low))
-			return 0;
-		if (matches(filter.unwanted, filter.unwanted_used, high, low))
-			return 0;
-	}
+	if (state != WG_TCP_LISTEN && !filter_wants_remote(&filter, &s))
+		return 0;
 
 	s.kind = WG_POLL;
 	s.state = state;

@@ -12,8 +12,11 @@ use std::time::{Duration, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use weirgate_linux::bpf::Closes;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use weirgate_linux::bpf::close::ArmError;
+use weirgate_linux::bpf::{Closes, IterPoller, LoadError};
+use weirgate_linux::netns::Netns;
+use weirgate_linux::poll::Filter;
 use weirgate_sockets::sample::{Field, Kind, Sample, flag, state};
 use weirgate_units::Bytes;
 
@@ -377,6 +380,68 @@ fn two_observers_do_not_disturb_each_other() {
     drop(pair(V4));
     scene.await_seen(4);
     scene.assert_adds_up();
+}
+
+#[test]
+fn only_wanted_closes_are_recorded_and_counted() {
+    let Some(mut scene) = Scene::set() else { return };
+    let listener = TcpListener::bind("[::]:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let close_one = |to| {
+        let client = TcpStream::connect((to, port)).unwrap();
+        drop(listener.accept().unwrap());
+        drop(client);
+    };
+    let here = [Netns::current().unwrap()];
+    // The initial namespace, or whichever the test began in, is another.
+    let elsewhere = [Netns::open("/proc/self/ns/net".as_ref(), "").unwrap()];
+    assert_ne!(here[0].inode(), elsewhere[0].inode());
+    let ports = Filter { local_ports: vec![port], ..Filter::default() };
+    let six = Filter { remote_not: vec!["127.0.0.0/8".parse().unwrap()], ..Filter::default() };
+    let mut expected = 0;
+    for (filter, namespaces, each_four, each_six) in [
+        (&Filter::default(), None, 2, 2),
+        (&Filter::default(), Some(&here[..]), 2, 2),
+        (&Filter::default(), Some(&elsewhere[..]), 0, 0),
+        (&Filter::default(), Some(&[][..]), 0, 0),
+        (&ports, Some(&here[..]), 1, 1),
+        (&six, None, 0, 2),
+    ] {
+        scene.closes.set_filter(filter, namespaces).unwrap();
+        close_one(V4);
+        close_one(V6);
+        expected += each_four + each_six;
+        scene.await_seen(expected);
+    }
+    // Late closes that should not be seen would be seen by now.
+    scene.closes.set_filter(&Filter::default(), None).unwrap();
+    close_one(V4);
+    scene.await_seen(expected + 2);
+    scene.assert_adds_up();
+}
+
+#[test]
+fn without_privileges_the_error_says_which_are_needed() {
+    let Some(place) = Place::enter() else { return };
+    let mut sets = capabilities(None).unwrap();
+    sets.effective = CapabilitySet::empty();
+    // Of this thread only, which ends with the test.
+    set_capabilities(None, sets).unwrap();
+    let of_closes = Closes::attach(place.group(), RING, None).unwrap_err();
+    let of_iterator = IterPoller::load().unwrap_err();
+    sets.effective = sets.permitted;
+    set_capabilities(None, sets).unwrap();
+    for error in [of_closes, of_iterator] {
+        assert!(matches!(error, LoadError::NotPermitted { .. }), "{error}");
+        assert!(error.to_string().contains("CAP_BPF"), "{error}");
+    }
+}
+
+#[test]
+fn a_shared_map_of_another_layout_is_refused() {
+    let Some(scene) = Scene::set() else { return };
+    let error = Closes::attach(scene.place.group(), RING, Some(scene.closes.fd())).unwrap_err();
+    assert!(matches!(error, LoadError::ForeignMap { .. }), "{error}");
 }
 
 #[test]

@@ -17,11 +17,13 @@ use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, RingBuffer, RingBuffer
 use rustix::net::sockopt;
 use weirgate_sockets::sample::Sample;
 use weirgate_units::Bytes;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::load::{LoadError, explain, tick_us};
+use super::filter::{FilterTooLong, WireFilter};
+use super::load::{LoadError, check_shared, explain, tick_us};
 use super::poll::read_on;
 use crate::netns::Netns;
+use crate::poll::Filter;
 
 const PROGRAM: &str = "close.bpf.c";
 const NEEDS: &str = "it needs Linux 5.15 or later with CONFIG_CGROUP_BPF and CONFIG_DEBUG_INFO_BTF; \
@@ -43,6 +45,8 @@ pub struct Closes {
     counts: MapHandle,
     arm_count: MapHandle,
     conns: MapHandle,
+    filter: MapHandle,
+    namespaces: MapHandle,
     batch: Arc<Mutex<Vec<Sample>>>,
     spare: Vec<Sample>,
 }
@@ -66,6 +70,19 @@ pub struct Armed {
     pub before: u64,
     /// Sockets on which the callback could not be turned on.
     pub failures: u64,
+}
+
+/// A filter that could not be set.
+#[derive(Debug, thiserror::Error)]
+pub enum SetFilterError {
+    /// It holds more than the kernel program has room for.
+    #[error(transparent)]
+    Filter(#[from] FilterTooLong),
+    /// The kernel refused.
+    #[error(
+        "cannot tell the close program what is wanted: {0}; it needs CAP_BPF or root, and at most 4,096 namespaces"
+    )]
+    Map(libbpf_rs::Error),
 }
 
 /// A pass over older sockets that could not be made.
@@ -103,6 +120,7 @@ impl Closes {
             .expect("at most 2^30 after clamping");
         let cgroup =
             File::open(cgroup).map_err(|source| LoadError::Cgroup { path: cgroup.display().to_string(), source })?;
+        check_shared(PROGRAM, conns, size_of::<skel::types::wg_conn>())?;
         let mut object = MaybeUninit::uninit();
         explain(PROGRAM, NEEDS, || {
             let mut open = skel::CloseSkelBuilder::default().open(&mut object)?;
@@ -135,6 +153,8 @@ impl Closes {
                 counts: MapHandle::try_from(&skel.maps.close_counts)?,
                 arm_count: MapHandle::try_from(&skel.maps.data_arm)?,
                 conns: MapHandle::try_from(&skel.maps.conns)?,
+                filter: MapHandle::try_from(&skel.maps.data_filter)?,
+                namespaces: MapHandle::try_from(&skel.maps.namespaces)?,
                 batch,
                 spare: Vec::with_capacity(BATCH),
             })
@@ -150,6 +170,26 @@ impl Closes {
     /// The map in which the programs remember connections; for [`IterPoller::load_sharing`](super::IterPoller::load_sharing).
     pub fn conns(&self) -> BorrowedFd<'_> {
         self.conns.as_fd()
+    }
+
+    /// Restricts the records, and their counting, to what `filter` wants (its states are of polls and have no say here)
+    /// in `namespaces`; `None` is all. Before the first call everything is recorded. Closes while it changes may be
+    /// judged by either filter.
+    pub fn set_filter(&mut self, filter: &Filter, namespaces: Option<&[Netns]>) -> Result<(), SetFilterError> {
+        let mut wire = WireCloseFilter::new_zeroed();
+        wire.sockets.set(filter)?;
+        wire.namespaces_used = u32::from(namespaces.is_some());
+        let wanted: Vec<u32> = namespaces.unwrap_or_default().iter().map(Netns::inode).collect();
+        for inode in &wanted {
+            self.namespaces.update(&inode.to_ne_bytes(), &[1], MapFlags::ANY).map_err(SetFilterError::Map)?;
+        }
+        self.filter.update(&0u32.to_ne_bytes(), wire.as_bytes(), MapFlags::ANY).map_err(SetFilterError::Map)?;
+        let gone: Vec<Vec<u8>> =
+            self.namespaces.keys().filter(|k| !wanted.iter().any(|inode| k[..] == inode.to_ne_bytes())).collect();
+        for inode in gone {
+            self.namespaces.delete(&inode).map_err(SetFilterError::Map)?;
+        }
+        Ok(())
     }
 
     /// Hands every record that waits to `each`, oldest first, and returns how many there were. Ends after the ring was
@@ -221,6 +261,15 @@ impl Closes {
 struct WireCloseCount {
     seen: u64,
     ring_failures: u64,
+}
+
+/// `struct wg_close_filter`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct WireCloseFilter {
+    sockets: WireFilter,
+    namespaces_used: u32,
+    reserved: u32,
 }
 
 /// `struct wg_arm_count`.

@@ -1,10 +1,11 @@
 //! What all loaders share: why a program did not load, in words that help; and libbpf's log, kept out of the terminal.
 
 use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Once;
 
-use libbpf_rs::{ErrorKind, PrintLevel};
+use libbpf_rs::{ErrorKind, MapInfo, MapType, PrintLevel};
 use rustix::time::ClockId;
 
 /// A kernel program that cannot be loaded or attached.
@@ -71,6 +72,19 @@ pub(super) fn explain<T>(
         ErrorKind::PermissionDenied if !log.contains("PROG LOAD LOG") => LoadError::NotPermitted { program },
         _ => LoadError::Refused { program, needs, source, log: last_lines(&log) },
     })
+}
+
+/// Whether the map `conns` that was handed over has values of the size that `program` was compiled with.
+pub(super) fn check_shared(
+    program: &'static str,
+    conns: Option<BorrowedFd<'_>>,
+    value_size: usize,
+) -> Result<(), LoadError> {
+    let Some(conns) = conns else { return Ok(()) };
+    let same = MapInfo::new(conns).is_ok_and(|map| {
+        map.info.type_ == MapType::SkStorage as u32 && usize::try_from(map.info.value_size) == Ok(value_size)
+    });
+    if same { Ok(()) } else { Err(LoadError::ForeignMap { program }) }
 }
 
 /// Microseconds in one tick of the kernel's jiffies: the coarse clock advances once a tick, and says so.

@@ -4,12 +4,14 @@
 //! running kernel by its BTF. RLIMIT_MEMLOCK, which kernels before 5.11 charge maps to, is raised by libbpf itself.
 
 pub mod close;
+mod filter;
 mod load;
 pub mod poll;
 pub mod steer;
 pub mod witness;
 
 pub use close::Closes;
+pub use filter::FilterTooLong;
 pub use load::LoadError;
 pub use poll::IterPoller;
 pub use steer::Steering;

@@ -10,11 +10,11 @@ use std::os::fd::BorrowedFd;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle};
 use weirgate_sockets::decode::DecodeError;
-use weirgate_sockets::sample::{Sample, mapped};
-use weirgate_units::Prefix;
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use weirgate_sockets::sample::Sample;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::load::{LoadError, explain, tick_us};
+use super::filter::{FilterTooLong, WireFilter};
+use super::load::{LoadError, check_shared, explain, tick_us};
 use crate::netns::Netns;
 use crate::poll::{Filter, PollStats};
 
@@ -25,9 +25,6 @@ const NEEDS: &str = "it needs Linux 5.15 or later with CONFIG_BPF_SYSCALL, CONFI
 /// The kernel hands over at most 32 KB a call (`PAGE_SIZE << 3` in kernel/bpf/bpf_iter.c), cut between records where this
 /// much is asked for, and within them where less is.
 const READ_BYTES: usize = 32 * 1024;
-
-/// Networks in each list of a [`Filter`]; `PREFIXES_MAX` in the twin.
-const PREFIXES_MAX: usize = 64;
 
 /// The iterator, loaded: one for the process, for any number of namespaces.
 pub struct IterPoller {
@@ -44,13 +41,8 @@ pub struct IterPoller {
 #[derive(Debug, thiserror::Error)]
 pub enum PollError {
     /// The filter holds more than the kernel program has room for.
-    #[error("the filter names {count} {what}; at most 64 are possible")]
-    FilterTooLong {
-        /// How many.
-        count: usize,
-        /// Of what.
-        what: &'static str,
-    },
+    #[error(transparent)]
+    Filter(#[from] FilterTooLong),
     /// The namespace cannot be entered.
     #[error("cannot enter the network namespace `{name}`: {source}; it needs CAP_SYS_ADMIN")]
     Namespace {
@@ -82,6 +74,7 @@ impl IterPoller {
     }
 
     fn load_with(conns: Option<BorrowedFd<'_>>) -> Result<Self, LoadError> {
+        check_shared(PROGRAM, conns, size_of::<skel::types::wg_conn>())?;
         let mut object = MaybeUninit::uninit();
         explain(PROGRAM, NEEDS, || {
             let mut open = skel::PollSkelBuilder::default().open(&mut object)?;
@@ -187,56 +180,6 @@ fn records(bytes: &[u8], stats: &mut PollStats, each: &mut dyn FnMut(&Sample)) -
         stats.sockets += 1;
     }
     at
-}
-
-/// `struct wg_filter`.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct WireFilter {
-    states: u32,
-    ports_used: u32,
-    wanted_used: u32,
-    unwanted_used: u32,
-    ports: [u64; 65536 / 64],
-    wanted: [WireNetwork; PREFIXES_MAX],
-    unwanted: [WireNetwork; PREFIXES_MAX],
-}
-
-/// `struct wg_network`.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct WireNetwork {
-    address: [u8; 16],
-    mask: [u8; 16],
-}
-
-impl WireFilter {
-    fn set(&mut self, filter: &Filter) -> Result<(), PollError> {
-        self.states = filter.states;
-        self.ports = [0; 65536 / 64];
-        self.ports_used = u32::from(!filter.local_ports.is_empty());
-        for port in &filter.local_ports {
-            self.ports[usize::from(port / 64)] |= 1 << (port % 64);
-        }
-        self.wanted_used = set_networks(&mut self.wanted, &filter.remote, "remote networks")?;
-        self.unwanted_used = set_networks(&mut self.unwanted, &filter.remote_not, "unwanted remote networks")?;
-        Ok(())
-    }
-}
-
-fn set_networks(to: &mut [WireNetwork], from: &[Prefix], what: &'static str) -> Result<u32, PollError> {
-    let count = from.len();
-    let used = u32::try_from(count).ok().filter(|_| count <= to.len());
-    for (to, prefix) in to.iter_mut().zip(from) {
-        *to = network(*prefix);
-    }
-    used.ok_or(PollError::FilterTooLong { count, what })
-}
-
-fn network(prefix: Prefix) -> WireNetwork {
-    let bits = u32::from(prefix.len()) + if prefix.address().is_ipv4() { 96 } else { 0 };
-    let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
-    WireNetwork { address: mapped(prefix.address()), mask: mask.to_be_bytes() }
 }
 
 impl core::fmt::Debug for IterPoller {
