@@ -8,5 +8,7 @@
 
 pub mod config;
 pub mod control;
+pub mod http;
 pub mod journal;
+pub mod metrics;
 pub mod view;

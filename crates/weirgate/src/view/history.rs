@@ -146,6 +146,11 @@ impl History {
         self.fine.iter().copied().collect()
     }
 
+    /// The newest of the fine slots.
+    pub(super) fn latest(&self) -> Option<Point> {
+        self.fine.back().copied()
+    }
+
     /// Slots of a minute, oldest first, about a day of them.
     pub(super) fn coarse(&self) -> Vec<Point> {
         self.coarse.iter().copied().collect()

@@ -206,6 +206,11 @@ impl Shared {
         api::History { now_ms: ms(now), points, rounds: history.rounds() }
     }
 
+    /// The last slot of the fine history.
+    pub fn latest_point(&self) -> Option<api::Point> {
+        self.lock().history.latest()
+    }
+
     /// The memory of the picture before last, to be filled and published.
     pub(super) fn take_picture(&self) -> Picture {
         std::mem::take(&mut self.lock().spare)

@@ -218,11 +218,11 @@ fn a_round_shows_one_vote_per_connection_and_decisions_newest_first() {
     [9_999, 1_000_000, 1_000_000].iter().for_each(|acked| collector.handle_progress(&vote(*acked)));
     collector.handle_progress(&Progress { direction: Direction::Connected, ..vote(1_000_000) });
     collector.handle_round_end(at(300));
-    let round = shared.history(at(300), true).rounds.pop().unwrap();
-    let goodput = round.goodput_bits_per_s.unwrap();
+    let votes = shared.history(at(300), true).rounds.pop().unwrap();
+    let goodput = votes.goodput_bits_per_s.unwrap();
     assert_eq!(goodput.count, 2);
     assert!(goodput.p10.abs_diff(8_000_000) * 64 <= 8_000_000);
-    assert!(round.retransmit_ppm.unwrap().p50.abs_diff(10_000) * 64 <= 10_000);
+    assert!(votes.retransmit_ppm.unwrap().p50.abs_diff(10_000) * 64 <= 10_000);
 
     let decision = |network: &str| Decision {
         network: network.parse().unwrap(),

@@ -1,0 +1,20 @@
+//! Sees to it that there is a page to embed.
+//!
+//! The page is built by `make web` (Vite) into `web/dist`, which is not in git. Cargo does not run npm: a build script
+//! that downloads and runs for half a minute is a surprise, and `cargo check` must work without Node. Where the page was
+//! not built, a plain one that says so takes its place; everything else, `/metrics` and the API included, works.
+#![allow(clippy::disallowed_methods, reason = "a build script's work is files")]
+
+use std::{fs, io, path::Path};
+
+fn main() -> io::Result<()> {
+    let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web/dist");
+    let index = dist.join("index.html");
+    if !index.exists() {
+        fs::create_dir_all(&dist)?;
+        fs::copy("src/http/unbuilt.html", &index)?;
+    }
+    println!("cargo::rerun-if-changed={}", dist.display());
+    println!("cargo::rerun-if-changed=src/http/unbuilt.html");
+    Ok(())
+}

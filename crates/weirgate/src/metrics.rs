@@ -1,0 +1,187 @@
+//! `/metrics`: the view in Prometheus' text format, version 0.0.4 ("Exposition formats" in Prometheus' documentation).
+//!
+//! Names follow Prometheus' conventions: base units (seconds, bytes, ratios), `_total` on what only grows. There are no
+//! client networks among the labels: thousands of them, coming and going, are what the store and the page are for, and
+//! would cost the scraper more than the daemon. Fewer than 120 series, whatever the host sees.
+
+use std::fmt::{Display, Write};
+
+use weirgate_units::UnixTime;
+
+use crate::view::{Order, Shared, api};
+
+/// What the text is served as.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// All metrics, at most 20 KB.
+pub fn text(view: &Shared, now: UnixTime) -> String {
+    let status = view.status(now);
+    let networks = view.networks(now, Order::Name, 0);
+    let decisions = view.decisions(now, 0).total;
+    let mut out = Text(String::with_capacity(16_384));
+    daemon(&mut out, &status);
+    connections(&mut out, &status.totals, &networks.congestion_controls);
+    losses(&mut out, &status.losses);
+    policy(&mut out, &status, decisions);
+    if let Some(point) = view.latest_point() {
+        distributions(&mut out, &point);
+    }
+    out.0
+}
+
+fn daemon(out: &mut Text, status: &api::Status) {
+    let facts = &status.facts;
+    let info = [("version", facts.version.as_str()), ("mode", &facts.mode), ("source", &facts.polls.name)];
+    out.gauge("build_info", "Version, mode (observe or apply) and source of polls of this daemon; always 1.");
+    out.sample("build_info", &info, 1);
+    out.gauge("start_time_seconds", "When the daemon started, Unix time.");
+    out.sample("start_time_seconds", &[], seconds_of_ms(facts.started_ms));
+    out.gauge("problems", "Things that are wrong now, each named on the page.");
+    out.sample("problems", &[], status.problems.len());
+    out.counter("polls_total", "Polls of all open sockets that came to their end.");
+    out.sample("polls_total", &[], status.poll.map_or(0, |poll| poll.number));
+    if let Some(poll) = status.poll {
+        out.gauge("last_poll_timestamp_seconds", "When the last complete poll ended, Unix time.");
+        out.sample("last_poll_timestamp_seconds", &[], seconds_of_ms(poll.time_ms));
+        out.gauge("last_poll_duration_seconds", "How long the last complete poll took.");
+        out.sample("last_poll_duration_seconds", &[], poll.took_us as f64 / 1e6);
+        out.gauge("last_poll_bytes", "Bytes that the last complete poll read from the kernel.");
+        out.sample("last_poll_bytes", &[], poll.bytes);
+    }
+}
+
+fn connections(out: &mut Text, totals: &api::Totals, by_cc: &[api::Network]) {
+    out.gauge("connections", "Open connections at the last poll, by which end opened them.");
+    let unknown = totals.connections.saturating_sub(totals.accepted + totals.connected);
+    let by_direction = [("accepted", totals.accepted), ("connected", totals.connected), ("unknown", unknown)];
+    for (direction, count) in by_direction {
+        out.sample("connections", &[("direction", direction)], count);
+    }
+    out.gauge("sending_connections", "Open connections with data in flight at the last poll.");
+    out.sample("sending_connections", &[], totals.sending);
+    for (at, cc) in by_cc.iter().enumerate() {
+        if at == 0 {
+            out.gauge("congestion_control_connections", "Open connections at the last poll, by congestion control.");
+        }
+        out.sample("congestion_control_connections", &[("congestion_control", &cc.name)], cc.connections);
+    }
+    out.gauge("arm_connections", "Open connections of selected networks at the last poll, treated or held out.");
+    out.sample("arm_connections", &[("arm", "treated")], totals.treated);
+    out.sample("arm_connections", &[("arm", "holdout")], totals.holdout);
+    out.gauge("client_networks", "Client networks with open connections at the last poll.");
+    out.sample("client_networks", &[], totals.networks);
+    out.counter("records_total", "Records of connections, by what made them.");
+    out.sample("records_total", &[("kind", "poll")], totals.poll_records);
+    out.sample("records_total", &[("kind", "close")], totals.close_records);
+    out.counter("acked_bytes_total", "Bytes acknowledged for the first time, since the second poll.");
+    out.sample("acked_bytes_total", &[], totals.acked_bytes);
+    out.counter("sent_bytes_total", "Bytes sent, retransmissions included, since the second poll.");
+    out.sample("sent_bytes_total", &[], totals.sent_bytes);
+    out.counter("retransmitted_bytes_total", "Bytes sent again, since the second poll.");
+    out.sample("retransmitted_bytes_total", &[], totals.retransmitted_bytes);
+}
+
+fn losses(out: &mut Text, losses: &api::Losses) {
+    let counters = [
+        ("closes_seen_total", "Closes that the kernel program saw.", losses.closes_seen),
+        ("closes_kept_total", "Close records kept, each the last of its connection.", losses.closes_kept),
+        ("close_ring_failures_total", "Closes for which the kernel's ring had no room.", losses.close_ring_failures),
+        ("vanished_total", "Connections gone between polls without a close record.", losses.vanished),
+        ("recovered_total", "Of the vanished, those found after all.", losses.recovered),
+        ("untracked_samples_total", "Samples of connections there was no room to follow.", losses.untracked),
+        ("anonymous_samples_total", "Samples without an identity, dropped.", losses.without_identity),
+        ("poll_lost_samples_total", "Samples the kernel skipped or that could not be read.", losses.poll_lost),
+        ("poll_failures_total", "Polls that failed or were cut short.", losses.poll_failures),
+        ("store_lost_records_total", "Records that the store could not keep.", losses.store_lost),
+    ];
+    for (name, help, value) in counters {
+        out.counter(name, help);
+        out.sample(name, &[], value);
+    }
+}
+
+fn policy(out: &mut Text, status: &api::Status, decisions: u64) {
+    out.counter("decisions_total", "Decisions taken since the daemon started.");
+    out.sample("decisions_total", &[], decisions);
+    if let Some(policy) = &status.policy {
+        out.gauge("policy_version", "Number of the policy in force.");
+        out.sample("policy_version", &[], policy.version);
+        out.gauge("policy_networks", "Client networks that the policy in force selects.");
+        out.sample("policy_networks", &[], policy.networks);
+        out.gauge("policy_applied", "1 where the kernel has the policy, 0 where it is only shown.");
+        out.sample("policy_applied", &[], u8::from(policy.applied));
+        if let Some(expires) = policy.expires_ms {
+            out.gauge("policy_expiry_timestamp_seconds", "When the kernel drops the policy unless renewed, Unix time.");
+            out.sample("policy_expiry_timestamp_seconds", &[], seconds_of_ms(expires));
+        }
+    }
+    let Some(round) = &status.round else { return };
+    out.gauge("last_round_timestamp_seconds", "When the last round of decisions ended, Unix time.");
+    out.sample("last_round_timestamp_seconds", &[], seconds_of_ms(round.time_ms));
+    out.gauge("last_round_votes", "Connections that voted in the last round.");
+    out.sample("last_round_votes", &[], round.votes);
+    out.gauge("last_round_known_networks", "Client networks with enough votes in the last round to be judged.");
+    out.sample("last_round_known_networks", &[], round.networks_known);
+    out.gauge("last_round_refused", "1 where the last round's policy was refused.");
+    out.sample("last_round_refused", &[], u8::from(round.refusal.is_some()));
+    if let Some(effect) = &round.effect {
+        out.gauge("effect_ratio", "Goodput of treated clients over held-out ones: estimate and the interval's ends.");
+        for (bound, value) in [("estimate", effect.ratio), ("low", effect.low), ("high", effect.high)] {
+            out.sample("effect_ratio", &[("bound", bound)], value);
+        }
+    }
+}
+
+fn distributions(out: &mut Text, point: &api::Point) {
+    let each = [
+        (
+            "delivery_rate_bytes_per_second",
+            "Delivery rate of connections with data in flight that the application did not limit, last slot.",
+            point.delivery_rate_bits_per_s,
+            1.0 / 8.0,
+        ),
+        ("rtt_seconds", "Smoothed round-trip times, last slot.", point.rtt_us, 1e-6),
+        ("min_rtt_seconds", "Smallest round-trip times, last slot.", point.min_rtt_us, 1e-6),
+    ];
+    for (name, help, percentiles, unit) in each {
+        let Some(p) = percentiles else { continue };
+        out.gauge(name, help);
+        for (percentile, value) in [("5", p.p5), ("10", p.p10), ("50", p.p50), ("90", p.p90)] {
+            out.sample(name, &[("percentile", percentile)], value as f64 * unit);
+        }
+    }
+}
+
+fn seconds_of_ms(ms: u64) -> f64 {
+    ms as f64 / 1e3
+}
+
+/// The text under construction. Every name gets `weirgate_` before it.
+struct Text(String);
+
+impl Text {
+    fn gauge(&mut self, name: &str, help: &str) {
+        self.family(name, help, "gauge");
+    }
+
+    fn counter(&mut self, name: &str, help: &str) {
+        self.family(name, help, "counter");
+    }
+
+    fn family(&mut self, name: &str, help: &str, kind: &str) {
+        // Writing to a String does not fail.
+        let _ = writeln!(self.0, "# HELP weirgate_{name} {help}\n# TYPE weirgate_{name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let _ = write!(self.0, "weirgate_{name}");
+        for (at, (label, value)) in labels.iter().enumerate() {
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _ = write!(self.0, "{}{label}=\"{value}\"", if at == 0 { '{' } else { ',' });
+        }
+        let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+}
+
+#[cfg(test)]
+mod tests;

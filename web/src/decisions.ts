@@ -1,0 +1,54 @@
+// What was decided, and why: newest first, as the server has it.
+
+import type { Decisions, Status } from "./api";
+import { byId, h, say } from "./dom";
+import { clock, integer, span } from "./format";
+
+/** How many decisions the page shows. */
+export const DECISIONS = 50;
+
+export function showDecisions(document: Decisions): void {
+  const list = byId("decision-list");
+  const items = document.decisions.map((decision) =>
+    h(
+      "li",
+      { "data-network": decision.network ?? "", "data-round": decision.round },
+      h("span", { class: "network" }, decision.network ?? "the host"),
+      h("span", { class: "what", "data-what": decision.what.split(" ")[0] ?? "" }, decision.what),
+      h("span", { class: "why" }, decision.why),
+      h("span", { class: "when quiet" }, `round ${integer(decision.round)}, ${clock(decision.time_ms, document.now_ms)}`),
+    ),
+  );
+  list.dataset["total"] = String(document.total);
+  list.replaceChildren(...items);
+  list.classList.toggle("none", items.length === 0);
+  if (items.length === 0) {
+    list.append(h("li", { class: "empty" }, "Nothing was decided yet."));
+  } else if (document.total > items.length) {
+    list.append(h("li", { class: "empty" }, `${integer(document.total - items.length)} older ones are not shown.`));
+  }
+}
+
+/** One line on the last round, or when the first is due. */
+export function showRound(status: Status): void {
+  const { round, facts } = status;
+  if (round === null) {
+    const due = facts.started_ms + facts.round_interval_ms - status.now_ms;
+    const when = due > 0 ? `in ${span(due)}` : "soon";
+    say(byId("round"), facts.round_interval_ms > 0 ? `The first round ends ${when}.` : "");
+    return;
+  }
+  const effect = round.effect;
+  const proof =
+    effect === null
+      ? ""
+      : ` Treated over held out: ${effect.ratio.toFixed(2)} (${Math.round(effect.level * 100)} % interval ` +
+        `${effect.low.toFixed(2)} to ${effect.high.toFixed(2)}).`;
+  const refused = round.refusal === null ? "" : ` Its policy was refused: ${round.refusal}.`;
+  say(
+    byId("round"),
+    `Round ${integer(round.number)}, ${span(status.now_ms - round.time_ms)} ago: ${integer(round.votes)} votes of ` +
+      `${integer(round.connections)} connections, ${integer(round.networks_known)} networks judged, ` +
+      `${integer(round.selected)} selected (${integer(round.new)} new, ${integer(round.gone)} gone).${refused}${proof}`,
+  );
+}
