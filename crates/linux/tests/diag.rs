@@ -238,6 +238,28 @@ fn closes_are_heard_however_they_come() {
 }
 
 #[test]
+fn closes_that_were_not_read_in_time_are_known_to_be_missing() {
+    in_own_namespace(|| {
+        let mut closes = DestroyListener::with_buffer(&Netns::current().unwrap(), 16 << 10).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for _ in 0..100 {
+            let (client, server) = connection(&listener, "127.0.0.1".parse().unwrap());
+            set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+            drop(client);
+            drop(server);
+        }
+        // The announcements are made by a work queue: wait until the buffer must have overflowed.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while closes.stats().overruns == 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(100));
+            closes.drain(&mut |_| {}).unwrap();
+        }
+        let stats = closes.stats();
+        assert!(stats.overruns >= 1 && stats.closes < 200, "{stats:?}");
+    });
+}
+
+#[test]
 fn the_close_of_a_killed_owner_is_heard() {
     in_own_namespace(|| {
         let mut closes = DestroyListener::open(&Netns::current().unwrap()).unwrap();
