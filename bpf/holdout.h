@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR MIT) */
 /* Which clients of a selected network stay on the default, for comparison. The twin of crates/tune/src/holdout.rs: the
- * same draw from the same seed. A test asks holdout.bpf.c, which contains this, about addresses and compares. */
+ * same draw from the same seed. The test `the_holdout_is_the_one_that_the_controller_computes` compares the two on real
+ * connections of both families (crates/linux/tests/steer/policies.rs). */
 #ifndef WEIRGATE_HOLDOUT_H
 #define WEIRGATE_HOLDOUT_H
 

@@ -220,6 +220,8 @@ static __always_inline void set_callbacks(struct bpf_sock_ops *skops, struct wg_
 static __always_inline struct wg_network *network_of(struct tcp_sock *tp, struct wg_network_key *key)
 {
 	struct sock_common *skc = &tp->inet_conn.icsk_inet.sk.__sk_common;
+	struct wg_network *network;
+	__u32 family;
 
 	key->prefix_len = 128;
 	if (skc->skc_family == AF_INET6) {
@@ -234,7 +236,9 @@ static __always_inline struct wg_network *network_of(struct tcp_sock *tp, struct
 		key->address[2] = bpf_htonl(0xffff);
 		key->address[3] = skc->skc_daddr;
 	}
-	return bpf_map_lookup_elem(&networks, key);
+	family = !key->address[0] && !key->address[1] && key->address[2] == bpf_htonl(0xffff) ? 4 : 6;
+	network = bpf_map_lookup_elem(&networks, key);
+	return network && network->family == family ? network : NULL;
 }
 
 static __always_inline bool is_server_port(struct tcp_sock *tp)

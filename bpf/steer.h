@@ -14,6 +14,7 @@ struct wg_network_key {
 
 struct wg_network {
 	char cc[TCP_CA_NAME_MAX];
+	__u32 family; /* 4 or 6: ::/0 lies around the mapped addresses but selects no IPv4 client */
 };
 
 struct wg_settings {

@@ -263,11 +263,12 @@ impl Steering {
     /// Puts the connections of `namespaces` back to their own algorithm, and stops steering until the next
     /// [`Self::renew`] and [`Self::apply`]. Returns how many were put back and what could not be walked.
     pub fn sweep(&self, namespaces: &[Netns]) -> (u64, Vec<(String, io::Error)>) {
+        // Active ones may find the expiry before the iterator finds them.
+        let reset = || self.counters().map_or(0, |counted| counted.iterator_reset + counted.expired);
+        let before = reset();
         self.control.expire();
-        let before = self.counters().unwrap_or_default();
         let unwalked = self.walk(pins::SWEEP, namespaces);
-        let after = self.counters().unwrap_or_default();
-        (after.iterator_reset - before.iterator_reset, unwalked)
+        (reset() - before, unwalked)
     }
 
     /// Detaches, puts the connections of `namespaces` back, and removes every pin.

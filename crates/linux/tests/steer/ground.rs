@@ -86,15 +86,26 @@ impl Ground {
 
     /// Attaches, and lets the program act for a minute.
     pub(crate) fn attach(&self) -> Steering {
-        let options = SteerOptions {
+        self.attach_with(|_| {})
+    }
+
+    /// The same with other options.
+    pub(crate) fn attach_with(&self, change: impl FnOnce(&mut SteerOptions)) -> Steering {
+        let mut options = SteerOptions {
             pin_dir: self.pin_dir.clone(),
             cgroup: self.cgroup.clone(),
             server_ports: vec![PORT],
             networks_max: 100_000,
         };
-        let steering = Steering::attach(&options, &[Netns::current().unwrap()]).unwrap();
+        change(&mut options);
+        let steering = Steering::attach(&options, &[self.server_again()]).unwrap();
         steering.renew(in_a_minute());
         steering
+    }
+
+    /// The server's namespace, to hand over.
+    pub(crate) fn server_again(&self) -> Netns {
+        Netns::by_name(self.server.name()).unwrap()
     }
 
     /// Runs a shell command in one of the namespaces (`s` or `c`) and in the cgroup, until the ground goes.
@@ -112,23 +123,86 @@ impl Ground {
         run(&format!("cd {}; ip netns exec {}{side} {command}", self.dir.path().display(), self.name))
     }
 
-    /// The scripted server of [`serve`], listening on `port` of every address.
+    /// The scripted server of [`serve`] on [`PORT`] of every address.
     pub(crate) fn serve(&mut self) {
+        self.serve_on("");
+    }
+
+    /// The same; the application chooses `listener_cc` for its listener.
+    pub(crate) fn serve_on(&mut self, listener_cc: &str) {
         let binary = std::env::current_exe().unwrap();
-        let child = self.spawn('s', &format!("env WG_SERVE=1 {} child --exact --nocapture", binary.display()));
-        // Said by `serve` when it listens.
-        let mut lines = BufReader::new(child.stdout.as_mut().unwrap());
-        let mut line = String::new();
-        while !line.contains("listening") {
-            line.clear();
-            assert_ne!(lines.read_line(&mut line).unwrap(), 0, "the server ended");
+        let serve = format!("env WG_SERVE=\"{listener_cc}\" {} child --exact --nocapture", binary.display());
+        wait_until(self.spawn('s', &serve), "listening");
+    }
+
+    /// A real nginx on [`PORT`] with `/small` (20 KB), `/medium` (90 KB) and `/large` (2 MB); `listen` is added to its
+    /// `listen` directives.
+    pub(crate) fn serve_by_nginx(&mut self, listen: &str) -> bool {
+        if Command::new("nginx").arg("-v").stderr(Stdio::null()).status().is_err() {
+            println!("SKIPPED: nginx is not installed");
+            return false;
         }
+        let dir = self.dir.path();
+        for (name, size) in [("small", 20_000), ("medium", 90_000), ("large", 2_000_000)] {
+            fs::write(dir.join(name), vec![b'x'; size]).unwrap();
+        }
+        if listen.contains("ssl") {
+            run(&format!(
+                "cd {}; openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=wg \
+                 -keyout key.pem -out cert.pem 2>&1",
+                dir.display()
+            ));
+        }
+        let tls = if listen.contains("ssl") {
+            "ssl_certificate cert.pem; ssl_certificate_key key.pem; ssl_protocols TLSv1.3;"
+        } else {
+            ""
+        };
+        let configuration = format!(
+            "daemon off; master_process off; pid nginx.pid; error_log error.log; events {{}}
+             http {{ access_log off; sendfile on; tcp_nopush on; server {{ root {}; {tls}
+             client_body_temp_path body; proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;
+             listen {PORT} {listen}; listen [::]:{PORT} ipv6only=on {listen}; }} }}",
+            dir.display()
+        );
+        fs::write(dir.join("nginx.conf"), configuration).unwrap();
+        // Readable for the workers' user.
+        run(&format!("chmod 755 {}", dir.display()));
+        let command = format!("nginx -p {0} -c {0}/nginx.conf -e {0}/error.log", dir.display());
+        self.spawn('s', &command);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.client.within(|| TcpStream::connect(("10.99.0.1", PORT)).is_err()).unwrap() {
+            assert!(Instant::now() < deadline, "nginx does not answer");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        true
+    }
+
+    /// A process that attaches, applies a policy for everybody, lets it act for `seconds`, and then does nothing.
+    pub(crate) fn owner(&mut self, seconds: u64) -> &mut Child {
+        let binary = std::env::current_exe().unwrap();
+        let mut owner = Command::new(binary);
+        owner.args(["child", "--exact", "--nocapture"]).env("WG_OWN", seconds.to_string());
+        owner.env("WG_PINS", &self.pin_dir).env("WG_CGROUP", &self.cgroup).env("WG_NS", self.server.name());
+        self.children.push(owner.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap());
+        wait_until(self.children.last_mut().unwrap(), "attached");
+        self.children.last_mut().unwrap()
     }
 
     /// A connection from the client's namespace to the server's port.
     pub(crate) fn connect(&self, to: &str) -> Client {
         let address = SocketAddr::new(to.parse::<IpAddr>().unwrap(), PORT);
         Client { stream: self.client.within(|| TcpStream::connect(address).unwrap()).unwrap() }
+    }
+
+    /// The congestion controls of the sockets on the server's port by what `ss` says, sorted; listeners are left out.
+    pub(crate) fn algorithms(&self) -> Vec<String> {
+        let text = self.run('s', &format!("ss -Htin state established sport = :{PORT}"));
+        let known = [OWN, CHOSEN, "cubic"];
+        let mut found: Vec<String> =
+            text.split_whitespace().filter(|word| known.contains(word)).map(str::to_owned).collect();
+        found.sort_unstable();
+        found
     }
 }
 
@@ -161,10 +235,46 @@ pub(crate) fn run(script: &str) -> String {
     text
 }
 
+/// Reads what a child says until it says `word`. Its other output is thrown away.
+fn wait_until(child: &mut Child, word: &str) {
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains(word) {
+        line.clear();
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "the child ended before it said `{word}`");
+    }
+    std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+}
+
 /// A minute from now on the boot clock.
 pub(crate) fn in_a_minute() -> Boot {
+    in_seconds(60)
+}
+
+/// So many seconds from now on the boot clock.
+pub(crate) fn in_seconds(seconds: u64) -> Boot {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    Boot::from_nanos((now.tv_sec as u64 + 60) * 1_000_000_000)
+    Boot::from_nanos((now.tv_sec as u64 + seconds) * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// What [`Ground::owner`] runs.
+pub(crate) fn own() {
+    let variable = |name: &str| std::env::var(name).unwrap();
+    let options = SteerOptions {
+        pin_dir: variable("WG_PINS").into(),
+        cgroup: variable("WG_CGROUP").into(),
+        server_ports: vec![PORT],
+        networks_max: 1_000,
+    };
+    let namespaces = [Netns::by_name(&variable("WG_NS")).unwrap()];
+    let mut steering = Steering::attach(&options, &namespaces).unwrap();
+    steering.renew(in_seconds(variable("WG_OWN").parse().unwrap()));
+    steering.apply(&policy(1, EVERYBODY), &namespaces).unwrap();
+    println!("attached");
+    std::io::stdout().flush().unwrap();
+    loop {
+        std::thread::park();
+    }
 }
 
 /// A policy that chooses [`CHOSEN`] for `networks`.
@@ -226,7 +336,8 @@ impl Client {
         self.name()
     }
 
-    fn name(&mut self) -> String {
+    /// The name that the server says.
+    pub(crate) fn name(&mut self) -> String {
         let mut name = [0; 16];
         self.stream.read_exact(&mut name).unwrap();
         CcName::from_kernel(&name).as_str().to_owned()
@@ -238,13 +349,16 @@ impl Client {
     }
 }
 
-/// The scripted server: answers each line of each connection with what it says, in order.
+/// The scripted server, run by [`Ground::serve`]: answers each line of each connection with what it says, in order.
 ///
 /// `send N`: N bytes. `pause MS`. `read N`: takes N raw bytes. `cc`: one byte, then the name of the socket's congestion control,
-/// 16 bytes; `idle`: the name only, as it is before anything is sent.
-/// `setcc NAME`: the application's own choice. Several steps in one line, `;` between them, are one response.
-pub(crate) fn serve() {
+/// 16 bytes; `idle`: the name only, as it is before anything is sent. An empty line is no request.
+/// `setcc NAME`: the application's own choice. `connect ADDRESS`: opens a connection, sends 1 MB on it, answers its algorithm. Several steps in one line, `;` between them, are one response.
+pub(crate) fn serve(listener_cc: &str) {
     let listener = TcpListener::bind(("::", PORT)).unwrap();
+    if !listener_cc.is_empty() {
+        set_congestion_control(&listener, listener_cc);
+    }
     println!("listening");
     std::io::stdout().flush().unwrap();
     for stream in listener.incoming() {
@@ -279,7 +393,13 @@ fn answer(mut stream: TcpStream) -> Option<()> {
                     stream.write_all(&congestion_control(&stream)).ok()?;
                 }
                 "idle" => stream.write_all(&congestion_control(&stream)).ok()?,
+                "connect" => {
+                    let mut back_end = TcpStream::connect(argument).ok()?;
+                    back_end.write_all(&block).ok()?;
+                    stream.write_all(&congestion_control(&back_end)).ok()?;
+                }
                 "setcc" => set_congestion_control(&stream, argument),
+                "" => {}
                 _ => panic!("{step}"),
             }
         }

@@ -3,14 +3,19 @@
 //! Read first: `ground.rs` (what a scenario stands on, the scripted server), `witness.rs` (who says what was sent how).
 #![allow(clippy::disallowed_methods, reason = "real sockets on the real kernel")]
 
+mod fails;
 mod ground;
+mod policies;
 mod responses;
+mod servers;
 mod witness;
 
-/// Not a test: the scripted server, when a scenario starts this binary again as its child.
+/// Not a test: what a scenario starts this binary for, as its child.
 #[test]
 fn child() {
-    if std::env::args().any(|a| a == "--exact") && std::env::var("WG_SERVE").is_ok() {
-        ground::serve();
+    if let Ok(listener_cc) = std::env::var("WG_SERVE") {
+        ground::serve(&listener_cc);
+    } else if std::env::var("WG_OWN").is_ok() {
+        ground::own();
     }
 }

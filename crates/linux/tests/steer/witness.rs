@@ -33,4 +33,13 @@ impl Witness {
         seen.retain(|s| s.remote_port != port);
         span
     }
+
+    /// The same of every connection seen since the last call, whatever its port.
+    pub(crate) fn spans(&self) -> Vec<(u64, u64)> {
+        self.seen.borrow_mut().extend(self.program.drain().unwrap());
+        let mut ports: Vec<u16> = self.seen.borrow().iter().map(|s| s.remote_port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports.into_iter().filter_map(|port| self.span(port)).collect()
+    }
 }

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use libbpf_rs::{MapCore, MapFlags};
-use weirgate_sockets::sample::mapped;
+use weirgate_sockets::sample::{CcName, mapped};
 use weirgate_tune::policy::Policy;
 use weirgate_units::{Instant, Prefix};
 
@@ -198,11 +198,20 @@ pub(super) fn key(network: Prefix) -> [u8; 20] {
     key
 }
 
+/// `struct wg_network`.
+pub(super) fn value((network, cc): &(Prefix, CcName)) -> [u8; 20] {
+    let family: u32 = if network.address().is_ipv4() { 4 } else { 6 };
+    let mut value = [0; 20];
+    value[..16].copy_from_slice(cc.as_bytes());
+    value[16..].copy_from_slice(&family.to_ne_bytes());
+    value
+}
+
 /// The network whose key this is.
 pub(super) fn network(key: &[u8]) -> Option<Prefix> {
     let (len, address) = key.split_first_chunk::<4>()?;
     let address = IpAddr::from(<[u8; 16]>::try_from(address).ok()?).to_canonical();
-    let len = u32::from_ne_bytes(*len) - if address.is_ipv4() { 96 } else { 0 };
+    let len = u32::from_ne_bytes(*len).checked_sub(if address.is_ipv4() { 96 } else { 0 })?;
     Some(Prefix::of(address, u8::try_from(len).ok()?))
 }
 
