@@ -289,6 +289,23 @@ static __always_inline void assign(void *who, struct tcp_sock *tp, struct wg_con
 	}
 }
 
+/* The same for a connection that is open already. */
+static __always_inline void reassign(void *who, struct tcp_sock *tp, struct wg_conn *conn, struct wg_network *network,
+				     struct wg_network_key *key, struct wg_settings *s, __u32 generation)
+{
+	bool was_treated = conn->arm == WG_ARM_TREATED;
+	bool was_changed = is_changed(conn);
+	bool is_treated, changed;
+
+	assign(who, tp, conn, network, key, s, generation);
+	is_treated = conn->arm == WG_ARM_TREATED;
+	changed = is_changed(conn);
+	if (is_treated > was_treated || (is_treated == was_treated && changed > was_changed))
+		COUNT(open_set);
+	else if (is_treated < was_treated || changed < was_changed)
+		COUNT(open_reset);
+}
+
 /* ---- responses ---- */
 
 /* Takes notice of the send queue. Empty, it ends a response; what was received since it last was not begins the next. */
@@ -367,7 +384,7 @@ static __always_inline void handle_active(struct bpf_sock_ops *skops, struct bpf
 	} else {
 		if (conn->generation != generation) {
 			network = network_of(tp, &key);
-			assign(skops, tp, conn, network, &key, s, generation);
+			reassign(skops, tp, conn, network, &key, s, generation);
 		}
 		if (conn->arm == WG_ARM_TREATED) {
 			see_queue(skops, tp, conn, s);
@@ -465,8 +482,6 @@ int steer_open(struct bpf_iter__tcp *ctx)
 	struct wg_network *network;
 	struct wg_conn *conn;
 	__u32 generation;
-	__u8 arm;
-	bool changed;
 
 	if (!c || !tp)
 		return 0;
@@ -487,19 +502,12 @@ int steer_open(struct bpf_iter__tcp *ctx)
 		if (!conn)
 			return 0;
 	}
-	arm = conn->arm;
-	changed = is_changed(conn);
-	assign(tp, tp, conn, network, &key, s, generation);
+	reassign(tp, tp, conn, network, &key, s, generation);
 	if (conn->arm == WG_ARM_TREATED)
 		see_queue(tp, tp, conn, s);
 	if (!set_callbacks_from_outside(tp, conn)) {
 		release(tp, tp, conn);
-		COUNT(iterator_unreached);
-	} else if (conn->arm != arm || is_changed(conn) != changed) {
-		if (conn->arm == WG_ARM_TREATED || (!changed && is_changed(conn)))
-			COUNT(iterator_set);
-		else if (arm == WG_ARM_TREATED || changed)
-			COUNT(iterator_reset);
+		COUNT(open_unreached);
 	}
 	return 0;
 }
@@ -521,6 +529,6 @@ int steer_sweep(struct bpf_iter__tcp *ctx)
 	release(tp, tp, conn);
 	set_callbacks_from_outside(tp, conn);
 	if (touched)
-		COUNT(iterator_reset);
+		COUNT(open_reset);
 	return 0;
 }

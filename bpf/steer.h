@@ -48,9 +48,9 @@ struct wg_steer_counters {
 	__u64 failed;         /* setsockopt refused */
 	__u64 boundaries;     /* responses told apart */
 	__u64 violations;     /* responses that ended below the threshold while switched: stays 0 */
-	__u64 iterator_set;   /* open connections that the iterator took up or changed */
-	__u64 iterator_reset; /* open connections that the iterator put back */
-	__u64 iterator_unreached; /* open connections that this kernel cannot take up (before 6.12) */
+	__u64 open_set;       /* open connections that a policy took up, or put on another default */
+	__u64 open_reset;     /* open connections that a policy, or the sweep, put back */
+	__u64 open_unreached; /* open connections that this kernel cannot take up (before 6.12) */
 };
 
 #endif

@@ -220,19 +220,21 @@ impl Steering {
         named.dedup();
         algorithms::make_available(&named)?;
         let delta = self.networks.update(&policy.networks)?;
+        // Before the policy is published: active connections may find it before the walk finds them.
+        let before = self.counters().unwrap_or_default();
         self.generation = self.generation.wrapping_add(1).max(1);
         self.control.publish(self.generation, Settings::of(policy));
-
-        let before = self.counters().unwrap_or_default();
         let unwalked = self.walk(pins::OPEN, namespaces);
         let after = self.counters().unwrap_or_default();
+        // Taken up and let go again.
+        let unreached = after.open_unreached - before.open_unreached;
         Ok(Applied {
             added: delta.added,
             removed: delta.removed,
             changed: delta.changed,
-            sockets_set: after.iterator_set - before.iterator_set,
-            sockets_reset: after.iterator_reset - before.iterator_reset,
-            sockets_unreached: after.iterator_unreached - before.iterator_unreached,
+            sockets_set: (after.open_set - before.open_set).saturating_sub(unreached),
+            sockets_reset: after.open_reset - before.open_reset,
+            sockets_unreached: unreached,
             unwalked,
         })
     }
@@ -264,7 +266,7 @@ impl Steering {
     /// [`Self::renew`] and [`Self::apply`]. Returns how many were put back and what could not be walked.
     pub fn sweep(&self, namespaces: &[Netns]) -> (u64, Vec<(String, io::Error)>) {
         // Active ones may find the expiry before the iterator finds them.
-        let reset = || self.counters().map_or(0, |counted| counted.iterator_reset + counted.expired);
+        let reset = || self.counters().map_or(0, |counted| counted.open_reset + counted.expired);
         let before = reset();
         self.control.expire();
         let unwalked = self.walk(pins::SWEEP, namespaces);

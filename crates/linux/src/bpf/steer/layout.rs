@@ -35,12 +35,12 @@ pub struct SteerCounters {
     pub boundaries: u64,
     /// Responses that ended below the threshold while switched. Must stay 0.
     pub violations: u64,
-    /// Open connections that the iterator took up or changed.
-    pub iterator_set: u64,
-    /// Open connections that the iterator put back.
-    pub iterator_reset: u64,
+    /// Open connections that a policy took up, or put on another default.
+    pub open_set: u64,
+    /// Open connections that a policy, or the sweep, put back.
+    pub open_reset: u64,
     /// Open connections that this kernel cannot take up.
-    pub iterator_unreached: u64,
+    pub open_unreached: u64,
 }
 
 impl SteerCounters {
@@ -66,9 +66,9 @@ impl SteerCounters {
             failed,
             boundaries,
             violations,
-            iterator_set,
-            iterator_reset,
-            iterator_unreached,
+            open_set,
+            open_reset,
+            open_unreached,
         ] = sums;
         Ok(Self {
             matched,
@@ -81,9 +81,9 @@ impl SteerCounters {
             failed,
             boundaries,
             violations,
-            iterator_set,
-            iterator_reset,
-            iterator_unreached,
+            open_set,
+            open_reset,
+            open_unreached,
         })
     }
 }

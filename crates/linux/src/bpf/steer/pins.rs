@@ -81,8 +81,7 @@ pub(super) fn take_down(pin_dir: &Path, namespaces: &[Netns], keep_conns: bool) 
     let sweep = pin_dir.join(SWEEP);
     if sweep.exists() {
         let counters = MapHandle::from_pinned_path(pin_dir.join(COUNTERS)).ok();
-        let reset =
-            || counters.as_ref().and_then(|map| SteerCounters::read(map).ok()).unwrap_or_default().iterator_reset;
+        let reset = || counters.as_ref().and_then(|map| SteerCounters::read(map).ok()).unwrap_or_default().open_reset;
         let before = reset();
         for ns in namespaces {
             if let Err(e) = walk(&sweep, ns) {
