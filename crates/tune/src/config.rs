@@ -94,7 +94,7 @@ pub struct Config {
 
     /// Length of the sliding history in rounds, 4..=[`WINDOW_MAX`]. 48 rounds are 4 hours: a network that alternates
     /// every hour or faster shows the duty of both states. In the same replays 12 and 24 let clean or flapping networks
-    /// in and release three to nine times as many; 96 gains little more and takes twice as long to choose.
+    /// in and release three to ten times as many; 96 gains little more and takes twice as long to choose.
     pub window_rounds: u32,
     /// Known rounds in the window before a network can be selected, 2..=window. 24 (2 hours).
     pub known_enter_min: u32,

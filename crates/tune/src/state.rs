@@ -552,3 +552,61 @@ impl Reader<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::replay::{Telemetry, replay};
+    use crate::synthetic::{Scenario, Synthetic};
+
+    fn config() -> Config {
+        Config { window_rounds: 16, known_enter_min: 4, epoch_rounds: 2, switchback_rounds: 2, ..Config::default() }
+    }
+
+    fn world(rounds: u32) -> Synthetic {
+        Synthetic::new(Scenario { connections: 6, ..Scenario::mixed(30, rounds, 1) })
+    }
+
+    fn host() -> Host {
+        let available_cc = vec![CcName::from_kernel(b"cubic"), CcName::from_kernel(b"bbr")];
+        Host { system_cc: Some(available_cc[0]), available_cc }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        /// Bytes that pass the checksum and were still not written by `save`: an error, or a controller that works.
+        #[test]
+        fn impossible_values_are_refused_or_harmless(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+            static SAVED: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+            let mut bytes = SAVED
+                .get_or_init(|| {
+                    let mut controller = Controller::new(config(), host()).unwrap();
+                    replay(&mut controller, &mut world(20), &mut |_, _| true);
+                    controller.save()
+                })
+                .clone();
+            let end = bytes.len() - 8;
+            for (at, to) in changes {
+                bytes[HEADER + at.index(end - HEADER)] = to;
+            }
+            let sum = checksum(&bytes[HEADER..end]);
+            bytes[end..].copy_from_slice(&sum.to_le_bytes());
+            if let Ok(mut controller) = Controller::load(config(), host(), &bytes) {
+                let policy = controller.policy().clone();
+                let time = controller.round().1;
+                for n in 1..4 {
+                    world(3).next_round(&policy, &mut |p| controller.handle_progress(p));
+                    let now = time + config().round.saturating_mul(n);
+                    let round = controller.end_round(now, Some(now));
+                    prop_assert!(controller.is_valid());
+                    for decision in &round.decisions {
+                        let _ = controller.explain(decision.network).to_string();
+                    }
+                }
+            }
+        }
+    }
+}
