@@ -8,11 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
 /// A running `weirgate run`; asked to end on drop, and its traces undone.
 #[derive(Debug)]
-pub struct Daemon {
+pub(crate) struct Daemon {
     child: Option<Child>,
     weirgate: PathBuf,
     dir: PathBuf,
@@ -21,7 +20,7 @@ pub struct Daemon {
 impl Daemon {
     /// Starts `weirgate run` with everything that it writes under `dir`. `sections` is the rest of its configuration:
     /// what it looks at and what it decides.
-    pub fn start(weirgate: &Path, dir: &Path, sections: &str) -> Result<Self> {
+    pub(crate) fn start(weirgate: &Path, dir: &Path, sections: &str) -> Result<Self> {
         fs::create_dir_all(dir)?;
         let shown = dir.display();
         let config = format!(
@@ -45,23 +44,24 @@ impl Daemon {
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().map_or(0, Child::id)
     }
 
     /// Its store.
-    pub fn store(&self) -> PathBuf {
+    pub(crate) fn store(&self) -> PathBuf {
         self.dir.join("store")
     }
 
     /// Where its page is.
-    pub fn address(&self) -> Result<SocketAddr> {
-        let text = fs::read_to_string(self.dir.join("http-address")).context("the daemon has written no http-address")?;
+    pub(crate) fn address(&self) -> Result<SocketAddr> {
+        let text =
+            fs::read_to_string(self.dir.join("http-address")).context("the daemon has written no http-address")?;
         text.trim().parse().with_context(|| format!("http-address says `{}`", text.trim()))
     }
 
     /// The body of `GET path`.
-    pub fn fetch(&self, path: &str) -> Result<String> {
+    pub(crate) fn fetch(&self, path: &str) -> Result<String> {
         let address = self.address()?;
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -74,11 +74,6 @@ impl Daemon {
             bail!("GET {path}: {}", head.lines().next().unwrap_or_default());
         }
         Ok(body.to_owned())
-    }
-
-    /// The JSON at `path` of the read-only API.
-    pub fn json(&self, path: &str) -> Result<Value> {
-        serde_json::from_str(&self.fetch(path)?).with_context(|| format!("GET {path}"))
     }
 
     fn wait_until_up(&mut self) -> Result<()> {
@@ -99,12 +94,12 @@ impl Daemon {
     }
 
     /// What it logged.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.join("daemon.log")).unwrap_or_default()
     }
 
     /// Asks it to end, as a service manager does, and waits: its store is complete then.
-    pub fn stop(&mut self) -> Result<()> {
+    pub(crate) fn stop(&mut self) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
             rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;

@@ -9,30 +9,30 @@ const BOUNDS: &str = include_str!("../experiments/expectations.toml");
 
 /// One measured value beside its bound.
 #[derive(Clone, Debug, Serialize)]
-pub struct Expectation {
+pub(crate) struct Expectation {
     /// The name, as in `expectations.toml`.
-    pub name: String,
+    pub(crate) name: String,
     /// What this run measured.
-    pub measured: f64,
+    pub(crate) measured: f64,
     /// The bound as it is written, an operator and a number.
-    pub bound: String,
+    pub(crate) bound: String,
     /// Whether the measured value keeps to it.
-    pub holds: bool,
+    pub(crate) holds: bool,
     /// What a reader must know beside the number, where there is something.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub explanation: Option<String>,
+    pub(crate) explanation: Option<String>,
 }
 
 /// The bounds of one experiment, ticked off as they are measured.
 #[derive(Debug)]
-pub struct Expectations {
+pub(crate) struct Expectations {
     open: BTreeMap<String, String>,
     measured: Vec<Expectation>,
 }
 
 impl Expectations {
     /// The bounds of `experiment`; an experiment without any is a slip in the file.
-    pub fn of(experiment: &str) -> Result<Self> {
+    pub(crate) fn of(experiment: &str) -> Result<Self> {
         let mut all: BTreeMap<String, BTreeMap<String, String>> =
             toml::from_str(BOUNDS).context("expectations.toml")?;
         let open = all.remove(experiment).with_context(|| format!("expectations.toml has no [{experiment}]"))?;
@@ -40,7 +40,7 @@ impl Expectations {
     }
 
     /// Notes what was measured for `name`. A value that is not a number never holds.
-    pub fn measured(&mut self, name: &str, value: f64) -> Result<&mut Expectation> {
+    pub(crate) fn measured(&mut self, name: &str, value: f64) -> Result<&mut Expectation> {
         let bound = self.open.remove(name).with_context(|| format!("`{name}` has no bound, or was measured twice"))?;
         let holds = holds(value, &bound)?;
         self.measured.push(Expectation { name: name.to_owned(), measured: value, bound, holds, explanation: None });
@@ -48,7 +48,7 @@ impl Expectations {
     }
 
     /// All of them; an error where one was forgotten.
-    pub fn finish(self) -> Result<Vec<Expectation>> {
+    pub(crate) fn finish(self) -> Result<Vec<Expectation>> {
         ensure!(self.open.is_empty(), "not measured: {}", self.open.into_keys().collect::<Vec<_>>().join(", "));
         Ok(self.measured)
     }

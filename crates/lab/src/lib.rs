@@ -2,10 +2,32 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "this room touches the world: clocks, files, threads are its work")]
 
-pub mod edge;
-pub mod expectation;
-pub mod machine;
+mod daemon;
+mod edge;
+mod expectation;
+pub mod experiment;
+mod machine;
 pub mod net;
-pub mod nginx;
+mod nginx;
+mod plot;
 pub mod report;
-pub mod stats;
+mod scale;
+mod stats;
+
+use experiment::Experiment;
+
+pub use scale::hold;
+
+/// Every experiment, in the order of `weirgate lab list`.
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "sockets-scale",
+        about: "what a look at 100,000 sockets costs, and whether any close is missed",
+        run: scale::run,
+    },
+    Experiment {
+        name: "edge",
+        about: "goodput of 20 client networks when the congestion control is chosen per network",
+        run: edge::run,
+    },
+];

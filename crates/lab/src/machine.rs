@@ -7,22 +7,22 @@ use serde::Serialize;
 
 /// The machine under an experiment.
 #[derive(Clone, Debug, Serialize)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// `uname -r`.
-    pub kernel: String,
+    pub(crate) kernel: String,
     /// The processor's name.
-    pub cpu: String,
+    pub(crate) cpu: String,
     /// Processors that may be used.
-    pub cores: usize,
+    pub(crate) cores: usize,
     /// The spread of a fixed piece of work: (slowest - fastest) / fastest of nine runs of 20 ms, in percent.
-    pub noise_pct: f64,
+    pub(crate) noise_pct: f64,
     /// Share of processor time that others took from this machine while the noise was measured, in percent.
-    pub steal_pct: f64,
+    pub(crate) steal_pct: f64,
 }
 
 impl Machine {
     /// Looks around for about a quarter of a second.
-    pub fn look() -> Self {
+    pub(crate) fn look() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpu = read("/proc/cpuinfo")
             .lines()
@@ -40,7 +40,7 @@ impl Machine {
     }
 
     /// In one line.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let Self { kernel, cpu, cores, noise_pct, steal_pct } = self;
         format!("Linux {kernel}, {cores} cores of {cpu}; noise {noise_pct:.1} %, steal {steal_pct:.1} %")
     }
@@ -62,7 +62,7 @@ fn noise_pct() -> f64 {
 
 /// Processor time of the whole machine, in ticks, from `/proc/stat`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CpuTimes {
+pub(crate) struct CpuTimes {
     total: u64,
     idle: u64,
     steal: u64,
@@ -70,7 +70,7 @@ pub struct CpuTimes {
 
 impl CpuTimes {
     /// Since boot.
-    pub fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let line = text.lines().next().unwrap_or_default();
         // cpu user nice system idle iowait irq softirq steal ...: proc_stat(5).
@@ -80,7 +80,7 @@ impl CpuTimes {
     }
 
     /// What passed since `earlier`.
-    pub fn since(&self, earlier: &Self) -> Self {
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             total: self.total.saturating_sub(earlier.total),
             idle: self.idle.saturating_sub(earlier.idle),
@@ -89,12 +89,12 @@ impl CpuTimes {
     }
 
     /// Share of all processors that was idle, in percent: the headroom.
-    pub fn idle_pct(&self) -> f64 {
+    pub(crate) fn idle_pct(&self) -> f64 {
         100.0 * self.idle as f64 / self.total.max(1) as f64
     }
 
     /// Share of all processors that others took, in percent.
-    pub fn steal_pct(&self) -> f64 {
+    pub(crate) fn steal_pct(&self) -> f64 {
         100.0 * self.steal as f64 / self.total.max(1) as f64
     }
 }

@@ -13,23 +13,23 @@ use weirgate_units::Bytes;
 
 /// A running nginx; ended on drop.
 #[derive(Debug)]
-pub struct Nginx {
+pub(crate) struct Nginx {
     child: Child,
     dir: PathBuf,
 }
 
 /// What the access log keeps of a response.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Logged {
+pub(crate) struct Logged {
     /// Bytes of the body.
-    pub body: u64,
+    pub(crate) body: u64,
     /// `$request_time`: until the last byte was handed to the kernel, not until it arrived.
-    pub handed_over_s: f64,
+    pub(crate) handed_over_s: f64,
 }
 
 impl Nginx {
     /// Serves `files` (name, size; bytes that do not compress) on `listen`, with the process in `cgroup` from its first moment.
-    pub fn start(
+    pub(crate) fn start(
         dir: &Path,
         ns: &Netns,
         cgroup: &Path,
@@ -76,14 +76,14 @@ impl Nginx {
     }
 
     /// The access log, once the server has ended and so has written all of it.
-    pub fn stop_and_read_log(mut self) -> Result<Vec<Logged>> {
+    pub(crate) fn stop_and_read_log(mut self) -> Result<Vec<Logged>> {
         self.stop();
         let text = fs::read_to_string(self.dir.join("access.log")).context("nginx's access log")?;
         Ok(text.lines().filter_map(parse_line).collect())
     }
 
     /// Lines of the error log at level alert or worse.
-    pub fn alerts(&self) -> usize {
+    pub(crate) fn alerts(&self) -> usize {
         let text = fs::read_to_string(self.dir.join("error.log")).unwrap_or_default();
         text.lines().filter(|l| ["[alert]", "[crit]", "[emerg]"].iter().any(|level| l.contains(level))).count()
     }

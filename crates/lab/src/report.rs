@@ -15,42 +15,42 @@ use crate::machine::Machine;
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The experiment's name.
-    pub name: String,
+    pub(crate) name: String,
     /// The title of the page.
-    pub title: String,
+    pub(crate) title: String,
     /// UTC, RFC 3339, when it began.
-    pub date: String,
+    pub(crate) date: String,
     /// Whether this was the short form.
-    pub quick: bool,
+    pub(crate) quick: bool,
     /// The seed of everything random in it.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Where it ran, and how noisy it was there.
-    pub machine: Machine,
+    pub(crate) machine: Machine,
     /// What was measured, how, and what was not: one paragraph.
-    pub method: String,
+    pub(crate) method: String,
     /// Settings, as data.
-    pub settings: Value,
+    pub(crate) settings: Value,
     /// Every number.
-    pub numbers: Map<String, Value>,
+    pub(crate) numbers: Map<String, Value>,
     /// Measured values beside their bounds.
-    pub expectations: Vec<Expectation>,
+    pub(crate) expectations: Vec<Expectation>,
     /// Tables of the page; their cells are in `numbers` too.
     #[serde(skip)]
-    pub tables: Vec<Table>,
+    pub(crate) tables: Vec<Table>,
     /// Plots of the page: a caption and an SVG document.
     #[serde(skip)]
-    pub plots: Vec<(String, String)>,
+    pub(crate) plots: Vec<(String, String)>,
 }
 
 /// A table of the page.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub(crate) struct Table {
     /// What stands above it.
-    pub caption: String,
+    pub(crate) caption: String,
     /// Column heads; the first column is left-aligned, the others are numbers.
-    pub heads: Vec<String>,
+    pub(crate) heads: Vec<String>,
     /// Rows, each as long as `heads`.
-    pub rows: Vec<Vec<String>>,
+    pub(crate) rows: Vec<Vec<String>>,
 }
 
 impl Report {
@@ -135,12 +135,12 @@ impl Report {
 
 impl Table {
     /// A table with these heads and no rows yet.
-    pub fn new(caption: &str, heads: &[&str]) -> Self {
+    pub(crate) fn new(caption: &str, heads: &[&str]) -> Self {
         Self { caption: caption.into(), heads: heads.iter().map(|h| (*h).into()).collect(), rows: Vec::new() }
     }
 
     /// The rows as JSON objects, for `result.json`.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let cell = |text: &String| text.parse::<f64>().map_or_else(|_| json!(text), |n| json!(n));
         let object = |row: &Vec<String>| -> Value {
             Value::Object(self.heads.iter().cloned().zip(row.iter().map(cell)).collect::<Map<_, _>>())
@@ -182,7 +182,7 @@ impl Table {
 }
 
 /// A number for a person: three significant digits, whole numbers whole.
-pub fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "-".into();
     }

@@ -4,7 +4,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
 /// The `q` quantile (0..=1) of `sorted`, linear between neighbours (Hyndman and Fan's type 7); NaN where it is empty.
-pub fn quantile(sorted: &[f64], q: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
     let at = q.clamp(0.0, 1.0) * last as f64;
     let (low, high) = (at.floor() as usize, at.ceil() as usize);
@@ -12,31 +12,31 @@ pub fn quantile(sorted: &[f64], q: f64) -> f64 {
 }
 
 /// `values` in ascending order; what is not a number is left out.
-pub fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+pub(crate) fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.into_iter().filter(|v| !v.is_nan()).collect();
     values.sort_by(f64::total_cmp);
     values
 }
 
 /// The middle value; NaN where there is none.
-pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     quantile(&sorted(values), 0.5)
 }
 
 /// A two-sided interval.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct Interval {
+pub(crate) struct Interval {
     /// Lower end.
-    pub low: f64,
+    pub(crate) low: f64,
     /// Upper end.
-    pub high: f64,
+    pub(crate) high: f64,
 }
 
 /// The 95 % percentile-bootstrap interval of `statistic` over `blocks`: the blocks (a network in a span of time), not their
 /// members, are drawn, since responses that share a link and a moment are not independent. `rounds` draws, seeded.
 ///
 /// `statistic` is handed the drawn blocks; draws for which it is not a number are left out.
-pub fn bootstrap<B>(blocks: &[B], rounds: usize, seed: u64, statistic: impl Fn(&[&B]) -> f64) -> Interval {
+pub(crate) fn bootstrap<B>(blocks: &[B], rounds: usize, seed: u64, statistic: impl Fn(&[&B]) -> f64) -> Interval {
     let mut random = Pcg64Mcg::new(u128::from(seed) << 64 | 0x5eed);
     let mut drawn = Vec::with_capacity(blocks.len());
     let mut results = Vec::with_capacity(rounds);

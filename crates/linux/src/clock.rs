@@ -23,6 +23,11 @@ pub fn thread_cpu() -> Duration {
     Duration::from_nanos(nanos(clock_gettime(ClockId::ThreadCPUTime)))
 }
 
+/// The processor time that the process has used, all its threads, in the kernel and outside.
+pub fn process_cpu() -> Duration {
+    Duration::from_nanos(nanos(clock_gettime(ClockId::ProcessCPUTime)))
+}
+
 /// A time before the clock's origin is the origin.
 fn nanos(t: Timespec) -> u64 {
     u64::try_from(t.tv_sec).map_or(0, |s| s.saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64))

@@ -19,7 +19,7 @@ use crate::nginx::Nginx;
 
 /// What an arm does with congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Treatment {
+pub(crate) enum Treatment {
     /// One algorithm for every connection; the daemon observes.
     All(&'static str),
     /// CUBIC, and Weirgate chooses BBR where it pays, going back with each response's end.
@@ -30,7 +30,7 @@ pub enum Treatment {
 
 impl Treatment {
     /// The arm's name in tables.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::All(cc) => cc,
             Self::Chosen => "weirgate",
@@ -39,7 +39,7 @@ impl Treatment {
     }
 
     /// What the edge's connections start on.
-    pub const fn default_cc(self) -> &'static str {
+    pub(crate) const fn default_cc(self) -> &'static str {
         match self {
             Self::All(cc) => cc,
             Self::Chosen | Self::ChosenStaying => "cubic",
@@ -48,20 +48,20 @@ impl Treatment {
 }
 
 /// The server's addresses, the same in every arm: each arm is a world of its own.
-pub const SERVER: [IpAddr; 2] = [
+pub(crate) const SERVER: [IpAddr; 2] = [
     IpAddr::V4(std::net::Ipv4Addr::new(10, 61, 0, 1)),
     IpAddr::V6(std::net::Ipv6Addr::new(0xfd61, 0, 0, 0, 0, 0, 0, 1)),
 ];
 
 /// Namespaces of one arm.
-pub struct Places {
+pub(crate) struct Places {
     edge: Namespace,
     clients: Vec<Namespace>,
 }
 
 impl Places {
     /// Makes them, with their TCP settings set and read back: the defaults differ from machine to machine.
-    pub fn create(treatment: Treatment, table: &Table) -> Result<Self> {
+    pub(crate) fn create(treatment: Treatment, table: &Table) -> Result<Self> {
         let edge = Namespace::create("edge")?;
         edge.set_congestion_control(treatment.default_cc())?;
         let clients: Vec<Namespace> =
@@ -76,7 +76,7 @@ impl Places {
     }
 
     /// Adds this arm's links to `topology`; one per network, in the table's order.
-    pub fn link<'a>(&'a self, topology: &mut Topology<'a>, table: &Table) -> Vec<LinkId> {
+    pub(crate) fn link<'a>(&'a self, topology: &mut Topology<'a>, table: &Table) -> Vec<LinkId> {
         let edge = topology.edge(&self.edge, &SERVER);
         let link = |(network, ns): (&Network, &'a Namespace)| {
             topology.link(edge, ns, &[network.prefix], settings(&network.link))
@@ -84,15 +84,20 @@ impl Places {
         table.networks.iter().zip(&self.clients).map(link).collect()
     }
 
+    /// Where the server lives.
+    pub(crate) fn edge(&self) -> &Netns {
+        self.edge.netns()
+    }
+
     /// Where the clients of network `index` live.
-    pub fn client(&self, index: usize) -> &Netns {
+    pub(crate) fn client(&self, index: usize) -> &Netns {
         self.clients[index].netns()
     }
 }
 
 /// A link's settings for the emulator: both ways have the rate and half of the round trip; loss and the table's queue are
 /// on the way to the client, the way back has a queue of 100 ms or 64 KB.
-pub fn settings(link: &LinkSetting) -> LinkSettings {
+pub(crate) fn settings(link: &LinkSetting) -> LinkSettings {
     let delay = Duration::from_nanos(link.rtt.as_nanos() / 2);
     let rate = Some(link.rate);
     let up_queue = weirgate_units::Bytes::new((link.rate.as_bytes_per_sec() / 10).max(65_536));
@@ -103,15 +108,15 @@ pub fn settings(link: &LinkSetting) -> LinkSettings {
 }
 
 /// A running arm.
-pub struct Arm {
+pub(crate) struct Arm {
     /// What it does.
-    pub treatment: Treatment,
+    pub(crate) treatment: Treatment,
     /// Its server.
-    pub nginx: Nginx,
+    pub(crate) nginx: Nginx,
     /// Its daemon.
-    pub daemon: Daemon,
+    pub(crate) daemon: Daemon,
     /// Inode of the server's namespace, by which segments are told apart.
-    pub netns: u32,
+    pub(crate) netns: u32,
     witness: Witness,
     segments: Vec<Segment>,
     _cgroup: Cgroup,
@@ -119,7 +124,13 @@ pub struct Arm {
 
 impl Arm {
     /// Starts the server, the daemon and the witness in `places`, whose links are up.
-    pub fn start(options: &Options, dir: &Path, treatment: Treatment, places: &Places, table: &Table) -> Result<Self> {
+    pub(crate) fn start(
+        options: &Options,
+        dir: &Path,
+        treatment: Treatment,
+        places: &Places,
+        table: &Table,
+    ) -> Result<Self> {
         let dir = dir.join(treatment.name().replace(", ", "-"));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir)?;
@@ -129,21 +140,27 @@ impl Arm {
         let nginx = Nginx::start(&dir.join("nginx"), places.edge.netns(), &cgroup.path, &listen, &files)?;
         let default = CcName::new(treatment.default_cc()).context("a congestion control's name")?;
         let witness = Witness::attach(&cgroup.path, 80, default)?;
-        let daemon = Daemon::start(&options.weirgate, &dir.join("daemon"), &sections(treatment, places, &cgroup, table))?;
+        let daemon =
+            Daemon::start(&options.weirgate, &dir.join("daemon"), &sections(treatment, places, &cgroup, table))?;
         let netns = places.edge.netns().inode();
         Ok(Self { treatment, nginx, daemon, netns, witness, segments: Vec::new(), _cgroup: cgroup })
     }
 
     /// Takes what the witness has seen since the last call, out of its ring.
-    pub fn handle_tick(&mut self) -> Result<()> {
+    pub(crate) fn handle_tick(&mut self) -> Result<()> {
         self.segments.extend(self.witness.drain()?);
         Ok(())
     }
 
     /// Everything the witness saw, and its count.
-    pub fn segments(&self) -> Result<(&[Segment], WitnessCounters)> {
+    pub(crate) fn segments(&self) -> Result<(&[Segment], WitnessCounters)> {
         let counters = self.witness.counters()?;
-        ensure!(counters.lost == 0, "the witness lost {} of {} segments: its verdict is void", counters.lost, counters.seen);
+        ensure!(
+            counters.lost == 0,
+            "the witness lost {} of {} segments: its verdict is void",
+            counters.lost,
+            counters.seen
+        );
         Ok((&self.segments, counters))
     }
 }

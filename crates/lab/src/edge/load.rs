@@ -19,13 +19,13 @@ use super::plan::Planned;
 
 /// One client: an address, a server, a connection that is kept, and what it is going to ask for.
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     /// Index of its arm.
-    pub arm: u8,
+    pub(crate) arm: u8,
     /// Index of its network.
-    pub network: u8,
+    pub(crate) network: u8,
     /// Its number in the network.
-    pub index: u16,
+    pub(crate) index: u16,
     source: IpAddr,
     server: SocketAddr,
     plan: Vec<Planned>,
@@ -58,43 +58,50 @@ struct Pending {
 
 /// One response, finished or not.
 #[derive(Clone, Copy, Debug)]
-pub struct Response {
+pub(crate) struct Response {
     /// Index of the arm.
-    pub arm: u8,
+    pub(crate) arm: u8,
     /// Index of the network.
-    pub network: u8,
+    pub(crate) network: u8,
     /// The client's number in the network.
-    pub client: u16,
+    pub(crate) client: u16,
     /// Index of the object asked for.
-    pub object: u8,
+    pub(crate) object: u8,
     /// The client's port.
-    pub local_port: u16,
+    pub(crate) local_port: u16,
     /// When it was due.
-    pub due: Duration,
+    pub(crate) due: Duration,
     /// When the request was sent, since the run began.
-    pub sent: Duration,
+    pub(crate) sent: Duration,
     /// When the first byte came.
-    pub first: Duration,
+    pub(crate) first: Duration,
     /// When the last byte came; for an unfinished one, when the run ended.
-    pub done: Duration,
+    pub(crate) done: Duration,
     /// Bytes of the body received.
-    pub body: u64,
+    pub(crate) body: u64,
     /// The bytes of the server's stream that it was, head included.
-    pub stream: (u64, u64),
+    pub(crate) stream: (u64, u64),
     /// Whether all of it came.
-    pub finished: bool,
+    pub(crate) finished: bool,
 }
 
 impl Response {
     /// Body bits per second between the request and the last byte.
-    pub fn goodput_bps(&self) -> f64 {
+    pub(crate) fn goodput_bps(&self) -> f64 {
         self.body as f64 * 8.0 / self.done.saturating_sub(self.sent).as_secs_f64().max(1e-9)
     }
 }
 
 impl Client {
     /// A client that will connect from `source`, in its network's namespace, when its first request is due.
-    pub fn new(arm: u8, network: u8, index: u16, source: IpAddr, server: SocketAddr, plan: Vec<Planned>) -> Self {
+    pub(crate) fn new(
+        arm: u8,
+        network: u8,
+        index: u16,
+        source: IpAddr,
+        server: SocketAddr,
+        plan: Vec<Planned>,
+    ) -> Self {
         Self { arm, network, index, source, server, plan, next: 0, connection: None }
     }
 
@@ -105,7 +112,7 @@ impl Client {
 }
 
 /// All clients of a run.
-pub struct Load<'a> {
+pub(crate) struct Load<'a> {
     clients: Vec<Client>,
     namespace: Box<dyn Fn(u8, u8) -> &'a Netns + 'a>,
     files: Vec<String>,
@@ -121,7 +128,7 @@ impl<'a> Load<'a> {
     /// A run of `clients` that asks for `files` by the plans' object indexes. `namespace(arm, network)` is where they live.
     ///
     /// A client closes a connection after `requests_per_connection` responses and opens a new one for the next.
-    pub fn new(
+    pub(crate) fn new(
         clients: Vec<Client>,
         files: Vec<String>,
         requests_per_connection: u16,
@@ -141,7 +148,7 @@ impl<'a> Load<'a> {
     }
 
     /// Runs until every planned request is answered, or `end`. `tick` is called about ten times a second with the time since the run began.
-    pub fn run(mut self, end: Duration, mut tick: impl FnMut(Duration) -> Result<()>) -> Result<Outcome> {
+    pub(crate) fn run(mut self, end: Duration, mut tick: impl FnMut(Duration) -> Result<()>) -> Result<Outcome> {
         let mut events =
             vec![epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 256];
         let mut next_tick = Duration::ZERO;
@@ -291,15 +298,15 @@ impl<'a> Load<'a> {
 }
 
 /// What a run of the clients came to. Dropping it closes their connections.
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Every response, in the order of their ends; the unfinished last.
-    pub responses: Vec<Response>,
+    pub(crate) responses: Vec<Response>,
     /// Connections that failed or were closed by the server.
-    pub failures: u64,
+    pub(crate) failures: u64,
     /// Requests that were planned and never sent, since an earlier one of the same client was not answered.
-    pub unsent: usize,
+    pub(crate) unsent: usize,
     /// The clients, connections still open.
-    pub clients: Vec<Client>,
+    pub(crate) clients: Vec<Client>,
 }
 
 impl Client {

@@ -8,15 +8,15 @@ use super::table::Table;
 
 /// One request of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planned {
+pub(crate) struct Planned {
     /// When it is due, since the run began; it waits where its connection is still busy.
-    pub due: Duration,
+    pub(crate) due: Duration,
     /// Index into the table's objects.
-    pub object: u8,
+    pub(crate) object: u8,
 }
 
 /// The requests of client `client` of network `network`, in the order they are due, until `end`.
-pub fn requests(table: &Table, seed: u64, network: usize, client: u16, end: Duration) -> Vec<Planned> {
+pub(crate) fn requests(table: &Table, seed: u64, network: usize, client: u16, end: Duration) -> Vec<Planned> {
     // A stream of its own for each client.
     let mut random = Pcg64::new(u128::from(seed), (network as u128) << 16 | u128::from(client));
     // The top 53 bits as a number in (0, 1].

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use weirgate_units::{BitRate, Bytes, Duration, Prefix};
 
 /// The table as it stands in the project.
-pub const EDGE_TOML: &str = include_str!("../../experiments/edge.toml");
+pub(crate) const EDGE_TOML: &str = include_str!("../../experiments/edge.toml");
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,78 +79,78 @@ struct TypedLink {
 
 /// The experiment's settings.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub(crate) struct Table {
     /// What clients ask for.
-    pub objects: Vec<Object>,
+    pub(crate) objects: Vec<Object>,
     /// Client addresses in each network.
-    pub clients_per_network: u16,
+    pub(crate) clients_per_network: u16,
     /// Mean time between one client's requests.
-    pub gap_mean: Duration,
+    pub(crate) gap_mean: Duration,
     /// Responses over one connection before the client opens another.
-    pub requests_per_connection: u16,
+    pub(crate) requests_per_connection: u16,
     /// Length of the phases.
-    pub phases: Phases,
+    pub(crate) phases: Phases,
     /// A flapping network is clean for half of this, then lossy for the other half.
-    pub flapping_period: Duration,
+    pub(crate) flapping_period: Duration,
     /// The daemon's polling interval.
-    pub poll: Duration,
+    pub(crate) poll: Duration,
     /// The daemon's `[tune]` settings where they differ from its defaults.
-    pub daemon: toml::Table,
+    pub(crate) daemon: toml::Table,
     /// The client networks, in the table's order.
-    pub networks: Vec<Network>,
+    pub(crate) networks: Vec<Network>,
 }
 
 /// One thing that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
+pub(crate) struct Object {
     /// Share of the requests, in percent.
-    pub share_pct: u32,
+    pub(crate) share_pct: u32,
     /// The file's name below the server's root.
-    pub file: String,
+    pub(crate) file: String,
     /// Size of the body.
-    pub size: Bytes,
+    pub(crate) size: Bytes,
 }
 
 /// How long each phase of a run takes.
 #[derive(Clone, Copy, Debug)]
-pub struct Phases {
+pub(crate) struct Phases {
     /// Until selections can have been made.
-    pub warm_up: Duration,
+    pub(crate) warm_up: Duration,
     /// What counts.
-    pub measured: Duration,
+    pub(crate) measured: Duration,
     /// How long unfinished responses are waited for.
-    pub drain_max: Duration,
+    pub(crate) drain_max: Duration,
 }
 
 /// One client network.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Network {
+pub(crate) struct Network {
     /// Its class, by which results are grouped.
-    pub class: String,
+    pub(crate) class: String,
     /// Its clients' addresses.
-    pub prefix: Prefix,
+    pub(crate) prefix: Prefix,
     /// The link, or its clean phase.
-    pub link: LinkSetting,
+    pub(crate) link: LinkSetting,
     /// The lossy phase of a flapping network.
-    pub lossy_phase: Option<LinkSetting>,
+    pub(crate) lossy_phase: Option<LinkSetting>,
 }
 
 /// What a link does to packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinkSetting {
+pub(crate) struct LinkSetting {
     /// Both ways.
-    pub rate: BitRate,
+    pub(crate) rate: BitRate,
     /// Propagation there and back.
-    pub rtt: Duration,
+    pub(crate) rtt: Duration,
     /// Chance of loss towards the client, in parts per million.
-    pub loss_ppm: u32,
+    pub(crate) loss_ppm: u32,
     /// Queue towards the client.
-    pub queue: Bytes,
+    pub(crate) queue: Bytes,
 }
 
 impl Table {
     /// Reads a table; `phases` names one of its `[phases.*]`.
-    pub fn read(text: &str, phases: &str) -> Result<Self> {
+    pub(crate) fn read(text: &str, phases: &str) -> Result<Self> {
         let typed: Typed = toml::from_str(text).context("the table of `edge`")?;
         let objects = typed
             .requests
@@ -217,7 +217,7 @@ impl TypedNetworks {
 
 impl Network {
     /// The address of client `index`: the network's first addresses are the infrastructure's.
-    pub fn client(&self, index: u16) -> IpAddr {
+    pub(crate) fn client(&self, index: u16) -> IpAddr {
         match self.prefix.address() {
             IpAddr::V4(a) => Ipv4Addr::from_bits(a.to_bits() + 10 + u32::from(index)).into(),
             IpAddr::V6(a) => Ipv6Addr::from_bits(a.to_bits() + 10 + u128::from(index)).into(),

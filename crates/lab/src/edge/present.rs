@@ -1,0 +1,208 @@
+//! The page and the numbers of `edge`.
+
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+
+use super::Raw;
+use super::findings::{Class, Findings, Gain, PERCENTILES, is_large, measured};
+use super::table::{EDGE_TOML, Table as Settings};
+use crate::expectation::Expectation;
+use crate::experiment::{Form, Options};
+use crate::machine::Machine;
+use crate::plot;
+use crate::report::{Report, Table, number};
+use crate::stats::{median, quantile, sorted};
+
+pub(super) fn report(
+    options: &Options,
+    table: &Settings,
+    raw: &Raw,
+    findings: &Findings,
+    machine: Machine,
+    date: String,
+    expectations: Vec<Expectation>,
+) -> Result<Report> {
+    let tables = vec![
+        gains(findings),
+        classes("Goodput of responses over 100 KB, Mbit/s at the client", raw, findings, |c| &c.large),
+        classes("Goodput of all responses, Mbit/s at the client", raw, findings, |c| &c.all),
+        arms(table, raw, findings),
+        selections(raw),
+        links(table),
+    ];
+    let mut numbers = Map::new();
+    for table in &tables {
+        numbers.insert(table.caption.clone(), table.json());
+    }
+    let finished = raw.outcome.responses.iter().filter(|r| r.finished).count();
+    for (name, value) in [
+        ("responses", json!(raw.outcome.responses.len())),
+        ("responses_finished", json!(finished)),
+        ("requests_never_sent", json!(raw.outcome.unsent)),
+        ("connections_failed", json!(raw.outcome.failures)),
+        ("nginx_alerts", json!(raw.nginx_alerts)),
+        ("processors_idle_pct", json!(raw.idle_pct)),
+        ("small_responses", json!(findings.small_objects)),
+        ("emulator", emulator(raw)),
+    ] {
+        numbers.insert(name.to_owned(), value);
+    }
+    Ok(Report {
+        name: "edge".into(),
+        title: "Choosing the congestion control per client network: an edge and 20 networks".into(),
+        date,
+        quick: options.form != Form::Full,
+        seed: options.seed,
+        machine,
+        method: method(table, raw),
+        settings: json!({ "table": toml::from_str::<Value>(EDGE_TOML)?, "form": options.form.name() }),
+        numbers,
+        expectations,
+        plots: vec![(
+            "Goodput of responses over 100 KB, all networks: share of responses below a value".into(),
+            plot::cumulative("goodput, Mbit/s", &distributions(table, raw))?,
+        )],
+        tables,
+    })
+}
+
+fn method(table: &Settings, raw: &Raw) -> String {
+    let headroom =
+        if raw.idle_pct >= 30.0 { "so the machine was not the limit" } else { "LESS than the 30 % this needs" };
+    format!(
+        "Every arm has an edge of its own (nginx with keep-alive, one Weirgate daemon, which only observes where one algorithm \
+         serves all) and {} client networks behind emulated links with equal seeds; all arms run at the same time, with the same \
+         requests at the same times ({} clients per network, {:.0} s between a client's requests on average). Goodput is body \
+         bytes over the time from the request to the client's last byte. The first {:.0} s are warm-up and not counted, then \
+         {:.0} s are. A response unfinished {:.0} s after that counts with the rate it had. Intervals are 95 %, bootstrapped over network x 20 s \
+         blocks. The processors were idle for {:.0} % of the measured time, {headroom}. Not measured: real access networks, cross \
+         traffic, TLS and HTTP/2 (tests have those), more than one edge. bpftune, which decides per gateway, is in no registry \
+         that this project builds from, so it is not an arm; all 20 networks here are behind one gateway, for which it \
+         would have one decision.",
+        table.networks.len(),
+        table.clients_per_network,
+        table.gap_mean.as_secs_f64(),
+        table.phases.warm_up.as_secs_f64(),
+        table.phases.measured.as_secs_f64(),
+        table.phases.drain_max.as_secs_f64(),
+        raw.idle_pct,
+    )
+}
+
+fn gains(findings: &Findings) -> Table {
+    let mut out = Table::new(
+        "10th percentile of goodput against CUBIC for all, percent",
+        &["arm", "over 100 KB", "95 % from", "to", "all responses", "95 % from", "to"],
+    );
+    let cells = |g: &Gain| [g.pct, g.interval.low, g.interval.high].map(|v| format!("{v:.1}"));
+    for (name, large, all) in &findings.gains_of_arms {
+        out.rows.push([(*name).to_owned()].into_iter().chain(cells(large)).chain(cells(all)).collect());
+    }
+    out
+}
+
+fn classes(caption: &str, raw: &Raw, findings: &Findings, of: impl Fn(&Class) -> &Vec<[f64; 4]>) -> Table {
+    let mut out = Table::new(caption, &["class", "arm", "responses", "p5", "p10", "p50", "p90", "delivery rate p50"]);
+    for class in &findings.classes {
+        for (arm, treatment) in raw.treatments.iter().enumerate() {
+            let mut row = vec![class.name.clone(), treatment.name().into(), class.responses[arm].to_string()];
+            row.extend(of(class)[arm].map(number));
+            row.push(number(class.delivery_rate_mbit[arm]));
+            out.rows.push(row);
+        }
+    }
+    out
+}
+
+fn arms(table: &Settings, raw: &Raw, findings: &Findings) -> Table {
+    let mut out = Table::new(
+        "The arms",
+        &[
+            "arm",
+            "retransmitted, %",
+            "time to first byte p50, s",
+            "time to last byte p50, s",
+            "time to hand over p50 (nginx), s",
+            "segments on another cc",
+            "close records",
+        ],
+    );
+    for (arm, treatment) in raw.treatments.iter().enumerate() {
+        let large = raw
+            .outcome
+            .responses
+            .iter()
+            .filter(|r| usize::from(r.arm) == arm && measured(table, r) && is_large(table, r));
+        let first = median(large.clone().map(|r| r.first.saturating_sub(r.sent).as_secs_f64()));
+        let delivered = median(large.map(|r| r.done.saturating_sub(r.sent).as_secs_f64()));
+        let handed = median(raw.logs[arm].iter().filter(|l| l.body > 100_000).map(|l| l.handed_over_s));
+        out.rows.push(vec![
+            treatment.name().into(),
+            number(findings.retransmit_pct[arm]),
+            number(first),
+            number(delivered),
+            number(handed),
+            raw.segments[arm].len().to_string(),
+            raw.records[arm].closes.len().to_string(),
+        ]);
+    }
+    out
+}
+
+fn selections(raw: &Raw) -> Table {
+    let mut out = Table::new("Networks selected, in order", &["network", "arm", "after, s"]);
+    for (arm, records) in raw.records.iter().enumerate() {
+        for selected in &records.selected {
+            let after = format!("{:.0}", selected.after_s);
+            out.rows.push(vec![selected.network.clone(), raw.treatments[arm].name().into(), after]);
+        }
+    }
+    out
+}
+
+fn links(table: &Settings) -> Table {
+    let mut out = Table::new("The links", &["network", "class", "rate", "round trip", "loss, %", "queue, KB"]);
+    for network in &table.networks {
+        for (suffix, link) in [("", Some(&network.link)), (" (lossy phase)", network.lossy_phase.as_ref())] {
+            let Some(link) = link else { continue };
+            out.rows.push(vec![
+                network.prefix.to_string(),
+                format!("{}{suffix}", network.class),
+                link.rate.to_string(),
+                link.rtt.to_string(),
+                number(f64::from(link.loss_ppm) / 1e4),
+                number(link.queue.as_u64() as f64 / 1e3),
+            ]);
+        }
+    }
+    out
+}
+
+fn distributions(table: &Settings, raw: &Raw) -> Vec<(String, Vec<f64>)> {
+    let of = |arm: usize| {
+        let large = raw
+            .outcome
+            .responses
+            .iter()
+            .filter(move |r| usize::from(r.arm) == arm && measured(table, r) && is_large(table, r));
+        sorted(large.map(|r| r.goodput_bps() / 1e6))
+    };
+    raw.treatments.iter().enumerate().map(|(arm, t)| (t.name().to_owned(), of(arm))).collect()
+}
+
+fn emulator(raw: &Raw) -> Value {
+    let counters = &raw.emulator;
+    let late = counters.lateness;
+    json!({
+        "cpu_s": counters.cpu.as_secs_f64(),
+        "packets": late.packets,
+        "late_packets": late.late,
+        "late_mean_us": late.mean.as_micros(),
+        "late_max_us": late.max.as_micros(),
+        "dropped_ring": counters.dropped_ring,
+        "dropped_write": counters.dropped_write,
+        "percentiles_of_goodput": PERCENTILES,
+        "late_p99_note": "packets handed on later than their time, by the emulator's own clock",
+        "queue_p90_bytes": quantile(&sorted(counters.links.iter().map(|l| l.down.queue_max.as_u64() as f64)), 0.9),
+    })
+}
