@@ -148,7 +148,7 @@ fn flap(table: &Table, emulator: &Emulator, links: &[Vec<LinkId>], now: Duration
     *phase = current;
     let flapping = table.networks.iter().enumerate().filter_map(|(i, n)| Some((i, n, n.lossy_phase.as_ref()?)));
     for (nth, (index, network, lossy)) in flapping.enumerate() {
-        let setting = if (current + nth) % 2 == 0 { &network.link } else { lossy };
+        let setting = if (current + nth).is_multiple_of(2) { &network.link } else { lossy };
         for arm in links {
             emulator.set(arm[index], arm::settings(setting))?;
         }
