@@ -284,8 +284,8 @@ static __always_inline void assign(void *who, struct tcp_sock *tp, struct wg_con
 		if (network)
 			copy_cc(conn->chosen, network->cc);
 		set_base(who, tp, conn, s);
-	} else if (!(conn->steering & SWITCHED)) {
-		set_base(who, tp, conn, s);
+	} else if (!(conn->steering & SWITCHED) || tp->bytes_acked - conn->base < s->switch_after) {
+		set_base(who, tp, conn, s); /* the default or the threshold may be another */
 	}
 }
 

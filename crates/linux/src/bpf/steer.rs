@@ -25,7 +25,7 @@ use libbpf_rs::{IterOpts, Link, MapCore, MapFlags, MapHandle};
 use thiserror::Error;
 use weirgate_sockets::sample::CcName;
 use weirgate_tune::policy::Policy;
-use weirgate_units::Instant;
+use weirgate_units::{Duration, Instant};
 
 use self::layout::{Control, Settings};
 use self::networks::Networks;
@@ -38,6 +38,10 @@ pub use self::pins::{UndoError, Undone, undo};
 
 const NEEDS: &str = "it needs Linux 5.15 or later with CONFIG_CGROUP_BPF and CONFIG_DEBUG_INFO_BTF; \
                      use per-route congctl instead";
+
+/// The life of a policy that is applied when none is left, so that open connections can be taken up. Long enough for a caller
+/// that renews right after, short enough to be no life of its own.
+const FIRST_LIFE: Duration = Duration::from_secs(10);
 
 #[allow(
     clippy::all,
@@ -148,7 +152,7 @@ pub enum ApplyError {
 
 impl Steering {
     /// Takes down what an earlier run left under the pin folder (connections in `namespaces` go back), then loads, attaches
-    /// and pins the program. Nothing is steered before the first [`Self::apply`] and [`Self::renew`].
+    /// and pins the program. Nothing is steered before the first [`Self::apply`].
     pub fn attach(options: &SteerOptions, namespaces: &[Netns]) -> Result<Self, AttachError> {
         let pin_dir = &options.pin_dir;
         if options.server_ports.len() > 256 {
@@ -209,8 +213,9 @@ impl Steering {
         })
     }
 
-    /// Puts `policy` in force: loads the algorithms' modules, brings the kernel's map to it by the difference only,
-    /// publishes it, then walks the open connections of `namespaces`.
+    /// Puts `policy` in force: loads the algorithms' modules, brings the kernel's map to it by the difference only, publishes
+    /// it, then walks the open connections of `namespaces`. Where the life that [`Self::renew`] gave has run out, or none was
+    /// given yet, it gets ten seconds, in which the caller is to renew.
     ///
     /// Work: one step per network of the old and the new policy, one system call per 4,096 differences, one walk per
     /// namespace (about 1 us per socket).
@@ -224,6 +229,7 @@ impl Steering {
         let before = self.counters().unwrap_or_default();
         self.generation = self.generation.wrapping_add(1).max(1);
         self.control.publish(self.generation, Settings::of(policy));
+        self.control.revive(FIRST_LIFE);
         let unwalked = self.walk(pins::OPEN, namespaces);
         let after = self.counters().unwrap_or_default();
         // Taken up and let go again.
@@ -263,7 +269,7 @@ impl Steering {
     }
 
     /// Puts the connections of `namespaces` back to their own algorithm, and stops steering until the next
-    /// [`Self::renew`] and [`Self::apply`]. Returns how many were put back and what could not be walked.
+    /// [`Self::apply`]. Returns how many were put back and what could not be walked.
     pub fn sweep(&self, namespaces: &[Netns]) -> (u64, Vec<(String, io::Error)>) {
         // Active ones may find the expiry before the iterator finds them.
         let reset = || self.counters().map_or(0, |counted| counted.open_reset + counted.expired);

@@ -119,10 +119,12 @@ fn a_renewal_after_the_expiry_says_so() {
     assert_eq!((reset, unwalked.len()), (2, 0));
     assert_eq!(ground.algorithms(), [OWN; 2]);
     assert!(steering.renew(in_a_minute()), "it had expired");
-    // The policy is applied again, and they are taken up again.
+    assert_eq!(steering.sweep(&here).0, 0);
+    // The policy is applied again, renewed or not, and they are taken up again.
     assert_eq!(steering.apply(&policy(1, EVERYBODY), &here).unwrap().sockets_set, 2);
     for client in &mut clients {
         client.read(1_000_000);
     }
     assert_eq!(ground.algorithms(), [CHOSEN; 2]);
+    assert!(!steering.renew(in_a_minute()));
 }

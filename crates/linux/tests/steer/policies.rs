@@ -1,11 +1,12 @@
 //! Policies: whom they select, how they change, and that they reach connections that are open.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use weirgate_sockets::sample::CcName;
+use weirgate_linux::bpf::Closes;
+use weirgate_sockets::sample::{Arm, CcName, flag};
 use weirgate_tune::holdout::Holdout;
-use weirgate_units::Prefix;
+use weirgate_units::{Bytes, Prefix};
 
 use super::ground::{CHOSEN, Client, EVERYBODY, Ground, OWN, PORT, policy};
 use super::witness::Witness;
@@ -60,7 +61,7 @@ fn idle_connections_settle() {
         client.fetch(500_000);
     }
     // The last acknowledgement may be delayed by the client, for 40 ms and more.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     assert!(steering.settle(&here).is_empty());
     assert_eq!(ground.algorithms(), [OWN; 5]);
     assert_eq!(steering.counters().unwrap().returned, 5);
@@ -207,6 +208,51 @@ fn ipv6_networks_around_the_mapped_addresses_select_no_ipv4_client() {
     // A client of a dual-stack listener is an IPv4 client.
     ground.connect("10.99.0.1").fetch(300_000);
     assert_eq!(steering.counters().unwrap().matched, 2);
+}
+
+#[test]
+fn the_record_of_a_close_says_what_steering_did() {
+    let Some(mut ground) = Ground::new(50) else { return };
+    ground.serve();
+    let mut steering = ground.attach();
+    let mut policy = policy(7, &["10.99.0.0/24"]);
+    steering.apply(&policy, &[]).unwrap();
+    // Beside it on the same cgroup, with the same memory of connections, and callbacks of its own.
+    let mut closes = Closes::attach(&ground.cgroup, Bytes::new(1 << 20), Some(steering.conns())).unwrap();
+    let mut close = |client: Client| {
+        let port = client.port();
+        drop(client);
+        let mut found = None;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while found.is_none() && Instant::now() < deadline {
+            closes.drain(&mut |sample| {
+                if sample.remote_port == port {
+                    found = Some(*sample);
+                }
+            });
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        found.expect("every close is recorded")
+    };
+    let mut large = ground.connect("10.99.0.1");
+    large.fetch(500_000);
+    let mut small = ground.connect("10.99.0.1");
+    small.fetch(50_000);
+    let mut other = ground.connect("fd99::1");
+    other.fetch(500_000);
+    let large = close(large);
+    assert_eq!((large.arm(), large.policy_version, large.is(flag::ACCEPTED | flag::SWITCHED)), (Arm::Treated, 7, true));
+    let small = close(small);
+    assert_eq!((small.arm(), small.policy_version, small.is(flag::SWITCHED)), (Arm::Treated, 7, false));
+    let other = close(other);
+    assert_eq!((other.arm(), other.is(flag::ACCEPTED), other.is(flag::SWITCHED)), (Arm::None, true, false));
+    policy.holdout.share_ppm = 1_000_000;
+    policy.version = 8;
+    steering.apply(&policy, &[]).unwrap();
+    let mut held_out = ground.connect("10.99.0.1");
+    held_out.fetch(500_000);
+    let held_out = close(held_out);
+    assert_eq!((held_out.arm(), held_out.policy_version, held_out.is(flag::SWITCHED)), (Arm::Holdout, 8, false));
 }
 
 impl Ground {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use libbpf_rs::{MapCore, MapFlags};
 use weirgate_sockets::sample::{CcName, mapped};
 use weirgate_tune::policy::Policy;
-use weirgate_units::{Instant, Prefix};
+use weirgate_units::{Duration, Instant, Prefix};
 
 /// What the program counted; `struct wg_steer_counters`. Connections are counted when a policy takes them up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,9 +166,14 @@ impl Control {
 
     /// Moves the expiry; true where it lay in the past.
     pub(super) fn renew(&self, until: Instant) -> bool {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        self.expiry().swap(until.as_nanos(), Ordering::Relaxed) <= now
+        self.expiry().swap(until.as_nanos(), Ordering::Relaxed) <= boot_now().as_nanos()
+    }
+
+    /// Moves the expiry to `life` from now where it lies in the past.
+    pub(super) fn revive(&self, life: Duration) {
+        let now = boot_now();
+        let revived = |expiry| (expiry <= now.as_nanos()).then(|| (now + life).as_nanos());
+        let _unless_alive = self.expiry().fetch_update(Ordering::Relaxed, Ordering::Relaxed, revived);
     }
 
     pub(super) fn expire(&self) {
@@ -179,6 +184,11 @@ impl Control {
         // SAFETY: mapped as long as `self` lives; an atomic, so that the programs may read it meanwhile.
         unsafe { &(*self.page.as_ptr()).expiry_ns }
     }
+}
+
+fn boot_now() -> Instant {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Instant::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
 impl Drop for Control {
