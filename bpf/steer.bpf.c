@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR MIT) */
 /* Steering: which congestion control sends a response.
  *
- * It obeys a policy (networks, threshold, holdout) and decides nothing. Accepted connections on the configured ports whose
- * client lies in a selected network, and is not held out, are switched once a response has passed the threshold, and are
- * back on their own algorithm before the first byte of the next is queued. Read first: net/ipv4/tcp_input.c
+ * It obeys a policy (networks, threshold, holdout) and decides nothing. Accepted connections on the configured ports
+ * whose client lies in a selected network, and is not held out, are switched once a response has passed the threshold, and
+ * are back on their own algorithm before the first byte of the next is queued. Read first: net/ipv4/tcp_input.c
  * (tcp_rtt_estimator(), tcp_rcv_established()), net/ipv4/tcp_output.c (tcp_current_mss(), tcp_established_options()),
  * include/uapi/linux/bpf.h (BPF_SOCK_OPS_*).
  *
- * A response's boundary: bytes were received while the send queue was empty, and at least one byte was sent since the last
- * boundary. Bytes received during an unfinished response are none. Two callbacks, both under the socket's lock:
- *  - HDR_OPT_LEN_CB: tcp_sendmsg() calls it through tcp_current_mss() before it queues a byte, and every packet sent, pure
- *    acknowledgements too, calls it for its options (we reserve no room). An empty queue there means that all before is
- *    delivered: the connection goes back, and what was received since the queue was last seen with data is the next
+ * A response's boundary: bytes were received while the send queue was empty, and at least one byte was sent since the
+ * last boundary. Bytes received during an unfinished response are none. Two callbacks, both under the socket's lock:
+ *  - HDR_OPT_LEN_CB: tcp_sendmsg() calls it through tcp_current_mss() before it queues a byte, and every packet sent,
+ *    pure acknowledgements too, calls it for its options (we reserve no room). An empty queue there means that all
+ *    before is delivered: the connection goes back, and what was received since the queue was last seen with data is the next
  *    request. This is what makes sure that no segment of a small response leaves under another algorithm.
- *  - RTT_CB: once per round trip, when an acknowledgement passes what had been sent at the last one. Here it is switched.
- * RTT_CB alone would not do: it stays out on the acknowledgement that empties the queue whenever another one of the same
- * round trip came before. No callback is made for each acknowledgement, so a connection on which nothing follows keeps
- * the chosen algorithm while it is idle; steer_open, run from time to time, puts such back.
+ *  - RTT_CB: once per round trip, when an acknowledgement passes what had been sent at the last one. Here it is
+ *    switched.
+ * RTT_CB alone would not do: it stays out on the acknowledgement that empties the queue whenever another one of the
+ * same round trip came before. No callback is made for each acknowledgement, so a connection on which nothing follows
+ * keeps the chosen algorithm while it is idle; steer_open, run from time to time, puts such back.
  *
  * Where bytes came between the last packet of a response and its last acknowledgement, they are taken for a request; a
- * boundary too many delays a switch and does no other harm. HDR_OPT_LEN_CB is not made where options leave no room (three
- * SACK blocks beside a timestamp: the client's upload has holes); the packet after sees to it.
+ * boundary too many delays a switch and does no other harm. A request that came during an unfinished response (a
+ * pipelined one) is none, as defined above, also where its answer begins after a pause. HDR_OPT_LEN_CB is not made
+ * where options leave no room (three SACK blocks beside a timestamp: the client's upload has holes); the next packet's is.
  *
  * Every callback compares the clock with an expiry that user space renews: past it, it undoes what it finds.
  * Ground rules: callback flags are added to those of other programs, and only our own are taken away again. */
@@ -71,12 +73,13 @@ struct {
 	__type(value, struct wg_steer_counters);
 } counters SEC(".maps");
 
-#define COUNT(name)                                                                      \
-	do {                                                                                 \
-		__u32 zero_ = 0;                                                                 \
-		struct wg_steer_counters *counters_ = bpf_map_lookup_elem(&counters, &zero_);    \
-		if (counters_)                                                                   \
-			__sync_fetch_and_add(&counters_->name, 1); /* process context can be interrupted */                                                           \
+/* Atomic: a callback in process context can be interrupted by one in a softirq. */
+#define COUNT(name)                                                                   \
+	do {                                                                              \
+		__u32 zero_ = 0;                                                              \
+		struct wg_steer_counters *counters_ = bpf_map_lookup_elem(&counters, &zero_); \
+		if (counters_)                                                                \
+			__sync_fetch_and_add(&counters_->name, 1);                                \
 	} while (0)
 
 static __always_inline struct wg_control *control_of(void)
@@ -308,7 +311,7 @@ static __always_inline void reassign(void *who, struct tcp_sock *tp, struct wg_c
 
 /* ---- responses ---- */
 
-/* Takes notice of the send queue. Empty, it ends a response; what was received since it last was not begins the next. */
+/* Takes notice of the send queue. Empty, it ends a response; what came since it last was not begins the next. */
 static __always_inline void see_queue(void *who, struct tcp_sock *tp, struct wg_conn *conn, struct wg_settings *s)
 {
 	if (!queue_is_empty(tp)) {

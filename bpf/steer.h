@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR MIT) */
-/* What the steering program and its loader exchange. The twin is crates/linux/src/bpf/steer/layout.rs; a test there holds
- * the sizes and offsets equal. Everything here is pinned and may outlive the process that made it. */
+/* What the steering program and its loader exchange. The twin is crates/linux/src/bpf/steer/layout.rs; a test there
+ * holds the sizes and offsets equal. Everything here is pinned and may outlive the process that made it. */
 #ifndef WEIRGATE_STEER_H
 #define WEIRGATE_STEER_H
 
