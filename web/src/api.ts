@@ -20,6 +20,7 @@ export interface Facts {
   poll_interval_ms: number;
   round_interval_ms: number;
   default_cc: string;
+  rules: string[];
   store: string;
 }
 

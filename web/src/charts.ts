@@ -100,7 +100,7 @@ const CHARTS: Chart[] = [
   },
 ];
 
-const HEIGHT = 190;
+const HEIGHT = 180;
 
 export class Charts {
   private readonly plots = new Map<string, uPlot>();
@@ -203,7 +203,7 @@ function options(chart: Chart, width: number): uPlot.Options {
   return {
     width: Math.max(width, 100),
     height: HEIGHT,
-    padding: [8, 8, 0, 0],
+    padding: [8, 20, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { size: 6 }, drag: { setScale: false } },
     scales: {
@@ -213,13 +213,12 @@ function options(chart: Chart, width: number): uPlot.Options {
         : { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] },
     },
     axes: [
-      { ...axis, values: times, space: 70 },
+      { ...axis, values: times, space: 70, size: 28 },
       {
         ...axis,
         size: 78,
         values: (_, splits) => splits.map((value) => (value === null ? "" : chart.text(value))),
-        // On a logarithmic axis: powers of ten, and what fits between them.
-        ...(chart.log ? { filter: (_: uPlot, splits: number[]) => splits.filter(isRound) } : {}),
+        ...(chart.log ? LOG_AXIS : {}),
       },
     ],
     series: [
@@ -236,9 +235,24 @@ function options(chart: Chart, width: number): uPlot.Options {
   };
 }
 
-function isRound(value: number): boolean {
-  const digits = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
-  return Math.abs(digits - 1) < 1e-6;
+/** uPlot's own choice of ticks labels powers of ten only, of which a narrow range may hold none. */
+const LOG_AXIS: Partial<uPlot.Axis> = {
+  splits: (_: uPlot, __: number, low: number, high: number) => roundNumbers(low, high),
+  filter: (_: uPlot, splits: number[]) => splits,
+};
+
+/** Ticks of a logarithmic axis: powers of ten, with 2 and 5 (or 1.5, 3, 7 too) between them where there are few. */
+function roundNumbers(low: number, high: number): number[] {
+  let found: number[] = [];
+  for (const steps of [[1], [1, 2, 5], [1, 1.5, 2, 3, 5, 7]]) {
+    found = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) {
+      found.push(...steps.map((step) => step * 10 ** power));
+    }
+    found = found.filter((value) => value >= low && value <= high);
+    if (found.length >= 3) break;
+  }
+  return found;
 }
 
 /** Hours and minutes, in the reader's own time. */

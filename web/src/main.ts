@@ -7,7 +7,7 @@ import { Charts } from "./charts";
 import { DECISIONS, showDecisions, showRound } from "./decisions";
 import { byId, say } from "./dom";
 import { clock, span } from "./format";
-import { NetworkTable, ROWS } from "./networks";
+import { NetworkTable } from "./networks";
 import { showNotices, showStatus } from "./overview";
 
 /** The shortest poll interval that makes sense is a second or two; reading costs the daemon under a millisecond. */
@@ -43,10 +43,10 @@ async function refresh(): Promise<void> {
   reading = true;
   clearTimeout(timer);
   try {
-    const sort = table.sort;
+    const { sort, rows } = table;
     const [now, networks, decisions] = await Promise.all([
       read<Status>("status"),
-      read<Networks>(`networks?sort=${sort}&limit=${ROWS}`),
+      read<Networks>(`networks?sort=${sort}&limit=${rows}`),
       read<Decisions>(`decisions?limit=${DECISIONS}`),
       turn % HISTORY_EVERY === 0 ? readHistory() : null,
     ]);
@@ -60,8 +60,8 @@ async function refresh(): Promise<void> {
     showDecisions(decisions);
     showRound(now);
     document.documentElement.dataset["loaded"] = String(turn);
-    // Sorted otherwise while the answer was on its way.
-    if (sort !== table.sort) queueMicrotask(() => void refresh());
+    // Other rows were asked for while the answer was on its way.
+    if (sort !== table.sort || rows !== table.rows) queueMicrotask(() => void refresh());
   } catch (error) {
     failure = explain(error);
   } finally {

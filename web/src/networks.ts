@@ -74,16 +74,21 @@ const COLUMNS: Column[] = [
   },
 ];
 
-/** How many rows the page shows. */
-export const ROWS = 100;
+/** Rows before somebody asks for more, and after. */
+const ROWS_FEW = 15;
+const ROWS_MANY = 200;
 
 export class NetworkTable {
   /** What the rows are sorted by, by the server. */
   sort = "goodput";
+  /** How many rows are asked for. */
+  rows = ROWS_FEW;
+  private readonly more = byId<HTMLButtonElement>("networks-more");
   private readonly body = h("tbody");
   private readonly heads = new Map<string, HTMLTableCellElement>();
 
-  constructor(table: HTMLElement, onSort: () => void) {
+  /** `onChange` is called when other rows are wanted. */
+  constructor(table: HTMLElement, onChange: () => void) {
     const heads = COLUMNS.map((column) => {
       const head = h("th", { scope: "col", class: column.kind, title: column.about });
       const { sort } = column;
@@ -95,11 +100,15 @@ export class NetworkTable {
       button.addEventListener("click", () => {
         this.sort = sort;
         this.mark();
-        onSort();
+        onChange();
       });
       head.append(button);
       this.heads.set(sort, head);
       return head;
+    });
+    this.more.addEventListener("click", () => {
+      this.rows = this.rows === ROWS_FEW ? ROWS_MANY : ROWS_FEW;
+      onChange();
     });
     table.replaceChildren(h("thead", {}, h("tr", {}, ...heads)), this.body);
     this.mark();
@@ -112,6 +121,9 @@ export class NetworkTable {
     const shown = document.networks.length;
     const many = document.total > shown ? `the first ${integer(shown)} of ${integer(document.total)}` : integer(shown);
     say(byId("networks-note"), shown > 0 ? `${many} with connections or closes, at poll ${document.poll}` : "");
+    this.more.hidden = document.total <= ROWS_FEW;
+    const most = Math.min(document.total, ROWS_MANY);
+    say(this.more, this.rows === ROWS_FEW ? `Show ${document.total > most ? "the first" : "all"} ${integer(most)}` : "Show fewer");
     const ccs = document.congestion_controls.map((cc) => `${cc.name} ${integer(cc.connections)}`);
     say(byId("ccs"), ccs.length > 0 ? `Connections by congestion control: ${ccs.join(", ")}` : "");
   }

@@ -6,6 +6,9 @@ import { clock, integer, micros, percent, rate, span, UNKNOWN } from "./format";
 
 export function showStatus(status: Status): void {
   const { facts, totals } = status;
+  // Before the first poll nothing is known, and zero would be a claim.
+  const known = status.poll !== null;
+  const count = (value: number): [string, number | null] => (known ? [integer(value), value] : [UNKNOWN, null]);
   const place = [facts.host, facts.pop, facts.kernel === "" ? "" : `Linux ${facts.kernel}`].filter((part) => part !== "");
   say(byId("host"), place.join(" · "));
   document.title = facts.host === "" ? "Weirgate" : `${facts.host} · Weirgate`;
@@ -19,10 +22,10 @@ export function showStatus(status: Status): void {
   const tiles = byId("tiles");
   tiles.dataset["poll"] = String(status.poll?.number ?? 0);
   tiles.replaceChildren(
-    tile("connections", "Connections", integer(totals.connections), totals.connections, connectionsNote(status)),
+    tile("connections", "Connections", ...count(totals.connections), connectionsNote(status)),
     tile("goodput", "Goodput", rate(totals.goodput_bits_per_s), totals.goodput_bits_per_s, goodputNote(status)),
     tile("retransmits", "Sent again", percent(totals.retransmit_share), totals.retransmit_share, "of all bytes sent"),
-    tile("networks", "Client networks", integer(totals.networks), totals.networks, "with open connections"),
+    tile("networks", "Client networks", ...count(totals.networks), "with open connections"),
     tile("policy", "Selected", ...policyTile(status)),
     lossTile(status),
   );
@@ -63,14 +66,19 @@ function policyTile({ policy, totals, now_ms }: Status): [string, number | null,
 function lossTile({ losses, facts }: Status): HTMLElement {
   const places = PLACES.filter((place) => place.lost && place.count(losses) > 0);
   const counted = facts.closes.counted;
+  const [only, ...more] = places;
+  if (only && more.length === 0) {
+    const count = only.count(losses);
+    return tile("losses", "Lost", integer(count), count, only.short, true);
+  }
   const note =
     places.length > 0
       ? places.map((place) => `${integer(place.count(losses))} ${place.short}`).join(", ")
       : counted
         ? "nothing, every close counted"
         : "nothing known; closes are uncounted";
-  const total = places.length;
-  return tile("losses", "Lost", total === 0 ? "0" : `${integer(total)} ${total === 1 ? "kind" : "kinds"}`, total, note, total > 0);
+  const kinds = places.length;
+  return tile("losses", "Lost", kinds === 0 ? "0" : `${kinds} kinds`, kinds, note, kinds > 0);
 }
 
 interface Place {

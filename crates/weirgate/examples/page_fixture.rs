@@ -62,6 +62,7 @@ fn facts(now: UnixTime, empty: bool) -> api::Facts {
         poll_interval_ms: POLL_S * 1_000,
         round_interval_ms: ROUND_S * 1_000,
         default_cc: "cubic".to_owned(),
+        rules: vec!["worst".to_owned()],
         store: "/var/lib/weirgate/store".to_owned(),
     }
 }
@@ -141,7 +142,10 @@ fn poll_network(collector: &mut Collector, network: &Network, poll: u64) {
         let spread = 0.3 + (n * 7_919 % 100) as f64 / 60.0;
         let rate = network.rate as f64 * spread * wave(poll + n, 90.0);
         let sending = !(n + poll).is_multiple_of(3);
-        let acked = (rate / 8.0) as u64 * POLL_S * (poll + 1);
+        // A twentieth of the time busy, more and less in a wave whose integral never falls.
+        let seconds = (poll * POLL_S) as f64;
+        let busy = 0.05 * (seconds + 60.0 * (seconds / 700.0 + n as f64).sin());
+        let acked = (network.rate as f64 * spread / 8.0 * (busy + 3.0)) as u64;
         let holdout = n % 10 == 0;
         let treated = network.selected && !holdout;
         let mut sample = Sample {

@@ -54,6 +54,8 @@ pub struct Facts {
     pub round_interval_ms: u64,
     /// What connections use where nothing is decided.
     pub default_cc: String,
+    /// The names of the rules that select networks, in the order of the configuration.
+    pub rules: Vec<String>,
     /// The directory of the recorded telemetry; empty where nothing is recorded.
     pub store: String,
 }

@@ -109,16 +109,18 @@ impl Shared {
     /// the others.
     pub fn handle_round(&self, round: &tune::Round) {
         let mut state = self.lock();
+        let state = &mut *state;
         state.round = Some(describe(round));
         state.decisions_total += round.decisions.len() as u64;
-        let rounds = round.decisions.iter().rev().map(|decision| api::Decision {
+        let rules = &state.facts.rules;
+        let decisions = round.decisions.iter().rev().map(|decision| api::Decision {
             time_ms: ms(round.time),
             round: round.number.into(),
             network: Some(decision.network.to_string()),
             what: decision.what.to_string(),
-            why: decision.why.to_string(),
+            why: reason(&decision.why, rules),
         });
-        state.decisions.extend(rounds);
+        state.decisions.extend(decisions);
         let excess = state.decisions.len().saturating_sub(DECISIONS_MAX);
         state.decisions.drain(..excess);
     }
@@ -257,6 +259,18 @@ impl State {
 
 fn ms(time: UnixTime) -> u64 {
     time.as_nanos() / 1_000_000
+}
+
+/// The reason with the rule's name where it has only the number.
+fn reason(why: &tune::Why, rules: &[String]) -> String {
+    let text = why.to_string();
+    match why {
+        tune::Why::Consistent { rule, .. } => match rules.get(usize::from(*rule)) {
+            Some(name) => text.replace(&format!("rule {rule} "), &format!("rule `{name}` ")),
+            None => text,
+        },
+        _ => text,
+    }
 }
 
 fn describe(round: &tune::Round) -> api::Round {

@@ -198,7 +198,8 @@ fn congestion_controls_are_counted_and_bounded() {
 
 #[test]
 fn a_round_shows_one_vote_per_connection_and_decisions_newest_first() {
-    let (mut collector, shared) = view::new(api::Facts::default());
+    let (mut collector, shared) =
+        view::new(api::Facts { rules: vec!["worst".to_owned()], ..api::Facts::default() });
     let vote = |acked| Progress {
         client: "192.0.2.1".parse().unwrap(),
         local_port: 443,
@@ -237,7 +238,7 @@ fn a_round_shows_one_vote_per_connection_and_decisions_newest_first() {
     assert_eq!((decisions.total, decisions.decisions.len()), (1_200, 1_000));
     let first = &decisions.decisions[0];
     assert_eq!(first.network.as_deref(), Some("192.0.2.0/24"));
-    assert!(first.why.contains("90 % of 12 known rounds"), "{}", first.why);
+    assert!(first.why.contains("of rule `worst` in 90 % of 12 known rounds"), "{}", first.why);
     assert!(first.round == 600 && decisions.decisions[999].round == 101);
     poll(&mut collector, 301, &[sample("192.0.2.1", 0)]);
     let row = shared.networks(at(301), Order::Goodput, 1).networks.remove(0);
