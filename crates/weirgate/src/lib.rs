@@ -12,3 +12,4 @@ pub mod http;
 pub mod journal;
 pub mod metrics;
 pub mod view;
+pub mod watch;

@@ -42,6 +42,19 @@ pub enum Order {
     Name,
 }
 
+impl Order {
+    /// As the API's `sort` has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Goodput => "goodput",
+            Self::Connections => "connections",
+            Self::Rtt => "rtt",
+            Self::Retransmits => "retransmits",
+            Self::Name => "name",
+        }
+    }
+}
+
 struct State {
     facts: api::Facts,
     picture: Picture,

@@ -198,8 +198,7 @@ fn congestion_controls_are_counted_and_bounded() {
 
 #[test]
 fn a_round_shows_one_vote_per_connection_and_decisions_newest_first() {
-    let (mut collector, shared) =
-        view::new(api::Facts { rules: vec!["worst".to_owned()], ..api::Facts::default() });
+    let (mut collector, shared) = view::new(api::Facts { rules: vec!["worst".to_owned()], ..api::Facts::default() });
     let vote = |acked| Progress {
         client: "192.0.2.1".parse().unwrap(),
         local_port: 443,
