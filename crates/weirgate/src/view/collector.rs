@@ -53,8 +53,8 @@ pub struct PollEnd {
     pub took: Duration,
     /// Bytes read from the kernel.
     pub bytes: u64,
-    /// Whether every namespace was read to its end. A poll that was not is shown as a problem, and its numbers are dropped:
-    /// half of the connections are not half of the host.
+    /// Whether every namespace was read to its end. Of a poll that was not, counts and sums are dropped and the last ones
+    /// stay: half of the connections are not half of the host.
     pub complete: bool,
 }
 
@@ -183,24 +183,6 @@ impl Collector {
         add(&mut self.network(record.network).now);
     }
 
-    /// The round's votes are all in: publishes their percentiles and begins the next round.
-    pub fn handle_round_end(&mut self, now: UnixTime) {
-        self.shared.publish_round(api::RoundPoint {
-            time_ms: now.as_nanos() / 1_000_000,
-            goodput_bits_per_s: take(&mut self.votes.goodput),
-            retransmit_ppm: take(&mut self.votes.retransmit_ppm),
-            min_rtt_us: take(&mut self.votes.min_rtt),
-        });
-    }
-
-    fn handle_close(&mut self, record: &Record<'_>) {
-        self.totals.close_records += 1;
-        self.slot.sums.closes += 1;
-        let sample = record.sample;
-        self.all.handle_close(sample);
-        self.network(record.network).handle_close(sample);
-    }
-
     /// Counts one connection's vote in the round under way. Back ends do not vote.
     pub fn handle_progress(&mut self, progress: &Progress) {
         let (acked, sent) = (progress.acked.as_u64(), progress.sent.as_u64());
@@ -216,6 +198,16 @@ impl Collector {
         if progress.min_rtt > Duration::ZERO {
             self.votes.min_rtt.add(progress.min_rtt.as_micros());
         }
+    }
+
+    /// The round's votes are all in: publishes their percentiles and begins the next round.
+    pub fn handle_round_end(&mut self, now: UnixTime) {
+        self.shared.publish_round(api::RoundPoint {
+            time_ms: now.as_nanos() / 1_000_000,
+            goodput_bits_per_s: take(&mut self.votes.goodput),
+            retransmit_ppm: take(&mut self.votes.retransmit_ppm),
+            min_rtt_us: take(&mut self.votes.min_rtt),
+        });
     }
 
     /// Publishes the poll that has ended. Call it once the closes that happened during the poll are handled as well.
@@ -268,6 +260,14 @@ impl Collector {
         self.compared_to = Some(end.now);
         self.forget_quiet_networks();
         self.begin_poll();
+    }
+
+    fn handle_close(&mut self, record: &Record<'_>) {
+        self.totals.close_records += 1;
+        self.slot.sums.closes += 1;
+        let sample = record.sample;
+        self.all.handle_close(sample);
+        self.network(record.network).handle_close(sample);
     }
 
     /// Clears what a poll counts; what lasts from poll to poll stays.

@@ -81,9 +81,13 @@ pub(super) fn losses(losses: &Losses) -> Option<String> {
 
 /// A row's cells after its name, in the order of the columns.
 pub(super) fn cells(row: &Network) -> [String; 9] {
-    let ccs: Vec<String> = match row.congestion_controls.as_slice() {
-        [only] => vec![only.name.clone()],
-        several => several.iter().map(|cc| format!("{} {}", cc.name, integer(cc.connections))).collect(),
+    let ccs = match row.congestion_controls.as_slice() {
+        [] => UNKNOWN.to_owned(),
+        [only] => only.name.clone(),
+        several => {
+            let each: Vec<_> = several.iter().map(|cc| format!("{} {}", cc.name, integer(cc.connections))).collect();
+            each.join(", ")
+        }
     };
     [
         integer(row.connections),
@@ -93,7 +97,7 @@ pub(super) fn cells(row: &Network) -> [String; 9] {
         micros(row.rtt_us),
         micros(row.min_rtt_us),
         percent(row.retransmit_share),
-        ccs.join(", "),
+        ccs,
         row.decision.clone().unwrap_or_else(|| UNKNOWN.to_owned()),
     ]
 }
