@@ -8,6 +8,7 @@ pub mod clock;
 pub mod diag;
 pub mod facts;
 pub mod link;
+pub mod memory;
 pub mod netns;
 pub mod poll;
 pub mod route_cc;

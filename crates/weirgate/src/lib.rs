@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "the binary touches the world: clocks, files, threads are its work")]
 
+pub mod cli;
 pub mod config;
 pub mod control;
+pub mod daemon;
 pub mod http;
 pub mod journal;
 pub mod metrics;

@@ -1,3 +1,5 @@
 //! The command `weirgate`; see the library beside it.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    weirgate::cli::main()
+}

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use weirgate_linux::poll::Filter;
+use weirgate_linux::route_cc::RouteCc;
 use weirgate_sockets::sample::state;
 use weirgate_units::{Bytes, Duration};
 
@@ -93,6 +94,8 @@ pub struct Store {
     pub size_max: Bytes,
     /// Files older than this go.
     pub age_max: Duration,
+    /// Nothing is written while the disk has less room than this.
+    pub keep_free: Bytes,
     /// Whether the clients' addresses are cut to their networks before they are kept.
     pub anonymise: bool,
     /// A MaxMind-format file that knows autonomous systems.
@@ -112,6 +115,8 @@ pub struct Tune {
     pub pins: PathBuf,
     /// How long the policy outlives the daemon that renews it.
     pub life: Duration,
+    /// The table and the rule for steering by routes.
+    pub routes: RouteCc,
     /// How it is chosen.
     pub controller: weirgate_tune::Config,
 }
@@ -239,7 +244,7 @@ impl Config {
 
     /// Where the controller's state is saved between rounds.
     pub fn controller(&self) -> PathBuf {
-        self.host.state.join("tune.json")
+        self.host.state.join("tune.state")
     }
 }
 
@@ -253,6 +258,11 @@ fn meaning(file: typed::File, around: &Surroundings, problems: &mut Vec<Problem>
         None => Some(SocketAddr::from(([127, 0, 0, 1], 7070))),
         Some(listen) => listen_address(&listen, problems),
     };
+    if let (Some(interval), round) = (&file.sockets.interval, file.tune.round())
+        && interval.value > round
+    {
+        problems.push(interval.problem(format!("is longer than a round of decisions ([tune] round is {round})")));
+    }
     let control = directory(file.control.socket, problems).unwrap_or_else(|| around.run.join("control.sock"));
     Config {
         http,
@@ -315,7 +325,7 @@ fn sockets(typed: typed::Sockets, problems: &mut Vec<Problem>) -> Sockets {
             Some(path) if path.value == "auto" => None,
             path => directory(path, problems),
         },
-        ring: between(typed.ring, "64 KiB", "1 GiB", "4 MiB", problems),
+        ring: between(typed.ring, "64 KiB", "1 GiB", "8 MiB", problems),
     }
 }
 
@@ -333,9 +343,10 @@ impl Namespace {
 fn store(typed: typed::Store, state: &Path, problems: &mut Vec<Problem>) -> Option<Store> {
     let store = Store {
         dir: directory(typed.dir, problems).unwrap_or_else(|| state.join("store")),
-        flush: between(typed.flush, "1 s", "1 h", "10 s", problems),
+        flush: between(typed.flush, "1 s", "1 h", "1 min", problems),
         size_max: between(typed.size_max, "10 MB", "1000 TB", "10 GB", problems),
-        age_max: between(typed.age_max, "1 h", "3650 d", "30 d", problems),
+        age_max: between(typed.age_max, "1 h", "3650 d", "7 d", problems),
+        keep_free: or(typed.keep_free, Bytes::new(64_000_000)),
         anonymise: or(typed.anonymise, false),
         asn: directory(typed.asn, problems),
         country: directory(typed.country, problems),

@@ -5,11 +5,12 @@
 
 use std::str::FromStr;
 
+use weirgate_linux::route_cc::RouteCc;
 use weirgate_sockets::sample::CcName;
 use weirgate_tune::{Config, ConfigError, Group, Metric, Rule};
 use weirgate_units::{Duration, Prefix};
 
-use super::read::{Problem, Section};
+use super::read::{Problem, Section, Typed};
 use super::typed::{self, Maybe};
 use super::{Mode, Steer, Tune, between, directory, or};
 
@@ -20,6 +21,8 @@ pub(super) struct TypedTune {
     steer: Maybe<Steer>,
     pins: Maybe<String>,
     life: Maybe<Duration>,
+    route_table: Maybe<u64>,
+    route_priority: Maybe<u64>,
     default_cc: Maybe<Cc>,
     server_ports: Maybe<Vec<u16>>,
     exclude: Maybe<Vec<Prefix>>,
@@ -132,6 +135,9 @@ pub(super) fn read(s: &mut Section<'_>) -> TypedTune {
         steer: s.parsed("steer"),
         pins: s.parsed("pins"),
         life: s.parsed("life"),
+        // 253 to 255 are default, main and local; the main table's rule is 32,766.
+        route_table: s.integer("route_table", 256, u64::from(u32::MAX)),
+        route_priority: s.integer("route_priority", 1, 32_765),
         default_cc: s.parsed("default_cc"),
         server_ports: s.ports("server_ports"),
         exclude: s.list("exclude"),
@@ -180,13 +186,30 @@ pub(super) fn meaning(typed: TypedTune, problems: &mut Vec<Problem>) -> Tune {
         let (line, key) = place.unwrap_or_else(|| (0, "tune".to_owned()));
         problems.push(Problem { line, key, what: error.to_string() });
     }
+    let routes = RouteCc::default();
     Tune {
         mode: or(typed.mode, Mode::default()),
         steer: or(typed.steer, Steer::default()),
         pins: directory(typed.pins, problems).unwrap_or_else(|| "/sys/fs/bpf/weirgate".into()),
         life: between(typed.life, "15 s", "1 h", "60 s", problems),
+        routes: RouteCc {
+            table: or(typed.route_table.map(narrow), routes.table),
+            priority: or(typed.route_priority.map(narrow), routes.priority),
+        },
         controller,
     }
+}
+
+impl TypedTune {
+    /// The round that this comes to.
+    pub(super) fn round(&self) -> Duration {
+        self.settings.round.as_ref().map_or(Config::default().round, |round| round.value)
+    }
+}
+
+/// The reader's bound was 32 bits.
+fn narrow(typed: Typed<u64>) -> Typed<u32> {
+    Typed { value: typed.value as u32, line: typed.line, key: typed.key }
 }
 
 fn rule(typed: TypedRule, problems: &mut Vec<Problem>) -> Rule {

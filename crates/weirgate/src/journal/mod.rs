@@ -54,6 +54,15 @@ pub enum Object {
         /// As `net.ipv4.tcp_congestion_control`.
         name: String,
     },
+    /// Routes that name a congestion control, in a table of their own, and the rule that leads there.
+    Routes {
+        /// The network namespace's path; empty is the daemon's own.
+        namespace: PathBuf,
+        /// The routing table.
+        table: u32,
+        /// The rule's priority.
+        priority: u32,
+    },
     /// An object of a kind that this version does not know.
     #[serde(other)]
     Unknown,

@@ -14,12 +14,12 @@ impl Kernel for MakeBelieve {
         Ok(self.0.get(object).cloned())
     }
 
-    fn write(&mut self, object: &Object, value: Option<&str>) -> Result<(), KernelError> {
+    fn write(&mut self, object: &Object, value: Option<&str>) -> Result<bool, KernelError> {
         match value {
             Some(value) => self.0.insert(object.clone(), value.to_owned()),
             None => self.0.remove(object),
         };
-        Ok(())
+        Ok(true)
     }
 }
 

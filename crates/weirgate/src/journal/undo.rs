@@ -11,8 +11,8 @@ pub trait Kernel {
     /// What `object` is now, in the words of [`Change::before`]; `None` where it is not there.
     fn read(&mut self, object: &Object) -> Result<Option<String>, KernelError>;
 
-    /// Makes `object` what it was; `None` removes it.
-    fn write(&mut self, object: &Object, value: Option<&str>) -> Result<(), KernelError>;
+    /// Makes `object` what it was; `None` removes it. False: there was nothing to do.
+    fn write(&mut self, object: &Object, value: Option<&str>) -> Result<bool, KernelError>;
 }
 
 /// Why an object can neither be read nor set.
@@ -84,7 +84,8 @@ fn one(change: &Change, kernel: &mut dyn Kernel) -> Outcome {
         return Outcome::Left(format!("somebody set it since: it is {now} and stays so"));
     }
     match kernel.write(&change.object, change.before.as_deref()) {
-        Ok(()) => Outcome::Undone,
+        Ok(true) => Outcome::Undone,
+        Ok(false) => Outcome::Gone("it is no longer there"),
         Err(error) => Outcome::Failed(error.to_string()),
     }
 }
@@ -117,6 +118,9 @@ impl fmt::Display for Object {
             Self::Pins { dir, .. } => write!(f, "programs, links and maps pinned in {}", dir.display()),
             Self::Policy { dir } => write!(f, "policy in the maps of {}", dir.display()),
             Self::Sysctl { namespace, name } => write!(f, "sysctl {name}{}", within(namespace)),
+            Self::Routes { namespace, table, priority } => {
+                write!(f, "routes of table {table} and the rule of priority {priority}{}", within(namespace))
+            }
             Self::Unknown => f.write_str("an object of an unknown kind"),
         }
     }

@@ -1,0 +1,337 @@
+//! `weirgate doctor`: what works here, what does not, why, and what to do.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+use weirgate_linux::bpf::Steering;
+use weirgate_linux::bpf::steer::SteerOptions;
+use weirgate_linux::facts::Facts;
+use weirgate_linux::{bpffs, route_cc};
+
+use super::output::Output;
+use super::{Common, Failure};
+use crate::config::{Close, Config, Mode, SYSTEM_FILE, Source, Steer};
+use crate::control::{CallError, Request, call};
+use crate::daemon::namespaces::Namespaces;
+use crate::daemon::sources::cgroup_of;
+use crate::journal;
+
+#[derive(Debug, Args)]
+pub(super) struct Doctor {
+    #[command(flatten)]
+    common: Common,
+    /// Print JSON, one object per check
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// It works.
+    Ok,
+    /// It works less well than it could, or there is something to know.
+    Note,
+    /// It does not work, and nothing configured needs it.
+    Missing,
+    /// Something configured cannot work.
+    Fails,
+}
+
+#[derive(Debug, Serialize)]
+struct Check {
+    what: &'static str,
+    verdict: Verdict,
+    /// What was found, why, and what to do.
+    said: String,
+}
+
+impl Doctor {
+    pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let config = self.common.load()?;
+        let mut checks = Checks(Vec::new());
+        checks.ok(
+            "configuration",
+            match &self.common.config {
+                Some(path) => path.display().to_string(),
+                None if Path::new(SYSTEM_FILE).exists() => SYSTEM_FILE.to_owned(),
+                None => "none: the defaults observe this host".to_owned(),
+            },
+        );
+        let mut namespaces = Namespaces::new(config.sockets.namespaces.clone());
+        let missing = namespaces.refresh().missing;
+        let facts = Facts::gather(namespaces.open());
+        let running = call(&config.control, &Request::TuneStatus);
+        kernel(&facts, &mut checks);
+        match missing {
+            Some(missing) => checks.add("namespaces", Verdict::Fails, missing),
+            None => checks.ok("namespaces", format!("{} looked at", namespaces.open().len())),
+        }
+        sense(&config, &facts, &mut checks);
+        congestion(&config, &facts, &mut checks);
+        steering(&config, &facts, running.is_ok(), &mut checks);
+        daemon(&config, &running, &mut checks);
+        store(&config, &mut checks);
+        let Checks(checks) = checks;
+        if self.json {
+            for check in &checks {
+                out.json(check)?;
+            }
+        } else {
+            for check in &checks {
+                let verdict = match check.verdict {
+                    Verdict::Ok => "ok",
+                    Verdict::Note => "note",
+                    Verdict::Missing => "missing",
+                    Verdict::Fails => "FAILS",
+                };
+                out.line(&format!("{verdict:<8} {:<16} {}", check.what, check.said))?;
+            }
+        }
+        if checks.iter().any(|check| check.verdict == Verdict::Fails) { Err(Failure::Check) } else { Ok(()) }
+    }
+}
+
+struct Checks(Vec<Check>);
+
+impl Checks {
+    fn add(&mut self, what: &'static str, verdict: Verdict, said: String) {
+        self.0.push(Check { what, verdict, said });
+    }
+
+    fn ok(&mut self, what: &'static str, said: String) {
+        self.add(what, Verdict::Ok, said);
+    }
+}
+
+fn kernel(facts: &Facts, checks: &mut Checks) {
+    checks.ok("kernel", facts.kernel_release.clone());
+    let lacking: Vec<String> =
+        facts.capabilities.iter().filter(|c| !c.held).map(|c| format!("{} ({})", c.name, c.purpose)).collect();
+    if lacking.is_empty() {
+        checks.ok("privileges", "all that are needed".to_owned());
+    } else {
+        let said = format!("lacking {}: run as root, or give the service these capabilities", lacking.join(", "));
+        checks.add("privileges", Verdict::Missing, said);
+    }
+    match &facts.btf {
+        Ok(()) => checks.ok("kernel types", "BTF is there: kernel programs can be fitted to it".to_owned()),
+        Err(why) => checks.add("kernel types", Verdict::Missing, why.clone()),
+    }
+}
+
+fn sense(config: &Config, facts: &Facts, checks: &mut Checks) {
+    match (config.sockets.source, &facts.iter_tcp) {
+        (Source::Netlink, _) => checks.ok("polling", "by inet_diag netlink, as configured".to_owned()),
+        (_, Ok(())) => checks.ok("polling", "by the BPF iterator, a third cheaper than netlink".to_owned()),
+        (Source::Iter, Err(why)) => checks.add("polling", Verdict::Fails, format!("source = \"iter\": {why}")),
+        (Source::Auto, Err(why)) => {
+            checks.add("polling", Verdict::Note, format!("by inet_diag netlink, since the iterator fails: {why}"));
+        }
+    }
+    match (config.sockets.close, &facts.sockops) {
+        (Close::Off, _) => {
+            let said = "off, as configured: connections shorter than the interval are missed".to_owned();
+            checks.add("closes", Verdict::Note, said);
+        }
+        (Close::Destroy, _) => {
+            let said = "by the destroy multicast, as configured: what the kernel drops is not counted".to_owned();
+            checks.add("closes", Verdict::Note, said);
+        }
+        (_, Ok(())) => checks.ok("closes", "by the sockops program: what is lost is counted".to_owned()),
+        (Close::Sockops, Err(why)) => checks.add("closes", Verdict::Fails, format!("close = \"sockops\": {why}")),
+        (Close::Auto, Err(why)) => {
+            let said = format!("by the destroy multicast, which does not count what it drops, since: {why}");
+            checks.add("closes", Verdict::Note, said);
+        }
+    }
+    if let (Ok(()), Err(why)) = (&facts.sockops, &facts.arm_open) {
+        checks.add("older sockets", Verdict::Note, why.clone());
+    }
+}
+
+fn congestion(config: &Config, facts: &Facts, checks: &mut Checks) {
+    let tune = &config.tune.controller;
+    for (namespace, congestion) in &facts.congestion {
+        let place = if namespace.is_empty() { String::new() } else { format!("{namespace}: ") };
+        let congestion = match congestion {
+            Ok(congestion) => congestion,
+            Err(why) => {
+                checks.add("congestion", Verdict::Note, format!("{place}{why}"));
+                continue;
+            }
+        };
+        let names = |list: &[weirgate_sockets::sample::CcName]| {
+            list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        };
+        let said = format!("{place}default {}; loaded: {}", congestion.default, names(&congestion.available));
+        checks.ok("congestion", said);
+        let baseline = tune.default_cc.unwrap_or(congestion.default);
+        for rule in tune.coinciding(&baseline) {
+            let said = format!(
+                "{place}rule `{}` chooses {}, which is the default anyway: it decides nothing; set [tune] default_cc, or \
+                 another cc in the rule",
+                rule.name, rule.cc
+            );
+            checks.add("choice", Verdict::Note, said);
+        }
+        let wanted = tune.rules.iter().map(|rule| rule.cc).chain(tune.default_cc);
+        for cc in wanted.filter(|cc| !congestion.has(*cc)) {
+            let verdict = if config.tune.mode == Mode::Apply { Verdict::Fails } else { Verdict::Missing };
+            let said = format!(
+                "{place}{cc} is not loaded: `modprobe tcp_{cc}`, and /etc/modules-load.d/ to keep it; else choose another"
+            );
+            checks.add("choice", verdict, said);
+        }
+    }
+}
+
+fn steering(config: &Config, facts: &Facts, running: bool, checks: &mut Checks) {
+    let tune = &config.tune;
+    let fails = if tune.mode == Mode::Apply { Verdict::Fails } else { Verdict::Missing };
+    if tune.mode == Mode::Observe {
+        checks.ok("mode", "observe: decisions are shown, nothing is changed".to_owned());
+    } else {
+        checks.ok("mode", format!("apply, on ports {:?}", tune.controller.server_ports));
+    }
+    if let Err(why) = &facts.bpffs {
+        checks.add("pins", if tune.steer == Steer::Routes { Verdict::Missing } else { fails }, why.clone());
+    }
+    if tune.steer == Steer::Routes {
+        checks.add("steering", Verdict::Note, format!("by routes, as configured: {}", route_cc::LIMITS.join("; ")));
+        return;
+    }
+    if running {
+        checks.ok("steering", "not tried while the daemon runs; `weirgate tune status` says how it fares".to_owned());
+        return;
+    }
+    match (try_steering(config), tune.steer) {
+        (Ok(()), _) => checks.ok("steering", "by the sockops program: tried, and it works".to_owned()),
+        (Err(why), Steer::Bpf) => checks.add("steering", fails, format!("steer = \"bpf\": {why}")),
+        (Err(why), _) if rustix::process::geteuid().is_root() => {
+            let said = format!("by routes, since the program fails: {why}. {}", route_cc::LIMITS.join("; "));
+            checks.add("steering", Verdict::Note, said);
+        }
+        (Err(why), _) => {
+            checks.add("steering", fails, format!("neither by the program ({why}) nor by routes (not root)"))
+        }
+    }
+}
+
+/// Attaches the program for a moment, on no port, where it sees nobody's connections.
+fn try_steering(config: &Config) -> Result<(), String> {
+    let root = cgroup_of(&config.sockets)?;
+    let name = format!("weirgate-doctor-{}", std::process::id());
+    let group = root.join(&name);
+    let made = std::fs::create_dir(&group).is_ok();
+    let options = SteerOptions {
+        pin_dir: Path::new(bpffs::DEFAULT).join(&name),
+        cgroup: if made { group.clone() } else { root },
+        server_ports: Vec::new(),
+        networks_max: 1,
+    };
+    let tried = Steering::attach(&options, &[])
+        .map_err(|error| error.to_string())
+        .and_then(|steering| steering.detach(&[]).map(drop).map_err(|error| error.to_string()));
+    if made {
+        // An empty group can always be removed; a left one would be harmless.
+        let _ = std::fs::remove_dir(&group);
+    }
+    tried
+}
+
+fn daemon(config: &Config, running: &Result<serde_json::Value, CallError>, checks: &mut Checks) {
+    match running {
+        Ok(status) => checks.ok("daemon", format!("runs, in mode {}", status["mode"].as_str().unwrap_or("?"))),
+        Err(CallError::Nobody { .. }) => {
+            checks.ok("daemon", format!("none answers at {}", config.control.display()));
+            if let Some(address) = config.http {
+                match TcpListener::bind(address) {
+                    Ok(_) => checks.ok("page", format!("{address} is free")),
+                    Err(error) => checks.add("page", Verdict::Fails, format!(
+                        "{address}: {error}: stop what listens there (`ss -tlnp`), or set [http] listen to another port or \"off\""
+                    )),
+                }
+            }
+        }
+        Err(error) => checks.add("daemon", Verdict::Note, error.to_string()),
+    }
+    match journal::read(&config.journal()) {
+        Ok(reading) if reading.open.is_empty() || running.is_ok() => {
+            checks.ok("journal", format!("{}: {} changes in force", config.journal().display(), reading.open.len()));
+        }
+        Ok(reading) => checks.add(
+            "journal",
+            Verdict::Note,
+            format!(
+                "{}: {} changes of a daemon that did not stop in order: `weirgate undo` takes them back",
+                config.journal().display(),
+                reading.open.len()
+            ),
+        ),
+        Err(error) => {
+            let verdict = if config.tune.mode == Mode::Apply { Verdict::Fails } else { Verdict::Missing };
+            checks.add("journal", verdict, error.to_string());
+        }
+    }
+}
+
+fn store(config: &Config, checks: &mut Checks) {
+    let Some(store) = &config.store else {
+        checks.ok("store", "off, as configured".to_owned());
+        return;
+    };
+    match writable(&store.dir) {
+        Err(error) => checks.add(
+            "store",
+            Verdict::Fails,
+            format!(
+                "{}: {error}: set [store] dir to a directory you can write, or enabled = false",
+                store.dir.display()
+            ),
+        ),
+        Ok(free) if free < store.keep_free.as_u64() => checks.add(
+            "store",
+            Verdict::Fails,
+            format!(
+                "{}: {} MB are free and [store] keep_free is {}: nothing would be written",
+                store.dir.display(),
+                free / 1_000_000,
+                store.keep_free
+            ),
+        ),
+        Ok(free) if free < store.size_max.as_u64() => checks.add(
+            "store",
+            Verdict::Note,
+            format!(
+                "{}: {} MB are free, less than [store] size_max = {}: nothing is written once less than {} are left",
+                store.dir.display(),
+                free / 1_000_000,
+                store.size_max,
+                store.keep_free
+            ),
+        ),
+        Ok(_) => checks.ok("store", format!("{}, at most {}", store.dir.display(), store.size_max)),
+    }
+    for path in store.asn.iter().chain(&store.country) {
+        if let Err(error) = std::fs::File::open(path) {
+            checks.add("geo", Verdict::Fails, format!("{}: {error}", path.display()));
+        }
+    }
+}
+
+/// The bytes free where `dir` is or would be made.
+fn writable(dir: &Path) -> std::io::Result<u64> {
+    let mut nearest: PathBuf = dir.to_owned();
+    while !nearest.exists() {
+        if !nearest.pop() {
+            break;
+        }
+    }
+    rustix::fs::access(&nearest, rustix::fs::Access::WRITE_OK)?;
+    let stat = rustix::fs::statvfs(&nearest)?;
+    Ok(stat.f_bavail * stat.f_frsize)
+}

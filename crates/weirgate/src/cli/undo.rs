@@ -1,0 +1,101 @@
+//! `weirgate undo`: takes back whatever the journal says was done.
+
+use clap::Args;
+
+use super::output::Output;
+use super::{Common, Failure};
+use crate::journal::{self, HostKernel, Journal, Object, Outcome};
+
+#[derive(Debug, Args)]
+pub(super) struct Undo {
+    #[command(flatten)]
+    common: Common,
+    /// Only say what would be undone
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON, one object per change
+    #[arg(long)]
+    json: bool,
+}
+
+impl Undo {
+    pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let path = self.common.load()?.journal();
+        let reading = journal::read(&path)?;
+        if reading.torn {
+            eprintln!("weirgate: the journal ends in a torn line: the change it was to announce was never made");
+        }
+        if !reading.unreadable.is_empty() {
+            eprintln!(
+                "weirgate: {}: lines {:?} say nothing to this version: a newer one may have to undo them",
+                path.display(),
+                reading.unreadable
+            );
+        }
+        if self.dry_run {
+            for entry in reading.open.iter().rev() {
+                if self.json {
+                    out.json(entry)?;
+                } else {
+                    out.line(&format!(
+                        "would undo {} (made by {}, uid {})",
+                        entry.change, entry.actor.name, entry.actor.uid
+                    ))?;
+                }
+            }
+            return Ok(());
+        }
+        if reading.open.is_empty() {
+            if !self.json {
+                out.line("nothing to undo")?;
+            }
+            return Ok(());
+        }
+        let boot = journal::boot_id()?;
+        let mut kernel = HostKernel::default();
+        let undone = journal::undo(&reading.open, &boot, &mut kernel);
+        let mut journal = Journal::open(&path)?;
+        let mut failed = 0;
+        let mut policies = 0;
+        for one in &undone {
+            if one.outcome.is_settled() {
+                journal.mark(one.sequence, &one.outcome.to_string())?;
+            } else {
+                failed += 1;
+            }
+            if self.json {
+                out.json(&serde_json::json!({
+                    "sequence": one.sequence,
+                    "object": one.change.object,
+                    "before": one.change.before,
+                    "after": one.change.after,
+                    "outcome": match one.outcome {
+                        Outcome::Undone => "undone",
+                        Outcome::Gone(_) => "gone",
+                        Outcome::Left(_) => "left",
+                        Outcome::With(_) => "with",
+                        Outcome::Failed(_) => "failed",
+                    },
+                    "said": one.outcome.to_string(),
+                }))?;
+            } else if matches!(one.change.object, Object::Policy { .. }) {
+                policies += 1;
+            } else {
+                out.line(&format!("{}: {}", one.change.object, one.outcome))?;
+            }
+        }
+        if !self.json {
+            for note in &kernel.notes {
+                out.line(&format!("  {note}"))?;
+            }
+            if policies > 0 {
+                out.line(&format!("{policies} policies went with the maps they were in"))?;
+            }
+        }
+        if failed > 0 {
+            let why = format!("{failed} changes are not undone; they stay in {}", path.display());
+            return Err(Failure::Work(anyhow::anyhow!(why)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,476 @@
+//! The daemon's loop, on a thread of its own: polls, drains closes, decides, applies, answers the control socket.
+//!
+//! Ground rules. Only this thread touches the ledger, the controller, the store's writer and the kernel. It sleeps until
+//! the next of its deadlines, a full ring or a call; nothing in it waits for anybody else for long.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use weirgate_linux::clock;
+use weirgate_linux::facts::Congestion;
+use weirgate_tune::{Host, Policy};
+use weirgate_units::{Duration, Instant, UnixTime};
+
+use super::answer;
+use super::books::{self, Books};
+use super::namespaces::Namespaces;
+use super::sources::Sources;
+use super::steer::Steer;
+use crate::config::{Config, Mode};
+use crate::control::{Call, Reply, Request};
+use crate::journal::Actor;
+use crate::view::{self, PollEnd, Shared, api};
+
+/// Time between two drains of the closes, while nothing wakes the loop earlier: the default ring holds 340 ms of the
+/// fastest burst measured.
+const DRAIN: Duration = Duration::from_millis(200);
+
+/// What another thread needs to reach the loop.
+#[derive(Clone)]
+pub(crate) struct Bell {
+    wake: Arc<OwnedFd>,
+    stop: Arc<AtomicBool>,
+}
+
+/// The loop and all that it owns.
+pub(crate) struct Sense {
+    config: Config,
+    namespaces: Namespaces,
+    sources: Sources,
+    books: Books,
+    steer: Steer,
+    shared: Shared,
+    calls: Receiver<Call>,
+    bell: Bell,
+    mode: Mode,
+    losses: api::Losses,
+    next_poll: Instant,
+    next_drain: Instant,
+    next_round: Instant,
+    /// The policy that was decided and is not yet in the kernel, for want of success.
+    unapplied: Option<Policy>,
+    policy_since: UnixTime,
+}
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { wake: Arc::new(wake), stop: Arc::new(AtomicBool::new(false)) })
+    }
+
+    /// Makes the loop look at its calls.
+    pub(crate) fn ring(&self) {
+        // A full counter is a bell that rings already.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Makes the loop end.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.ring();
+    }
+}
+
+impl Sense {
+    /// Opens everything. What the configuration insists on and cannot be had is an error: the start is refused.
+    pub(crate) fn open(config: Config, calls: Receiver<Call>, bell: Bell) -> anyhow::Result<(Self, Shared)> {
+        let mut steer = Steer::new(&config);
+        for said in steer.undo_earlier()? {
+            tracing::warn!("an earlier daemon did not stop in order: {said}");
+        }
+        let mut namespaces = Namespaces::new(config.sockets.namespaces.clone());
+        let changes = namespaces.refresh();
+        let host = host_of(&namespaces);
+        let (controller, forgotten) = books::controller(&config, host.clone(), &config.controller());
+        if let Some(why) = forgotten {
+            tracing::warn!("{why}");
+        }
+        let mode = config.tune.mode;
+        if mode == Mode::Apply {
+            steer.start(&Actor::own("start"), &namespaces)?;
+        }
+        let sources = Sources::open(&config.sockets, steer.conns())?;
+        let (collector, shared) = view::new(facts(&config, &sources, &steer, &host));
+        let books = Books::open(&config, controller, collector)?;
+        let now = clock::boottime();
+        let mut sense = Self {
+            next_poll: now,
+            next_drain: now + DRAIN,
+            next_round: now + config.tune.controller.round,
+            // The first policy may hold nothing but the default, which has to be set as well.
+            unapplied: (mode == Mode::Apply).then(|| books.controller.policy().clone()),
+            policy_since: clock::unix(),
+            losses: api::Losses::default(),
+            namespaces,
+            sources,
+            books,
+            steer,
+            shared: shared.clone(),
+            calls,
+            bell,
+            mode,
+            config,
+        };
+        sense.handle_changes(changes);
+        sense.apply_unapplied(&Actor::own("start"));
+        sense.show_policy();
+        Ok((sense, shared))
+    }
+
+    /// Runs until it is told to stop; then stops in order: the last closes, the store, the kernel.
+    pub(crate) fn run(mut self) {
+        while !self.bell.stop.load(Ordering::Acquire) {
+            while let Ok(call) = self.calls.try_recv() {
+                self.answer(call);
+            }
+            let now = clock::boottime();
+            if now >= self.next_poll {
+                self.poll();
+                // A poll that took longer than the interval is not made up for.
+                self.next_poll = (self.next_poll + self.config.sockets.interval).max(clock::boottime());
+                // The round goes with the poll nearest to its end, so that its measurements are fresh.
+                if clock::boottime() + self.config.sockets.interval.min(Duration::from_secs(1)) >= self.next_round {
+                    self.end_round();
+                    self.next_round = (self.next_round + self.config.tune.controller.round).max(clock::boottime());
+                }
+            } else if now >= self.next_drain {
+                self.drain();
+            }
+            self.renew();
+            if self.wait() {
+                self.drain();
+            }
+        }
+        self.close();
+    }
+
+    fn poll(&mut self) {
+        let began = clock::monotonic();
+        let changes = self.namespaces.refresh();
+        self.handle_changes(changes);
+        self.books.handle_poll_begin();
+        let mut whole = Vec::with_capacity(self.namespaces.open().len());
+        let mut bytes = 0;
+        let mut failed = None;
+        for ns in self.namespaces.open() {
+            let books = &mut self.books;
+            let filter = &self.config.sockets.filter;
+            match self.sources.poll(ns, filter, &mut |sample| books.handle_sample(sample)) {
+                Ok(stats) => {
+                    bytes += stats.bytes;
+                    self.losses.poll_lost += stats.lost;
+                    whole.push(ns.inode());
+                }
+                Err(error) => {
+                    self.books.ledger.handle_poll_failed(ns.inode());
+                    self.losses.poll_failures += 1;
+                    failed = Some(error);
+                }
+            }
+        }
+        self.drain();
+        for inode in whole {
+            self.books.handle_poll_end(inode);
+        }
+        let took = clock::monotonic().saturating_since(began);
+        let complete = failed.is_none();
+        self.problem("poll", failed);
+        self.books.collector.handle_poll_end(PollEnd { now: clock::unix(), took, bytes, complete });
+        self.report();
+    }
+
+    fn drain(&mut self) {
+        let books = &mut self.books;
+        let failed = self.sources.drain(&self.config.sockets.filter, &mut |sample| books.handle_sample(sample));
+        if failed.is_some() {
+            self.problem("closes", failed);
+        }
+        if let Some(writer) = &mut self.books.writer {
+            writer.handle_tick(clock::unix());
+        }
+        self.next_drain = clock::boottime() + DRAIN;
+    }
+
+    /// What was lost, and what is wrong, for the page.
+    fn report(&mut self) {
+        let counters = self.sources.counters();
+        let mut losses = api::Losses {
+            closes_seen: counters.seen,
+            close_ring_failures: counters.ring_failures + self.sources.known_drops(),
+            poll_lost: self.losses.poll_lost,
+            poll_failures: self.losses.poll_failures,
+            ..api::Losses::of_ledger(self.books.ledger.counts())
+        };
+        if let Some(writer) = &self.books.writer {
+            let status = writer.status();
+            losses.store_lost = status.lost_disk + status.lost_slow;
+            self.problem("store", status.trouble);
+        }
+        self.losses = losses;
+        self.shared.handle_losses(losses);
+    }
+
+    fn end_round(&mut self) {
+        let round = self.books.end_round(host_of(&self.namespaces));
+        for decision in &round.decisions {
+            tracing::info!(round = round.number, "{decision}");
+        }
+        self.problem(
+            "decisions",
+            round.refusal.as_ref().map(|refusal| format!("this round's policy was refused: {refusal}")),
+        );
+        self.shared.handle_round(&round);
+        if let Some(policy) = round.policy {
+            self.policy_since = round.time;
+            self.unapplied = (self.mode == Mode::Apply).then_some(policy);
+        }
+        self.apply_unapplied(&Actor::own("round"));
+        self.show_policy();
+        let saved = save(&self.config.controller(), &self.books.controller.save());
+        self.problem(
+            "controller",
+            saved.err().map(|error| {
+                let path = self.config.controller();
+                format!("{}: {error}: a restart would begin without history", path.display())
+            }),
+        );
+    }
+
+    /// Puts what was decided into the kernel; keeps it for the next round where that fails.
+    fn apply_unapplied(&mut self, actor: &Actor) {
+        let Some(policy) = self.unapplied.take() else { return };
+        match self.steer.apply(actor, &policy, &self.namespaces) {
+            Ok(notes) => {
+                for note in notes {
+                    tracing::info!("{note}");
+                }
+                self.problem("steering", None);
+            }
+            Err(error) => {
+                self.problem("steering", Some(error.to_string()));
+                self.unapplied = Some(policy);
+            }
+        }
+    }
+
+    fn renew(&mut self) {
+        let renewed = self.steer.handle_time(&Actor::own("renewal"), clock::boottime(), &self.namespaces);
+        if let Err(error) = renewed {
+            self.problem("steering", Some(error.to_string()));
+        }
+    }
+
+    fn answer(&mut self, call: Call) {
+        let reply = match &call.request {
+            Request::TuneStatus => {
+                let status = self.shared.status(clock::unix());
+                Reply::Ok(answer::status(&status, &self.books.controller, self.steer.counters()))
+            }
+            Request::TuneExplain { network } => answer::explain(&self.books.controller, network),
+            Request::TuneApply => self.begin_applying(&call.actor),
+            Request::TuneClear => self.clear(&call.actor),
+        };
+        // Who asked may have hung up.
+        let _ = call.reply.send(reply);
+    }
+
+    fn begin_applying(&mut self, actor: &Actor) -> Reply {
+        if self.config.tune.controller.server_ports.is_empty() {
+            let why = "[tune] server_ports is empty: list the ports whose accepted connections may be changed, as \
+                       [80, 443], and restart the daemon";
+            return Reply::Error(why.to_owned());
+        }
+        if let Err(error) = self.steer.start(actor, &self.namespaces) {
+            return Reply::Error(error.to_string());
+        }
+        let books = &mut self.books;
+        if let Some(conns) = self.steer.conns()
+            && let Err(error) =
+                self.sources.share(&self.config.sockets, conns, &mut |sample| books.handle_sample(sample))
+        {
+            tracing::warn!("{error}");
+        }
+        self.take_up_namespaces();
+        self.mode = Mode::Apply;
+        self.unapplied = Some(self.books.controller.policy().clone());
+        self.apply_unapplied(actor);
+        self.show_facts();
+        self.show_policy();
+        let networks = self.books.controller.policy().networks.len();
+        let said = match &self.unapplied {
+            None => format!("decisions are applied from now on; {networks} networks are selected"),
+            Some(_) => "decisions are applied from now on, but the present policy could not be: see the log".to_owned(),
+        };
+        Reply::Ok(serde_json::json!({ "mode": "apply", "networks": networks, "said": [said] }))
+    }
+
+    fn clear(&mut self, actor: &Actor) -> Reply {
+        let (policy, decisions) = self.books.controller.clear(None);
+        tracing::info!(uid = actor.uid, pid = actor.pid, networks = decisions.len(), "cleared by a person");
+        self.unapplied = None;
+        self.mode = Mode::Observe;
+        let said = match self.steer.stop() {
+            Ok(said) => said,
+            Err(error) => return Reply::Error(error.to_string()),
+        };
+        self.policy_since = clock::unix();
+        self.show_facts();
+        self.show_policy();
+        let mut lines = vec![format!(
+            "{} networks released (they are not selected again for a while); decisions are only shown from now on",
+            decisions.len()
+        )];
+        lines.extend(said);
+        Reply::Ok(serde_json::json!({ "mode": "observe", "version": policy.version, "said": lines }))
+    }
+
+    fn handle_changes(&mut self, changes: super::namespaces::Changes) {
+        for inode in &changes.gone {
+            self.sources.handle_gone(*inode);
+            self.books.handle_namespace_gone(*inode);
+        }
+        if !changes.gone.is_empty() || !changes.new.is_empty() {
+            let failed = self.sources.set_filter(&self.config.sockets.filter, self.namespaces.open());
+            self.problem("filter", failed);
+            let problem = changes.new.iter().filter_map(|inode| {
+                let ns = self.namespaces.open().iter().find(|ns| ns.inode() == *inode)?;
+                self.sources.handle_new(ns)
+            });
+            let problem = problem.last();
+            if problem.is_some() {
+                self.problem("closes", problem);
+            }
+        }
+        self.problem("namespaces", changes.missing);
+    }
+
+    /// Sources that were replaced know no namespace.
+    fn take_up_namespaces(&mut self) {
+        let failed = self.sources.set_filter(&self.config.sockets.filter, self.namespaces.open());
+        self.problem("filter", failed);
+        for ns in self.namespaces.open() {
+            if let Some(problem) = self.sources.handle_new(ns) {
+                tracing::warn!("{problem}");
+            }
+        }
+    }
+
+    fn show_facts(&self) {
+        let host = host_of(&self.namespaces);
+        let facts = facts(&self.config, &self.sources, &self.steer, &host);
+        self.shared.update_facts(|shown| {
+            *shown = api::Facts { mode: self.mode.to_string(), started_ms: shown.started_ms, ..facts };
+        });
+    }
+
+    fn show_policy(&self) {
+        let policy = self.books.controller.policy();
+        let (applied, until) = self.steer.standing();
+        let now = clock::boottime();
+        let expires = until.map(|until| clock::unix() + until.saturating_since(now));
+        self.shared.handle_policy(Some(api::Policy {
+            version: policy.version,
+            networks: policy.networks.len() as u64,
+            applied: applied && self.unapplied.is_none(),
+            since_ms: ms(self.policy_since),
+            expires_ms: expires.map(ms),
+            holdout_share: f64::from(policy.holdout.share_ppm) / 1e6,
+            switch_after_bytes: policy.switch_after.as_u64(),
+        }));
+    }
+
+    /// Notes what is wrong, or no longer wrong, about one matter; logged when it changes.
+    fn problem(&self, about: &str, problem: Option<String>) {
+        if let Some(text) = &problem {
+            tracing::debug!(about, "{text}");
+        }
+        self.shared.set_problem(about, problem);
+    }
+
+    /// Sleeps until there is something to do; true: closes wait.
+    fn wait(&self) -> bool {
+        let deadline = [Some(self.next_poll), Some(self.next_drain), self.steer.poll_at()].into_iter().flatten().min();
+        let left = deadline.map_or(Duration::ZERO, |at| at.saturating_since(clock::boottime()));
+        let timeout = Timespec {
+            tv_sec: (left.as_nanos() / 1_000_000_000) as i64,
+            tv_nsec: (left.as_nanos() % 1_000_000_000) as i64,
+        };
+        let mut fds = vec![PollFd::from_borrowed_fd(self.bell.wake.as_fd(), PollFlags::IN)];
+        fds.extend(self.sources.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let ready = poll(&mut fds, Some(&timeout));
+        let rung = fds[0].revents().contains(PollFlags::IN);
+        let closes = fds[1..].iter().any(|fd| fd.revents().contains(PollFlags::IN));
+        drop(fds);
+        if ready.is_ok() && rung {
+            let _ = rustix::io::read(&self.bell.wake, &mut [0u8; 8]);
+        }
+        ready.is_ok() && closes
+    }
+
+    fn close(mut self) {
+        while let Ok(call) = self.calls.try_recv() {
+            drop(call);
+        }
+        self.drain();
+        if let Err(error) = save(&self.config.controller(), &self.books.controller.save()) {
+            tracing::warn!("{}: {error}", self.config.controller().display());
+        }
+        match self.steer.stop() {
+            Ok(said) => said.iter().for_each(|line| tracing::info!("{line}")),
+            Err(error) => tracing::error!("{error}; run `weirgate undo`"),
+        }
+        if let Some(writer) = self.books.writer.take() {
+            let status = writer.close();
+            tracing::info!(records = status.written, lost = status.lost_disk + status.lost_slow, "the store is closed");
+        }
+    }
+}
+
+/// Writes `bytes` so that a crash leaves the old file or the new one.
+fn save(path: &std::path::Path, bytes: &[u8]) -> io::Result<()> {
+    use std::io::Write;
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    let new = path.with_extension("new");
+    let mut file = std::fs::File::create(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)
+}
+
+fn host_of(namespaces: &Namespaces) -> Host {
+    let found = namespaces.open().first().and_then(|ns| Congestion::of(ns).ok());
+    found.map_or_else(Host::default, |congestion| Host {
+        available_cc: congestion.available,
+        system_cc: Some(congestion.default),
+    })
+}
+
+fn facts(config: &Config, sources: &Sources, steer: &Steer, host: &Host) -> api::Facts {
+    let default_cc = config.tune.controller.default_cc.or(host.system_cc);
+    api::Facts {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: config.host.name.clone(),
+        pop: config.host.pop.clone(),
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        started_ms: ms(clock::unix()),
+        mode: config.tune.mode.to_string(),
+        polls: sources.polls.clone(),
+        closes: sources.closes.clone(),
+        steering: steer.source(),
+        poll_interval_ms: config.sockets.interval.as_millis(),
+        round_interval_ms: config.tune.controller.round.as_millis(),
+        default_cc: default_cc.map_or_else(String::new, |cc| cc.to_string()),
+        rules: config.tune.controller.rules.iter().map(|rule| rule.name.clone()).collect(),
+        store: config.store.as_ref().map_or_else(String::new, |store| store.dir.display().to_string()),
+    }
+}
+
+fn ms(time: UnixTime) -> u64 {
+    time.as_nanos() / 1_000_000
+}
