@@ -4,6 +4,7 @@
 //! go to standard output, everything else to standard error; whoever closes the pipe early has seen enough (exit 0).
 
 mod doctor;
+mod lab;
 mod output;
 mod query;
 mod replay;
@@ -19,7 +20,7 @@ use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use self::output::Output;
-use crate::config::{Config, Surroundings};
+use crate::config::{Config, Surroundings, nearest};
 use crate::daemon::{self, Ended};
 
 /// Decides when, how and over which path a host's traffic leaves: measures every TCP connection, chooses congestion
@@ -41,6 +42,8 @@ enum Command {
     Sockets(sockets::Sockets),
     /// Which client networks get which congestion control, why, and what came of it
     Tune(tune::Tune),
+    /// Experiments on this kernel: namespaces, emulated links, real servers
+    Lab(lab::Lab),
     /// Ask the recorded telemetry in SQL
     Query(query::Query),
     /// Remove everything Weirgate changed on this host, after a crash too
@@ -114,6 +117,10 @@ fn dispatch(command: Command, out: &mut Output) -> Result<(), Failure> {
         Command::Doctor(doctor) => doctor.run(out),
         Command::Sockets(sockets) => sockets.run(),
         Command::Tune(tune) => tune.run(out),
+        Command::Lab(lab) => {
+            log();
+            lab.run(out)
+        }
         Command::Query(query) => query.run(out),
         Command::Undo(undo) => undo.run(out),
         Command::Man => man(out),

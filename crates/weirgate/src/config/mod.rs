@@ -19,6 +19,7 @@ use weirgate_units::{Bytes, Duration};
 
 pub use read::Problem;
 use read::Typed;
+pub(crate) use read::nearest;
 
 /// Where the configuration is looked for when the command line names none. Missing is fine: the defaults observe this host.
 pub const SYSTEM_FILE: &str = "/etc/weirgate/weirgate.toml";
