@@ -36,6 +36,7 @@
 //! # }
 //! ```
 
+pub mod check;
 mod congestion;
 mod emulator;
 mod namespace;
