@@ -100,3 +100,86 @@ impl FromStr for Prefix {
         Ok(prefix)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn prefix(text: &str) -> Prefix {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn texts_are_read_or_refused_with_what_to_write() {
+        assert_eq!(prefix("192.0.2.0/24"), Prefix::of([192, 0, 2, 77].into(), 24));
+        assert_eq!(prefix(" 192.0.2.7 ").len(), 32);
+        assert_eq!(prefix("2001:db8::/56").to_string(), "2001:db8::/56");
+        assert_eq!(prefix("::ffff:192.0.2.0/24"), prefix("192.0.2.0/24"), "the length is that of IPv4");
+        for (text, says) in [
+            ("192.0.2.1/24", "`192.0.2.1/24` has host bits set: write `192.0.2.0/24`"),
+            ("192.0.2.0/33", "`192.0.2.0/33` is not a network: write ADDRESS/LENGTH, as 192.0.2.0/24 or 2001:db8::/56"),
+            ("::/129", "`::/129` is not a network: write ADDRESS/LENGTH, as 192.0.2.0/24 or 2001:db8::/56"),
+        ] {
+            assert_eq!(text.parse::<Prefix>().map_err(|e| e.to_string()), Err(says.to_owned()));
+        }
+        for text in ["", "/24", "192.0.2/24", "192.0.2.0/", "192.0.2.0/-1", "example.org/24"] {
+            assert!(text.parse::<Prefix>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_client_is_one_network_through_either_listener() {
+        let mapped: IpAddr = "::ffff:198.51.100.9".parse().expect("an address");
+        assert_eq!(Prefix::client_network(mapped), prefix("198.51.100.0/24"));
+        assert!(prefix("198.51.100.0/24").contains(mapped));
+        let v6 = "2001:db8:1:2ff:3::4".parse().expect("an address");
+        assert_eq!(Prefix::client_network(v6), prefix("2001:db8:1:200::/56"));
+    }
+
+    #[test]
+    fn the_families_never_meet() {
+        assert!(!prefix("0.0.0.0/0").contains("::1".parse().expect("an address")));
+        assert!(!prefix("::/0").overlaps(prefix("0.0.0.0/0")));
+    }
+
+    /// Any prefix, with short ones as likely as long ones.
+    fn any_prefix() -> impl Strategy<Value = Prefix> {
+        (any::<IpAddr>(), any::<u8>())
+            .prop_map(|(a, len)| Prefix::of(a, if a.is_ipv4() { len % 33 } else { len % 129 }))
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(p in any_prefix()) {
+            prop_assert_eq!(p.to_string().parse(), Ok(p));
+        }
+
+        /// By its definition: the first `len` bits are equal.
+        #[test]
+        fn contains_compares_the_leading_bits(a in any::<u32>(), flip in 0_u32..32, len in 0_u8..=32) {
+            let p = Prefix::of(IpAddr::V4(a.into()), len);
+            prop_assert!(p.contains(p.address()) && p.contains(IpAddr::V4(a.into())));
+            let other = IpAddr::V4((a ^ 1 << (31 - flip)).into());
+            prop_assert_eq!(p.contains(other), flip >= u32::from(len));
+        }
+
+        #[test]
+        fn contains_compares_the_leading_bits_of_ipv6(a in any::<u128>(), flip in 0_u32..128, len in 0_u8..=128) {
+            let a: IpAddr = Ipv6Addr::from_bits(a | 1 << 127).into();
+            let IpAddr::V6(bits) = a else { unreachable!("it was made so") };
+            let p = Prefix::of(a, len);
+            let other = Ipv6Addr::from_bits(bits.to_bits() ^ 1 << (127 - flip)).into();
+            prop_assert_eq!(p.contains(other), flip >= u32::from(len));
+        }
+
+        /// Two networks overlap where one holds the other's first address, and not otherwise.
+        #[test]
+        fn overlap_is_symmetric_containment(p in any_prefix(), q in any_prefix(), len in any::<u8>()) {
+            prop_assert_eq!(p.overlaps(q), p.contains(q.address()) || q.contains(p.address()));
+            prop_assert_eq!(p.overlaps(q), q.overlaps(p));
+            let inner = Prefix::of(p.address(), p.len().saturating_add(len));
+            prop_assert!(p.overlaps(inner) && p.overlaps(p) && inner.len() >= p.len());
+        }
+    }
+}

@@ -83,6 +83,13 @@ impl BitRate {
         Some(Self(if bits_per_sec > u64::MAX as u128 { u64::MAX } else { bits_per_sec as u64 }))
     }
 
+    /// What passes at this rate in `time`, rounded down, saturating: a link's bandwidth-delay product, or a buffer of so
+    /// much time.
+    pub const fn bytes_in(self, time: Duration) -> Bytes {
+        let bytes = self.0 as u128 * time.as_nanos() as u128 / 8_000_000_000;
+        Bytes(if bytes > u64::MAX as u128 { u64::MAX } else { bytes as u64 })
+    }
+
     /// The time that `bytes` take at this rate, rounded up; [`Duration::MAX`] at rate zero.
     pub const fn time_for(self, bytes: Bytes) -> Duration {
         if self.0 == 0 {
@@ -140,5 +147,78 @@ impl FromStr for BitRate {
 impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         text::display(self.0, "bit/s", RATE_UNITS, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn texts_are_those_of_the_configuration() {
+        assert_eq!("100 KB".parse(), Ok(Bytes::new(100_000)));
+        assert_eq!("4 MiB".parse(), Ok(Bytes::new(4_194_304)));
+        assert_eq!("50 Mbit/s".parse(), Ok(BitRate::from_bits_per_sec(50_000_000)));
+        assert_eq!("2.5 Gbit/s".parse(), Ok(BitRate::from_bits_per_sec(2_500_000_000)));
+        assert!("50 MB/s".parse::<BitRate>().is_err() && "50 Mbit".parse::<BitRate>().is_err());
+        assert!("100 Mbit".parse::<Bytes>().is_err());
+        assert_eq!((Bytes::new(1_500).to_string(), Bytes::new(0).to_string()), ("1500 B".into(), "0 B".into()));
+        assert_eq!(Bytes::new(1 << 20).to_string(), "1 MiB");
+        assert_eq!(BitRate::from_bits_per_sec(2_500_000_000).to_string(), "2500 Mbit/s");
+        assert_eq!(format!("[{:>10}]", Bytes::new(5_000)), "[      5 KB]");
+    }
+
+    #[test]
+    fn bits_are_not_bytes() {
+        let rate = BitRate::from_bytes_per_sec(1_000);
+        assert_eq!((rate.as_bits_per_sec(), rate.as_bytes_per_sec()), (8_000, 1_000));
+        assert_eq!(BitRate::of(Bytes::new(1_000), Duration::from_secs(1)), Some(rate));
+        assert_eq!(rate.time_for(Bytes::new(500)), Duration::from_millis(500));
+        assert_eq!(rate.bytes_in(Duration::from_millis(500)), Bytes::new(500));
+    }
+
+    #[test]
+    fn the_ends_of_the_range_saturate() {
+        assert_eq!(BitRate::ZERO.time_for(Bytes::ZERO), Duration::MAX, "at no rate nothing ever ends");
+        assert_eq!(BitRate::from_bits_per_sec(1).time_for(Bytes::new(u64::MAX)), Duration::MAX);
+        assert_eq!(BitRate::of(Bytes::new(1), Duration::ZERO), None);
+        assert_eq!(
+            BitRate::of(Bytes::new(u64::MAX), Duration::from_nanos(1)).map(BitRate::as_bits_per_sec),
+            Some(u64::MAX)
+        );
+        assert_eq!(BitRate::from_bits_per_sec(u64::MAX).bytes_in(Duration::MAX), Bytes::new(u64::MAX));
+        assert_eq!(Bytes::new(u64::MAX) + Bytes::new(1), Bytes::new(u64::MAX));
+        assert_eq!(Bytes::new(1).saturating_sub(Bytes::new(2)), Bytes::ZERO);
+        assert_eq!(BitRate::from_bytes_per_sec(u64::MAX).as_bits_per_sec(), u64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(n in prop_oneof![any::<u64>(), 0_u64..1 << 20, (0_u64..1 << 20).prop_map(|n| n << 20)]) {
+            prop_assert_eq!(Bytes::new(n).to_string().parse(), Ok(Bytes::new(n)));
+            let rate = BitRate::from_bits_per_sec(n);
+            prop_assert_eq!(rate.to_string().parse(), Ok(rate));
+        }
+
+        /// `time_for` is the shortest whole time in which the bytes pass.
+        #[test]
+        fn time_for_is_sharp(rate in 1_u64..1 << 40, bytes in 0_u64..1 << 30) {
+            let (rate, bytes) = (BitRate::from_bits_per_sec(rate), Bytes::new(bytes));
+            let time = rate.time_for(bytes);
+            prop_assert!(rate.bytes_in(time) >= bytes);
+            if time > Duration::ZERO {
+                prop_assert!(rate.bytes_in(time.saturating_sub(Duration::from_nanos(1))) < bytes);
+            }
+        }
+
+        /// `of` is the largest whole rate that passes no more than the bytes.
+        #[test]
+        fn of_is_sharp(bytes in 0_u64..1 << 40, nanos in 1_u64..1 << 40) {
+            let rate = BitRate::of(Bytes::new(bytes), Duration::from_nanos(nanos)).expect("time passed").as_bits_per_sec();
+            let passed = |rate: u64| u128::from(rate) * u128::from(nanos);
+            let bits = u128::from(bytes) * 8_000_000_000;
+            prop_assert!(passed(rate) <= bits && bits < passed(rate + 1));
+        }
     }
 }

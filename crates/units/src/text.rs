@@ -38,18 +38,17 @@ pub(crate) fn parse(s: &str, what: &str, units: &[Unit]) -> Result<u64, ParseUni
         }));
     };
     let exact = || {
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let mut value = whole.parse::<u64>().ok()?.checked_mul(unit.size)?;
-        let mut place = unit.size;
-        for digit in fraction.bytes() {
-            let digit = (digit as char).to_digit(10)?;
-            if digit > 0 && place % 10 != 0 {
-                return None;
-            }
-            place /= 10;
-            value = value.checked_add(u64::from(digit) * place)?;
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+        if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
+            return None;
         }
-        Some(value)
+        // The number without its point is an integer that is `shift` times too large; digits that say nothing are left out.
+        let fraction = fraction.trim_end_matches('0');
+        let shift = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+        let whole = whole.parse::<u128>().ok()?.checked_mul(shift)?;
+        let fraction = if fraction.is_empty() { 0 } else { fraction.parse::<u128>().ok()? };
+        let scaled = whole.checked_add(fraction)?.checked_mul(u128::from(unit.size))?;
+        u64::try_from(scaled / shift).ok().filter(|_| scaled.is_multiple_of(shift))
     };
     exact().ok_or_else(|| {
         ParseUnitError(format!(
@@ -63,5 +62,85 @@ pub(crate) fn display(value: u64, zero: &str, units: &[Unit], f: &mut fmt::Forma
     match units.iter().find(|u| value != 0 && value.is_multiple_of(u.size)) {
         Some(u) => f.pad(&format!("{} {}", value / u.size, u.name)),
         None => f.pad(&format!("0 {zero}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const UNITS: &[Unit] =
+        &[Unit { name: "KiB", size: 1_024 }, Unit { name: "KB", size: 1_000 }, Unit { name: "B", size: 1 }];
+
+    fn read(s: &str) -> Result<u64, String> {
+        parse(s, "an amount of data", UNITS).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_can_be_held_exactly_is_read() {
+        for (text, value) in [
+            ("0 B", 0),
+            ("100 KB", 100_000),
+            ("100KB", 100_000),
+            ("  1.5 KB ", 1_500),
+            ("0.5 KiB", 512),
+            ("1.0009765625 KiB", 1_025),
+            ("1.50000000000000000000000000000000000000000 KB", 1_500),
+            ("18446744073709551615 B", u64::MAX),
+            ("18446744073709551.615 KB", u64::MAX),
+        ] {
+            assert_eq!(read(text), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_is_refused() {
+        for text in [
+            "1.05 B",
+            "0.5 B",
+            "1.0001 KB",
+            "0.0001 KiB",
+            "18446744073709551616 B",
+            "18446744073709552 KB",
+            "1.2.3 KB",
+            ".5 KB",
+            "5. KB",
+            ". B",
+            "99999999999999999999999999999999999999999999 B",
+        ] {
+            let error = read(text).expect_err(text);
+            assert!(error.contains("cannot be held exactly"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_message_says_what_to_write() {
+        for (text, message) in [
+            ("100", "`100` has no unit: write one of KiB, KB, B"),
+            ("", "`` is not an amount of data: write a number and a unit, one of KiB, KB, B"),
+            ("-1 B", "`-1 B` is not an amount of data: write a number and a unit, one of KiB, KB, B"),
+            ("100 Kb", "`100 Kb` is not an amount of data: write `100 KB` (upper and lower case differ)"),
+            ("1 e3 B", "`1 e3 B` is not an amount of data: `e3 B` is not one of KiB, KB, B"),
+        ] {
+            assert_eq!(read(text), Err(message.to_owned()));
+        }
+    }
+
+    proptest! {
+        /// Against the definition, in whole thousandths: exact or refused.
+        #[test]
+        fn decimals_are_exact_or_refused(whole in 0_u64..1 << 40, thousandths in 0_u64..1_000, unit in 0_usize..3) {
+            let unit = &UNITS[unit];
+            let scaled = (u128::from(whole) * 1_000 + u128::from(thousandths)) * u128::from(unit.size);
+            let expected = (scaled % 1_000 == 0).then_some((scaled / 1_000) as u64);
+            prop_assert_eq!(read(&format!("{whole}.{thousandths:03} {}", unit.name)).ok(), expected);
+        }
+
+        #[test]
+        fn arbitrary_text_never_panics(text in ".{0,40}", number in "[0-9.]{0,30}") {
+            let _ = read(&text);
+            let _ = read(&format!("{number} KiB"));
+        }
     }
 }

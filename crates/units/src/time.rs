@@ -163,6 +163,7 @@ impl UnixTime {
 impl Add<Duration> for UnixTime {
     type Output = Self;
 
+    /// Saturates in the year 2554.
     fn add(self, d: Duration) -> Self {
         Self(self.0.saturating_add(d.0))
     }
@@ -191,5 +192,61 @@ impl FromStr for Duration {
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         text::display(self.0, "s", UNITS, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn texts_are_those_of_the_configuration() {
+        for (text, nanos) in [
+            ("20 ms", 20_000_000),
+            ("1.5 s", 1_500_000_000),
+            ("5 min", 300_000_000_000),
+            ("0.5 h", 1_800_000_000_000),
+            ("7 d", 604_800_000_000_000),
+            ("250 us", 250_000),
+            ("1 ns", 1),
+        ] {
+            assert_eq!(text.parse(), Ok(Duration::from_nanos(nanos)), "{text}");
+        }
+        assert!("0.5 ns".parse::<Duration>().is_err() && "5 m".parse::<Duration>().is_err());
+        assert_eq!(Duration::from_millis(1_500).to_string(), "1500 ms");
+        assert_eq!((Duration::from_secs(86_400).to_string(), Duration::ZERO.to_string()), ("1 d".into(), "0 s".into()));
+    }
+
+    #[test]
+    fn conversions_round_down_and_saturate() {
+        let time = Duration::from_nanos(1_999_999);
+        assert_eq!((time.as_millis(), time.as_micros(), time.as_secs_f64()), (1, 1_999, 0.001_999_999));
+        assert_eq!(Duration::from_secs(u64::MAX), Duration::MAX);
+        assert_eq!((Duration::from_micros(u64::MAX), Duration::from_millis(u64::MAX)), (Duration::MAX, Duration::MAX));
+        assert_eq!(Duration::from(core::time::Duration::MAX), Duration::MAX);
+        assert_eq!(Duration::from_millis(20).to_std(), core::time::Duration::from_millis(20));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(n in prop_oneof![any::<u64>(), (0_u64..1 << 20).prop_map(|n| n * 60_000_000_000)]) {
+            prop_assert_eq!(Duration::from_nanos(n).to_string().parse(), Ok(Duration::from_nanos(n)));
+            prop_assert_eq!(Duration::from(Duration::from_nanos(n).to_std()), Duration::from_nanos(n));
+        }
+
+        /// Points and spans agree with the integers they are, cut to the range.
+        #[test]
+        fn arithmetic_saturates(a in any::<u64>(), b in any::<u64>(), n in any::<u64>()) {
+            let (point, span) = (Instant::from_nanos(a), Duration::from_nanos(b));
+            prop_assert_eq!((point + span).as_nanos(), a.saturating_add(b));
+            prop_assert_eq!((point - span).as_nanos(), a.saturating_sub(b));
+            prop_assert_eq!(point.saturating_since(Instant::from_nanos(b)).as_nanos(), a.saturating_sub(b));
+            prop_assert_eq!((UnixTime::from_nanos(a) + span).as_nanos(), a.saturating_add(b));
+            prop_assert_eq!(UnixTime::from_nanos(a).saturating_since(UnixTime::from_nanos(b)).as_nanos(), a.saturating_sub(b));
+            prop_assert_eq!(span.saturating_mul(n).as_nanos(), b.saturating_mul(n));
+            prop_assert_eq!(span.saturating_add(Duration::from_nanos(n)).as_nanos(), b.saturating_add(n));
+            prop_assert_eq!(span.saturating_sub(Duration::from_nanos(n)).as_nanos(), b.saturating_sub(n));
+        }
     }
 }
