@@ -264,8 +264,7 @@ impl Bench {
             let request = echo_request(self.case.ipv6, n as u16);
             let before = clock::monotonic();
             rustix::net::send(&socket, &request, SendFlags::empty())?;
-            loop {
-                let Ok((len, _)) = rustix::net::recv(&socket, &mut buffer, RecvFlags::empty()) else { break };
+            while let Ok((len, _)) = rustix::net::recv(&socket, &mut buffer, RecvFlags::empty()) {
                 // An IPv4 raw socket gives the IP header too.
                 let icmp = buffer.get(if self.case.ipv6 { 0 } else { 20 }..len).unwrap_or(&[]);
                 let reply = if self.case.ipv6 { 129 } else { 0 };
