@@ -1,19 +1,19 @@
 //! The client's address made anonymous before it is stored.
 //!
-//! Read first: RFC 7011's companion RFC 6235 (IP flow anonymisation: truncation, 4.1.1), RFC 6302 (why a server that wants
-//! to identify a subscriber behind a shared address logs the source port).
+//! Read first: RFC 7011's companion RFC 6235 (IP flow anonymisation: truncation, 4.1.1), RFC 6302 (why a server that
+//! wants to identify a subscriber behind a shared address logs the source port).
 //!
 //! The method is **truncation**: of the end that opened the connection, the host bits below the client network (/24 and
 //! /56, or what the configuration says) are zero, and the port is not stored. The other end, the server's, stays.
 //!
-//! Rejected: a keyed pseudonym of the host bits. It would keep clients apart, but a permutation of the 256 hosts of a /24
-//! is undone by anybody who knows one moment at which a few of them were active, and it stays personal data for as long
-//! as the key exists. Nothing here needs it: decisions are made per network, connections are told apart by their cookie,
-//! and treated and held-out clients by the column `arm`. Rejected too: keeping the port, which beside a time names one
-//! subscriber behind a shared address.
+//! Rejected: a keyed pseudonym of the host bits. It would keep clients apart, but a permutation of the 256 hosts of a
+//! /24 is undone by anybody who knows one moment at which a few of them were active, and it stays personal data for as
+//! long as the key exists. Nothing here needs it: decisions are made per network, connections are told apart by their
+//! cookie, and treated and held-out clients by the column `arm`. Rejected too: keeping the port, which beside a time
+//! names one subscriber behind a shared address.
 //!
-//! What it does not do: a /56 of IPv6 is often one household, so there the household remains and only the device is gone.
-//! Set the client network to /48 or shorter where that is too much.
+//! What it does not do: a /56 of IPv6 is often one household, so there the household remains and only the device is
+//! gone. Set the client network to /48 or shorter where that is too much.
 
 use core::net::IpAddr;
 

@@ -1,10 +1,10 @@
 //! Records to Arrow columns: 64 rows are copied beside each other, then turned into columns at once.
 //!
 //! A record has more than seventy values. Appending each to its own builder as it comes touches seventy places per
-//! record, each with a bounds check, a null bit and a length. Instead [`Encoder::push`] copies the record into a block of
-//! 64 rows (29 KB, which stays in the first-level cache), and a full block is turned: one tight loop per column, and one
-//! transposition of 64 x 64 bits that gives the null bits and the booleans of all columns together. Nothing is allocated
-//! per record; a batch of [`BATCH_ROWS`] allocates each column once.
+//! record, each with a bounds check, a null bit and a length. Instead [`Encoder::push`] copies the record into a block
+//! of 64 rows (29 KB, which stays in the first-level cache), and a full block is turned: one tight loop per column, and
+//! one transposition of 64 x 64 bits that gives the null bits and the booleans of all columns together. Nothing is
+//! allocated per record; a batch of [`BATCH_ROWS`] allocates each column once.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ pub(crate) const ARMS: [&str; 2] = ["treated", "holdout"];
 pub(crate) const CA_STATES: [&str; 6] = ["Open", "Disorder", "CWR", "Recovery", "Loss", "?"];
 
 /// Number types of the columns.
-trait Number: arrow::datatypes::ArrowNativeType {
+pub(crate) trait Number: arrow::datatypes::ArrowNativeType {
     type Arrow: ArrowPrimitiveType<Native = Self>;
 }
 impl Number for u8 {
@@ -114,7 +114,8 @@ struct Row {
     country: u8,
 }
 
-/// The columns of one batch that are not a copied number, while it grows; `network_len` and others as the files have them.
+/// The columns of one batch that are not a copied number, while it grows; `network_len` and others as the files have
+/// them.
 #[derive(Default)]
 struct Leading {
     time: Vec<i64>,
@@ -162,8 +163,9 @@ macro_rules! number_vecs {
 }
 numbers!(number_vecs);
 
-/// Turns records into Arrow batches.
-pub(crate) struct Encoder {
+/// Turns records into Arrow batches with the columns of the files ([`crate::schema::FILE_SCHEMA`]): what
+/// [`Writer`](crate::Writer) does with them before it writes, and what anybody does who sends them elsewhere.
+pub struct Encoder {
     block: Vec<Row>,
     leading: Leading,
     numbers: Numbers,
@@ -180,7 +182,8 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    pub(crate) fn new(origin: &Origin, anonymise: Anonymise) -> Self {
+    /// An encoder of `origin`'s records.
+    pub fn new(origin: &Origin, anonymise: Anonymise) -> Self {
         let one = |text: &str| Arc::new(StringArray::from(vec![text]));
         Self {
             block: Vec::with_capacity(BLOCK),
@@ -198,8 +201,8 @@ impl Encoder {
         }
     }
 
-    /// Adds `record`; true when the batch is full and must be taken.
-    pub(crate) fn push(&mut self, record: &Record<'_>) -> bool {
+    /// Adds `record`; true when the batch has 2,048 rows and must be [taken](Encoder::take).
+    pub fn push(&mut self, record: &Record<'_>) -> bool {
         let sample = record.sample;
         let (cc, cc_known) = self.ccs.key(sample.cc);
         let (country, country_known) = self.countries.key(record.country);
@@ -227,7 +230,7 @@ impl Encoder {
     }
 
     /// The rows so far as a batch, `None` where there are none; the next batch begins empty.
-    pub(crate) fn take(&mut self) -> Option<RecordBatch> {
+    pub fn take(&mut self) -> Option<RecordBatch> {
         self.turn();
         let rows = core::mem::take(&mut self.rows);
         if rows == 0 {
@@ -341,7 +344,7 @@ impl Leading {
 }
 
 /// The states that the kernel numbers; 0 is none of them.
-const STATES: u8 = state::NEW_SYN_RECV + 1;
+pub(crate) const STATES: u8 = state::NEW_SYN_RECV + 1;
 
 /// The names of all states, by number.
 fn states() -> [&'static str; STATES as usize] {
@@ -375,7 +378,7 @@ fn transpose(words: &mut [u64; BLOCK]) {
             let t = (words[k] >> j ^ words[k + j]) & mask;
             words[k] ^= t << j;
             words[k + j] ^= t;
-            k = (k | j) + 1 & !j;
+            k = ((k | j) + 1) & !j;
         }
         j >>= 1;
         mask ^= mask << j;
@@ -445,7 +448,8 @@ impl Names {
     }
 }
 
-/// Countries by code, in the order they were first seen; two capital letters or NULL, and the 256th is NULL (there are 249).
+/// Countries by code, in the order they were first seen; two capital letters or NULL, and the 256th is NULL (there are
+/// 249).
 struct Countries {
     /// One more than the key of each pair of letters, 0 where it was never seen.
     keys: [u8; 26 * 26],

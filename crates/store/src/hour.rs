@@ -87,7 +87,7 @@ mod tests {
             (0, "1970-01-01T00"),
             (951_782_400, "2000-02-29T00"),
             (1_709_164_800, "2024-02-29T00"),
-            (1_795_291_200 + 20 * 3600, "2026-11-21T20"),
+            (1_795_291_200, "2026-11-21T20"),
             (4_107_542_399, "2100-02-28T23"),
             (4_107_542_400, "2100-03-01T00"),
         ] {
@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn every_hour_reads_back() {
-        for n in (0..60_000_000).step_by(4_999) {
+        // Up to the end of 64-bit nanoseconds, in 2554.
+        for n in (0..5_124_000).step_by(499) {
             let hour = Hour(n);
             assert_eq!(hour.to_string().parse(), Ok(hour));
             assert!(Hour::of(hour.start()) == hour && Hour::of(hour.end()) == Hour(n + 1));

@@ -1,8 +1,9 @@
 //! Where files lie and what their names say: `DIR/hour=2026-11-21T20/part-00000012.parquet`.
 //!
-//! Parts are numbered in the order they were begun. `part-00000012-00000071.parquet` was made of the parts 12 to 71 of its
-//! hour and takes their place: from the moment its name exists they no longer count, whether or not they are deleted yet.
-//! So merging needs no journal: one rename is the whole change. A name that begins with a dot is being written.
+//! Parts are numbered in the order they were begun. `part-00000012-00000071.parquet` was made of the parts 12 to 71 of
+//! its hour and takes their place: from the moment its name exists they no longer count, whether or not they are
+//! deleted yet. So merging needs no journal: one rename is the whole change. A name that begins with a dot is being
+//! written.
 
 use std::collections::BTreeMap;
 use std::fs;

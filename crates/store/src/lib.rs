@@ -2,6 +2,8 @@
 //!
 //! - [`Writer`] takes [`Record`](weirgate_sockets::record::Record)s and writes files.
 //! - [`query`] runs SQL over them.
+//! - [`for_each_record`] reads them back as records, for replays.
+//! - [`Geo`] knows autonomous systems and countries, [`Anonymise`] forgets clients.
 //! - [`schema::COLUMNS`] is the table `sockets`, column by column.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "this room touches the world: clocks, files, threads are its work")]
@@ -9,12 +11,15 @@
 mod anonymise;
 mod check;
 mod columns;
+mod decode;
+mod geo;
 mod hour;
 mod layout;
 mod merge;
 mod part;
 mod query;
 mod queue;
+mod read;
 pub mod schema;
 mod sink;
 mod sql;
@@ -22,6 +27,9 @@ mod writer;
 
 pub use anonymise::Anonymise;
 pub use check::{BadFile, Warning};
+pub use columns::Encoder;
+pub use geo::{Geo, GeoError, Place};
 pub use hour::{Hour, ParseHourError};
 pub use query::{Done, QueryError, ROWS_MAX, Table, query, query_each, write_json_lines};
+pub use read::{ReadDone, ReadError, TimeRange, for_each_record};
 pub use writer::{OpenError, Options, Status, Watch, Writer};

@@ -19,8 +19,8 @@ use crate::hour::Hour;
 use crate::layout::{self, Part};
 use crate::schema::{COLUMNS, FILE_SCHEMA, FORMAT, FORMAT_KEY, Kind};
 
-/// Rows whose columns are gathered before they are written together. The compressed pages of one row group wait in memory:
-/// at 16,384 rows that is about 2 MB. Four times as many save 3 % of the file and cost four times the memory.
+/// Rows whose columns are gathered before they are written together. The compressed pages of one row group wait in
+/// memory: at 16,384 rows that is about 2 MB. Four times as many save 3 % of the file and cost four times the memory.
 pub(crate) const ROW_GROUP_ROWS: usize = 16_384;
 /// A file is closed early when it holds so many rows: each row group's description waits in memory for the footer.
 pub(crate) const PART_ROWS_MAX: u64 = 64 * ROW_GROUP_ROWS as u64;

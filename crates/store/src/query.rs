@@ -43,7 +43,7 @@ pub struct Table {
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
     /// The folder is not there.
-    #[error("there is no store in {}: has `weirgate run` recorded there? The folder is set by `[store] dir`", .0.display())]
+    #[error("there is no store in {}: has `weirgate run` recorded there? `[store] dir` sets the folder", .0.display())]
     NoStore(PathBuf),
     /// Nothing has been recorded yet, or nothing that can be read.
     #[error("the store in {} holds no records yet: the first file is closed a minute after the start", dir.display())]
@@ -158,9 +158,10 @@ async fn run(
             Ok(()) => return Ok(Done { schema, warnings: files.take_warnings() }),
             Err(Stopped::Io(e)) => return Err(e.into()),
             Err(Stopped::Run(e)) => {
-                // Whole by its footer and still not readable: find the file, and go on without it where no row is out yet.
+                // Whole by its footer and still not readable: find the file, and go on without it where no row is out
+                // yet.
                 tries += 1;
-                let found = files.leave_out(|path| check::whole(path));
+                let found = files.leave_out(check::whole);
                 if found == 0 || handed_out || tries > 2 {
                     return Err(QueryError::Run(e.strip_backtrace()));
                 }

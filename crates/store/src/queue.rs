@@ -12,8 +12,8 @@ use crate::hour::Hour;
 /// Batches that may wait: 8 x 2,048 rows are 7 MB. A poll of 100,000 sockets comes faster than it can be compressed, so
 /// its thread waits now and then for the writer; a longer queue would take the daemon's memory instead.
 const BATCHES_MAX: usize = 8;
-/// How long a batch waits for room before it is given up. A disk that does nothing for so long is taken for stuck, and the
-/// batches after it do not wait at all until one finds room again.
+/// How long a batch waits for room before it is given up. A disk that does nothing for so long is taken for stuck, and
+/// the batches after it do not wait at all until one finds room again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the writing thread is told.

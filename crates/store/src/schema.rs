@@ -8,8 +8,8 @@
 //!   the source, or the socket was in SYN-RECV or TIME-WAIT), or the configuration or a database has no answer.
 //! - Columns may be added at any place; a file that lacks one reads as NULL there. A column never changes its type or
 //!   meaning: a new meaning is a new name.
-//! - In the files an address is 16 bytes (IPv4 as `::ffff:a.b.c.d`, RFC 4291 2.5.5.2), since writing it as text would cost
-//!   more than all the rest of a record; `weirgate query` shows text. The network is stored as its length alone.
+//! - In the files an address is 16 bytes (IPv4 as `::ffff:a.b.c.d`, RFC 4291 2.5.5.2), since writing it as text would
+//!   cost more than all the rest of a record; `weirgate query` shows text. The network is stored as its length alone.
 
 use std::sync::{Arc, LazyLock};
 
@@ -107,15 +107,15 @@ macro_rules! numbers {
             total_retrans: u32, TCP_INFO, "segments", "tcp_info", "segments sent again";
             rtt_us: u32, TCP_INFO, "us", "tcp_info", "smoothed round-trip time";
             rttvar_us: u32, TCP_INFO, "us", "tcp_info", "its mean deviation";
-            min_rtt_us: u32, MIN_RTT_US, "us", "tcp_info, 4.6", "smallest round-trip time in the window; all ones before the first";
+            min_rtt_us: u32, MIN_RTT_US, "us", "tcp_info, 4.6", "smallest round-trip time; NULL also before the first";
             rto_us: u32, TCP_INFO, "us", "tcp_info", "retransmission timeout";
             busy_us: u64, BUSY_US, "us", "tcp_info, 4.10", "time with data outstanding";
-            rwnd_limited_us: u64, RWND_LIMITED_US, "us", "tcp_info, 4.10", "part of busy_us limited by the receiver's window";
-            sndbuf_limited_us: u64, SNDBUF_LIMITED_US, "us", "tcp_info, 4.10", "part of busy_us limited by the send buffer";
+            rwnd_limited_us: u64, RWND_LIMITED_US, "us", "tcp_info, 4.10", "part of busy_us: receiver's window";
+            sndbuf_limited_us: u64, SNDBUF_LIMITED_US, "us", "tcp_info, 4.10", "part of busy_us: send buffer";
             delivery_rate: u64, DELIVERY_RATE, "B/s", "tcp_info, 4.9", "the last delivery-rate sample";
             pacing_rate: u64, PACING_RATE, "B/s", "tcp_info, 3.15", "pacing rate; NULL also where there is no limit";
             snd_cwnd: u32, TCP_INFO, "segments", "tcp_info", "congestion window";
-            snd_ssthresh: u32, TCP_INFO, "segments", "tcp_info", "slow-start threshold; 2147483647 before the first loss";
+            snd_ssthresh: u32, TCP_INFO, "segments", "tcp_info", "slow-start threshold; 2147483647 at first";
             snd_mss: u32, TCP_INFO, "B", "tcp_info", "data in a full segment";
             unacked: u32, TCP_INFO, "segments", "tcp_info", "segments in flight, lost ones included";
             lost: u32, TCP_INFO, "segments", "tcp_info", "segments in flight that are taken for lost";
@@ -124,7 +124,7 @@ macro_rules! numbers {
             reord_seen: u32, REORD_SEEN, "", "tcp_info, 4.19", "times that re-ordering was seen";
             dsack_dups: u32, DSACK_DUPS, "segments", "tcp_info, 4.19", "segments the peer reported as duplicate";
             delivered: u32, DELIVERED, "segments", "tcp_info, 4.18", "segments delivered";
-            delivered_ce: u32, DELIVERED_CE, "segments", "tcp_info, 4.18", "segments delivered with a congestion mark (ECN CE)";
+            delivered_ce: u32, DELIVERED_CE, "segments", "tcp_info, 4.18", "segments delivered with ECN's CE mark";
             notsent_bytes: u32, NOTSENT_BYTES, "B", "tcp_info, 4.6", "data in the send queue that was never sent";
             bbr_bw: u64, BBR, "B/s", "INET_DIAG_BBRINFO", "BBR's bandwidth estimate; NULL where BBR is not in use";
             bbr_min_rtt_us: u32, BBR, "us", "INET_DIAG_BBRINFO", "BBR's round-trip estimate";

@@ -27,6 +27,8 @@ pub(crate) struct Sink {
     /// The number of the next part.
     next: u64,
     merge: Option<Merge>,
+    /// Files that no longer count. They are deleted an interval later, since a query may be reading them.
+    superseded: Vec<PathBuf>,
     /// Hours that are merged as far as they can be, and hours in which that failed: not tried again.
     settled: Option<Hour>,
 }
@@ -41,6 +43,7 @@ impl Sink {
             parts: listing.parts,
             next: listing.last + 1,
             merge: None,
+            superseded: Vec::new(),
             settled: None,
         };
         sink.count_disk();
@@ -66,6 +69,7 @@ impl Sink {
             }
         }
         self.close_part();
+        self.clear_superseded();
         if let Some(merge) = self.merge.take() {
             merge.abandon();
         }
@@ -76,8 +80,8 @@ impl Sink {
             self.close_part();
         }
         let count = rows.num_rows();
-        // Asked only where it matters: before a file is begun, and before a row group goes to the disk. A file closed in
-        // time is a file saved, since its footer needs room as well.
+        // Asked only where it matters: before a file is begun, and before a row group goes to the disk. A file closed
+        // in time is a file saved, since its footer needs room as well.
         if self.open.as_ref().is_none_or(|part| part.fills_group(count)) && !self.has_room() {
             self.close_part();
             self.shared.lose_to_disk(count as u64);
@@ -135,6 +139,7 @@ impl Sink {
 
     fn rotate(&mut self, now: UnixTime) {
         self.close_part();
+        self.clear_superseded();
         self.retain(now);
         if self.merge.is_none() {
             self.merge = self.next_merge(Hour::of(now));
@@ -218,10 +223,7 @@ impl Sink {
                 self.merge = None;
                 for part in &inputs {
                     self.parts.remove(&(part.hour, part.first));
-                    let path = part.path(&self.dir);
-                    if let Err(error) = fs::remove_file(&path) {
-                        tracing::warn!(path = %path.display(), %error, "cannot delete a file that was merged; it no longer counts");
-                    }
+                    self.superseded.push(part.path(&self.dir));
                 }
                 self.parts.insert((merged.hour, merged.first), merged);
                 self.count_disk();
@@ -229,6 +231,14 @@ impl Sink {
             Err(error) => {
                 tracing::warn!(%error, "merging an hour's files failed; they stay as they are");
                 self.abandon_merge();
+            }
+        }
+    }
+
+    fn clear_superseded(&mut self) {
+        for path in self.superseded.drain(..) {
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(path = %path.display(), %error, "cannot delete a merged file; it no longer counts");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The table `sockets` as DataFusion sees it: our files as a table provider, and a view that shows bytes as text.
 //!
-//! DataFusion's own listing table would do, but for two things: it must not see parts whose place a merged one took, and
-//! one torn file must cost a warning and not the query.
+//! DataFusion's own listing table would do, but for two things: it must not see parts whose place a merged one took,
+//! and one torn file must cost a warning and not the query.
 
 use core::net::{IpAddr, Ipv6Addr};
 use std::collections::BTreeMap;
@@ -151,7 +151,7 @@ impl Files {
             found.object_meta.location = at;
             selected.push(found);
         }
-        bad.iter().for_each(|path| drop(files.remove(path)));
+        files.retain(|path, _| !bad.contains(path));
         Ok(selected)
     }
 

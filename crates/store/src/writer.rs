@@ -1,19 +1,19 @@
 //! The recording side: records in, Parquet files out.
 //!
-//! A Parquet file can be read only once its footer is written, so a file that stays open for an hour is an hour lost in a
-//! crash. Therefore a file is closed every [`Options::interval`] (a minute), fsynced and renamed into its hour's folder:
-//! a crash loses that minute and nothing else, and a reader never meets a half-written file under a finished name. Sixty
-//! files per hour, each with a footer of 20 KB, are merged into few once the hour is over; a busy host's files, already
-//! large, are left alone ([`Options::merge_up_to`]).
+//! A Parquet file can be read only once its footer is written, so a file that stays open for an hour is an hour lost in
+//! a crash. Therefore a file is closed every [`Options::interval`] (a minute), fsynced and renamed into its hour's
+//! folder: a crash loses that minute and nothing else, and a reader never meets a half-written file under a finished
+//! name. Sixty files per hour, each with a footer of 20 KB, are merged into few once the hour is over; a busy host's
+//! files, already large, are left alone ([`Options::merge_up_to`]).
 //!
-//! Rejected: a write-ahead log of Arrow batches turned into Parquet later writes everything twice, the first time at ten
-//! times the size. Footers written aside after each row group repair a torn file, but every other reader of Parquet meets
-//! it torn until then.
+//! Rejected: a write-ahead log of Arrow batches turned into Parquet later writes everything twice, the first time at
+//! ten times the size. Footers written aside after each row group repair a torn file, but every other reader of Parquet
+//! meets it torn until then.
 //!
 //! Two threads. [`Writer::append`] turns records into columns on the caller's thread and does no I/O; a thread of the
 //! writer's own compresses and writes. Between them is a short queue: where the disk is slower than the records come,
-//! `append` waits up to two seconds once, and from then on gives rows up and counts them, so a stuck disk slows one poll
-//! and stops none. All rows handed over end in exactly one of [`Status`]'s `written`, `lost` or `pending`.
+//! `append` waits up to two seconds once, and from then on gives rows up and counts them, so a stuck disk slows one
+//! poll and stops none. All rows handed over end in exactly one of [`Status`]'s `written`, `lost` or `pending`.
 
 use std::fs::{self, File};
 use std::io;
@@ -81,8 +81,8 @@ pub enum OpenError {
     },
 }
 
-/// What became of the records, as counted since the writer was opened. `appended` is always the sum of `written`, `lost_disk`, `lost_slow`
-/// and `pending`.
+/// What became of the records, as counted since the writer was opened. `appended` is always the sum of `written`,
+/// `lost_disk`, `lost_slow` and `pending`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// Records handed over.
@@ -141,7 +141,7 @@ impl Writer {
         }
         let listing = layout::list(dir).map_err(folder)?;
         for path in &listing.unfinished {
-            tracing::warn!(path = %path.display(), "an earlier run ended while it wrote this file; its last interval is lost");
+            tracing::warn!(path = %path.display(), "a run ended while it wrote this file; its last interval is lost");
             fs::remove_file(path).map_err(folder)?;
         }
         for path in &listing.superseded {
@@ -167,11 +167,11 @@ impl Writer {
         })
     }
 
-    /// Takes `record`. No I/O and no allocation but once in 2,048 records, when the batch is handed over; there it waits
-    /// up to two seconds where the disk is behind. A record that is lost later is counted in [`Writer::status`].
+    /// Takes `record`. No I/O and no allocation but once in 2,048 records, when the batch is handed over; there it
+    /// waits up to two seconds where the disk is behind. A record that is lost later is counted in [`Writer::status`].
     ///
-    /// A record of a later hour than the last begins that hour's file. One of an earlier hour (a close that was reported
-    /// late, a clock set back) goes to the file that is open.
+    /// A record of a later hour than the last begins that hour's file. One of an earlier hour (a close that was
+    /// reported late, a clock set back) goes to the file that is open.
     pub fn append(&mut self, record: &Record<'_>) {
         if record.time >= self.hour_end || self.hour.is_none() {
             self.hand_over();
@@ -187,7 +187,8 @@ impl Writer {
         }
     }
 
-    /// To be called every second or so: closes the file where its interval is over, and applies the limits of age and size.
+    /// To be called every second or so: closes the file where its interval is over, and applies the limits of age and
+    /// size.
     pub fn handle_tick(&mut self, now: UnixTime) {
         let since = *self.since.get_or_insert(now);
         // A clock that was set back would hold the file open for as long as it was set back by.

@@ -6,13 +6,13 @@ use weirgate_sockets::sample::{CcName, Kind, Sample, flag, mapped, state};
 use weirgate_units::{Duration, Prefix, UnixTime};
 
 /// 2026-11-21T20:00:00Z.
-pub const HOUR_20: u64 = 1_795_291_200;
+pub(crate) const HOUR_20: u64 = 1_795_291_200;
 
-pub fn at(seconds_after_20: u64) -> UnixTime {
+pub(crate) fn at(seconds_after_20: u64) -> UnixTime {
     UnixTime::from_nanos((HOUR_20 + seconds_after_20) * 1_000_000_000)
 }
 
-pub fn origin() -> Origin {
+pub(crate) fn origin() -> Origin {
     Origin {
         host: "edge-7".to_owned(),
         pop: "fra".to_owned(),
@@ -21,7 +21,7 @@ pub fn origin() -> Origin {
 }
 
 /// A sample in which every field differs from every other, and with `n`; all fields given.
-pub fn sample(n: u64) -> Sample {
+pub(crate) fn sample(n: u64) -> Sample {
     let w = n as u32;
     Sample {
         len: size_of::<Sample>() as u16,
@@ -102,7 +102,7 @@ fn remote(n: u64) -> [u8; 16] {
 }
 
 /// The record of `sample` at `time`, as the daemon would make it.
-pub fn record(sample: &Sample, n: u64, time: UnixTime) -> Record<'_> {
+pub(crate) fn record(sample: &Sample, n: u64, time: UnixTime) -> Record<'_> {
     Record {
         sample,
         time,
@@ -116,7 +116,7 @@ pub fn record(sample: &Sample, n: u64, time: UnixTime) -> Record<'_> {
 }
 
 /// Appends `count` records, numbered from `from`, all at `time`.
-pub fn append(writer: &mut weirgate_store::Writer, from: u64, count: u64, time: UnixTime) {
+pub(crate) fn append(writer: &mut weirgate_store::Writer, from: u64, count: u64, time: UnixTime) {
     for n in from..from + count {
         let sample = sample(n);
         writer.append(&record(&sample, n, time + Duration::from_nanos(n - from)));
@@ -124,7 +124,7 @@ pub fn append(writer: &mut weirgate_store::Writer, from: u64, count: u64, time: 
 }
 
 /// The finished files below `dir`, sorted by name.
-pub fn files(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+pub(crate) fn files(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for hour in std::fs::read_dir(dir).unwrap() {
         let hour = hour.unwrap().path();
@@ -137,7 +137,7 @@ pub fn files(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
 }
 
 /// One number out of a query.
-pub fn number(dir: &std::path::Path, sql: &str) -> u64 {
+pub(crate) fn number(dir: &std::path::Path, sql: &str) -> u64 {
     let table = weirgate_store::query(dir, sql).unwrap();
     let mut json = Vec::new();
     table.write_json_lines(&mut json).unwrap();
