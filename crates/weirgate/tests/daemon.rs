@@ -1,0 +1,315 @@
+//! The daemon on this kernel: real connections in a namespace of their own, the page, the control socket, SIGKILL and undo.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
+use weirgate_linux::netns::Netns;
+
+/// A machine under load is slow; a hang is longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A network namespace with its loopback up, gone with the value.
+struct Space {
+    name: String,
+    ns: Netns,
+}
+
+impl Space {
+    fn make() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: network namespaces and kernel programs need root");
+            return None;
+        }
+        let name = format!("wgd-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        ip(&["netns", "add", &name]);
+        ip(&["-n", &name, "link", "set", "lo", "up"]);
+        let ns = Netns::by_name(&name).unwrap();
+        Some(Self { name, ns })
+    }
+
+    /// A listener on a free port, and a connection to it: both ends.
+    fn listen(&self) -> TcpListener {
+        self.ns.within(|| TcpListener::bind("127.0.0.1:0").unwrap()).unwrap()
+    }
+
+    fn connect(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let address = listener.local_addr().unwrap();
+        let client = self.ns.within(|| TcpStream::connect(address).unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
+}
+
+fn ip(args: &[&str]) {
+    assert!(Command::new("ip").args(args).status().unwrap().success(), "ip {args:?}");
+}
+
+/// A daemon with everything it touches in a directory of its own.
+struct Daemon {
+    dir: tempfile::TempDir,
+    child: Child,
+    pins: PathBuf,
+}
+
+impl Daemon {
+    fn start(space: &Space, sections: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().display();
+        let pins = PathBuf::from(format!("/sys/fs/bpf/weirgate-test-{}", space.name));
+        let text = format!(
+            "[host]\nname = \"test\"\nstate = \"{at}/state\"\n[http]\nlisten = \"127.0.0.1:0\"\n\
+             [control]\nsocket = \"{at}/control.sock\"\n[store]\nflush = \"1 s\"\n\
+             [sockets]\ninterval = \"500 ms\"\nnamespaces = [\"{}\"]\n[tune]\npins = \"{}\"\nround = \"2 s\"\n{sections}",
+            space.name,
+            pins.display()
+        );
+        std::fs::write(dir.path().join("weirgate.toml"), text).unwrap();
+        let log = std::fs::File::create(dir.path().join("log")).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_weirgate"))
+            .args(["run", "-c"])
+            .arg(dir.path().join("weirgate.toml"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut daemon = Self { dir, child, pins };
+        let began = Instant::now();
+        while !daemon.dir.path().join("http-address").exists() {
+            assert!(daemon.child.try_wait().unwrap().is_none(), "it ended:\n{}", daemon.log());
+            assert!(began.elapsed() < PATIENCE, "it does not start:\n{}", daemon.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        daemon
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap()
+    }
+
+    fn journal(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("state/journal.jsonl")).unwrap_or_default()
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let config = self.dir.path().join("weirgate.toml");
+        Command::new(env!("CARGO_BIN_EXE_weirgate")).args(args).arg("-c").arg(config).output().unwrap()
+    }
+
+    fn get(&self, path: &str) -> String {
+        let address = std::fs::read_to_string(self.dir.path().join("http-address")).unwrap();
+        let address: SocketAddr = address.trim().parse().unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    fn json(&self, path: &str) -> serde_json::Value {
+        serde_json::from_str(&self.get(path)).unwrap()
+    }
+
+    /// SIGTERM, and the exit code.
+    fn stop(&mut self) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = self.run(&["undo"]);
+        assert!(std::thread::panicking() || !self.pins.exists(), "pins are left: {}", self.log());
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn it_observes_shows_stores_and_stops_in_order() {
+    let Some(space) = Space::make() else { return };
+    let mut daemon = Daemon::start(&space, "");
+    let listener = space.listen();
+    let (mut client, mut server) = space.connect(&listener);
+    let sending = std::thread::spawn(move || {
+        server.write_all(&[7; 300_000]).unwrap();
+        server
+    });
+    client.read_exact(&mut [0; 300_000]).unwrap();
+    let server = sending.join().unwrap();
+    until("the page shows both ends of the connection", || daemon.json("/api/v1/status")["totals"]["connections"] == 2);
+    let networks = daemon.json("/api/v1/networks");
+    assert_eq!(networks["networks"][0]["name"], "127.0.0.0/24", "{networks}");
+    drop((client, server));
+    until("the close is counted", || daemon.json("/api/v1/status")["totals"]["close_records"].as_u64() >= Some(2));
+    let sockets = daemon.run(&["sockets", "--json"]);
+    assert_eq!(sockets.status.code(), Some(0), "{}", text(&sockets.stderr));
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&sockets.stdout).unwrap()["status"]["facts"]["host"],
+        "test"
+    );
+    assert_eq!(daemon.journal(), "", "observing changes nothing");
+
+    assert_eq!(daemon.stop(), Some(0), "{}", daemon.log());
+    let sql =
+        "SELECT kind, count(DISTINCT cookie) AS n, max(bytes_acked) AS acked FROM sockets GROUP BY kind ORDER BY kind";
+    let answer = daemon.run(&["query", "--json", sql]);
+    assert_eq!(answer.status.code(), Some(0), "{}", text(&answer.stderr));
+    let rows: Vec<serde_json::Value> =
+        text(&answer.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let close = rows.iter().find(|row| row["kind"] == "close").unwrap_or_else(|| panic!("{rows:?}"));
+    assert_eq!(close["n"], 2);
+    assert!(close["acked"].as_u64().unwrap() >= 300_000, "{rows:?}");
+    assert!(!daemon.dir.path().join("control.sock").exists() && !daemon.dir.path().join("http-address").exists());
+    let wrong = daemon.run(&["query", "SELEKT"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
+}
+
+#[test]
+fn what_a_killed_daemon_applied_is_undone() {
+    let Some(space) = Space::make() else { return };
+    let listener = space.listen();
+    let port = listener.local_addr().unwrap().port();
+    let (_first_client, own) = space.connect(&listener);
+    let system = sockopt::tcp_congestion(&own).unwrap();
+    let other = if system == "reno" { "bbr" } else { "reno" };
+    let sections = format!("mode = \"apply\"\nsteer = \"bpf\"\nserver_ports = [{port}]\ndefault_cc = \"{other}\"\n");
+    let mut daemon = Daemon::start(&space, &sections);
+    let (_client, server) = space.connect(&listener);
+    until("new connections start on the configured default", || sockopt::tcp_congestion(&server).unwrap() == other);
+    let status = daemon.run(&["tune", "status", "--json"]);
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!((&status["mode"], &status["policy"]["applied"]), (&"apply".into(), &true.into()), "{status}");
+
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    assert!(daemon.pins.exists(), "the kernel goes on without the daemon");
+    let written = daemon.journal();
+    let object = written.find("\"kind\":\"pins\"").expect("journalled");
+    assert!(object < written.find("\"kind\":\"policy\"").expect("journalled"), "{written}");
+
+    let undone = daemon.run(&["undo"]);
+    assert_eq!(undone.status.code(), Some(0), "{}", text(&undone.stderr));
+    assert!(text(&undone.stdout).contains(": undone"), "{}", text(&undone.stdout));
+    assert_eq!(sockopt::tcp_congestion(&server).unwrap(), system, "{}", text(&undone.stdout));
+    assert!(!daemon.pins.exists());
+    assert_eq!(text(&daemon.run(&["undo"]).stdout), "nothing to undo\n", "once is enough");
+    let (_client, after) = space.connect(&listener);
+    assert_eq!(sockopt::tcp_congestion(&after).unwrap(), system);
+}
+
+#[test]
+fn a_person_applies_and_clears_through_the_one_door() {
+    let Some(space) = Space::make() else { return };
+    let listener = space.listen();
+    let port = listener.local_addr().unwrap().port();
+    let (_client, own) = space.connect(&listener);
+    let system = sockopt::tcp_congestion(&own).unwrap();
+    let other = if system == "reno" { "bbr" } else { "reno" };
+    let mut daemon =
+        Daemon::start(&space, &format!("steer = \"bpf\"\nserver_ports = [{port}]\ndefault_cc = \"{other}\"\n"));
+    assert!(!daemon.pins.exists());
+    let applied = daemon.run(&["tune", "apply"]);
+    assert_eq!(applied.status.code(), Some(0), "{}", text(&applied.stderr));
+    assert!(text(&applied.stdout).contains("applied from now on"), "{}", text(&applied.stdout));
+    let (_client, server) = space.connect(&listener);
+    until("a new connection starts on the default", || sockopt::tcp_congestion(&server).unwrap() == other);
+    assert!(daemon.journal().contains("\"name\":\"control\",\"uid\":0"), "{}", daemon.journal());
+    assert!(daemon.log().contains("uid=0"), "who asked is logged: {}", daemon.log());
+
+    let cleared = daemon.run(&["tune", "clear"]);
+    assert_eq!(cleared.status.code(), Some(0), "{}", text(&cleared.stderr));
+    assert_eq!(sockopt::tcp_congestion(&server).unwrap(), system);
+    assert!(!daemon.pins.exists());
+    assert_eq!(daemon.json("/api/v1/status")["facts"]["mode"], "observe");
+    let explained = daemon.run(&["tune", "explain", "192.0.2.0/24"]);
+    assert_eq!(explained.status.code(), Some(0), "{}", text(&explained.stderr));
+    assert_eq!(daemon.stop(), Some(0), "{}", daemon.log());
+    assert_eq!(text(&daemon.run(&["undo"]).stdout), "nothing to undo\n");
+}
+
+#[test]
+fn a_second_daemon_is_refused() {
+    let Some(space) = Space::make() else { return };
+    let daemon = Daemon::start(&space, "");
+    let second = daemon.run(&["run"]);
+    assert_eq!(second.status.code(), Some(2));
+    assert!(text(&second.stderr).contains("another weirgate answers there"), "{}", text(&second.stderr));
+    assert_eq!(daemon.json("/api/v1/status")["facts"]["host"], "test", "the first is not disturbed");
+}
+
+#[test]
+fn without_privileges_it_does_what_it_can_and_says_so() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: privileges can be given up by root only");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().display();
+    rustix::fs::chown(dir.path(), Some(rustix::fs::Uid::from_raw(65_534)), None).unwrap();
+    let path = dir.path().join("weirgate.toml");
+    std::fs::write(
+        &path,
+        format!(
+            "[host]\nstate = \"{at}/state\"\n[control]\nsocket = \"{at}/control.sock\"\n[http]\nlisten = \"127.0.0.1:0\"\n"
+        ),
+    )
+    .unwrap();
+    let started = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
+        .arg(env!("CARGO_BIN_EXE_weirgate"))
+        .args(["run", "-c"])
+        .arg(&path)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = started else {
+        println!("SKIPPED: no setpriv here (util-linux)");
+        return;
+    };
+    let began = Instant::now();
+    while !dir.path().join("http-address").exists() {
+        if let Some(status) = child.try_wait().unwrap() {
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            if status.code() == Some(127) || status.code() == Some(126) {
+                println!("SKIPPED: another user cannot run the test's binary: {said}");
+                return;
+            }
+            panic!("{status}: {said}");
+        }
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("inet_diag netlink: the iterator does not work here"), "{said}");
+    assert!(said.contains("the sockops program does not work here"), "{said}");
+}
