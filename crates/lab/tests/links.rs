@@ -100,6 +100,52 @@ fn does_what_it_says(ipv6: bool) {
 }
 
 #[test]
+fn a_hundred_links_run_at_once() {
+    if !possible() {
+        return;
+    }
+    let edges: Vec<_> = (0..4).map(|n| Namespace::create(&format!("edge{n}")).unwrap()).collect();
+    let clients: Vec<_> = (0..100).map(|n| Namespace::create(&format!("client{n}")).unwrap()).collect();
+    let mut topology = Topology::new(1);
+    let one_way = Settings {
+        rate: Some(BitRate::from_bits_per_sec(10_000_000)),
+        delay: Duration::from_millis(10),
+        ..Settings::default()
+    };
+    let hubs: Vec<_> = edges.iter().map(|edge| topology.edge(edge, &[address("10.255.0.1")])).collect();
+    for (n, client) in clients.iter().enumerate() {
+        // The same 25 networks behind each of the four edges: they are different worlds.
+        let network = format!("10.1.{}.0/24", n / 4).parse().unwrap();
+        topology.link(hubs[n % 4], client, &[network], LinkSettings { down: one_way, up: one_way });
+    }
+    let emulator = Emulator::start(topology).unwrap();
+    let bind = |edge: &Namespace| edge.netns().within(|| UdpSocket::bind("10.255.0.1:7")).unwrap().unwrap();
+    let at_edges: Vec<_> = edges.iter().map(bind).collect();
+    let at_clients: Vec<_> =
+        clients.iter().map(|client| client.netns().within(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap()).collect();
+    for (n, socket) in at_clients.iter().enumerate() {
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        socket.send_to(&[n as u8], "10.255.0.1:7").unwrap();
+    }
+    for (edge, socket) in at_edges.iter().enumerate() {
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        for _ in 0..25 {
+            let mut buffer = [0; 2];
+            let (_, from) = socket.recv_from(&mut buffer).unwrap();
+            assert_eq!(usize::from(buffer[0]) % 4, edge, "from a client of its own");
+            socket.send_to(&buffer[..1], from).unwrap();
+        }
+    }
+    for (n, socket) in at_clients.iter().enumerate() {
+        let mut buffer = [0; 2];
+        assert_eq!((socket.recv(&mut buffer).unwrap(), usize::from(buffer[0])), (1, n));
+    }
+    let counters = emulator.stop().unwrap();
+    assert_eq!(counters.links.len(), 100);
+    assert_eq!((counters.dropped_ring, counters.dropped_write), (0, 0));
+}
+
+#[test]
 fn settings_change_while_packets_flow() {
     if !possible() {
         return;

@@ -223,14 +223,19 @@ impl<P: Port> Impair<P> {
     /// What always holds: every packet that went in came out, was dropped and counted, or is held; those that propagate are
     /// sorted; the sums are right. Walks everything; for tests.
     pub fn is_valid(&self) -> bool {
-        let c = &self.counters;
         let waiting = self.queue.iter().skip(1).fold(Bytes::ZERO, |sum, p| sum + p.size());
-        c.packets_in == c.packets_out + c.dropped() + self.held() as u64
+        self.balances()
             && waiting == self.waiting
             && self.line.is_valid()
+            && self.flight.iter().zip(self.flight.iter().skip(1)).all(|(a, b)| a.0 <= b.0)
+    }
+
+    /// As much of [`is_valid`](Self::is_valid) as can be asked at every packet.
+    fn balances(&self) -> bool {
+        let c = &self.counters;
+        c.packets_in == c.packets_out + c.dropped() + self.held() as u64
             && (self.settings.rate.is_some() || self.queue.is_empty())
             && (self.sent_at.is_none() || !self.queue.is_empty())
-            && self.flight.iter().zip(self.flight.iter().skip(1)).all(|(a, b)| a.0 <= b.0)
     }
 
     /// Does what was due by `now`.
@@ -307,10 +312,12 @@ impl<P: Port> Port for Impair<P> {
             self.counters.queue_max = self.counters.queue_max.max(self.waiting);
             self.queue.push_back(packet);
         }
+        debug_assert!(self.balances());
     }
 
     fn poll_packet(&mut self, now: Instant) -> Option<Packet> {
         self.advance(now);
+        debug_assert!(self.balances());
         self.inner.poll_packet(now)
     }
 

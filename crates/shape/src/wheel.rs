@@ -104,6 +104,7 @@ impl<T> Wheel<T> {
         }
         slot.tail = index;
         self.len += 1;
+        debug_assert!(self.len <= self.pool.len());
     }
 
     /// Takes out one item that is due at `now`, with its own instant. Constant time; call until `None`.

@@ -78,12 +78,12 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Whether the link does what its settings say: rate within 1 %, delays within 0.5 ms, losses within their interval, nothing
-    /// dropped where nothing counts.
+    /// Whether the link does what its settings say: rate within 1 %, delay within 0.5 ms each way, losses within their interval,
+    /// nothing dropped where nothing counts.
     pub fn holds(&self) -> bool {
         self.rate_error_pct.abs() <= 1.0
             && self.one_way_error_ms.abs() <= 0.5
-            && self.round_trip_error_ms.abs() <= 0.5
+            && self.round_trip_error_ms.abs() <= 1.0
             && (self.lost_interval.0..=self.lost_interval.1).contains(&self.lost.1)
             && self.counters.dropped_ring == 0
             && self.counters.dropped_write == 0

@@ -64,6 +64,11 @@ impl Drop for AllowedCongestion {
     }
 }
 
+/// Puts the list back where everybody who widened it was killed.
+pub(super) fn sweep() -> Result<()> {
+    Register::open().map(drop)
+}
+
 /// The register, locked while this lives: a line with the list as it was, then a line `PID SERIAL` for each holder.
 struct Register {
     file: File,
@@ -88,10 +93,12 @@ impl Register {
                 alive.then_some(((pid, serial.parse().ok()?), ()))
             })
             .collect::<BTreeMap<_, _>>();
-        let register = Self { file, before, holders };
+        let mut register = Self { file, before, holders };
         if register.holders.is_empty() && !register.before.is_empty() {
-            // Its holders were killed: put back what they could not.
+            // Its holders were killed: put back what they could not, once.
             write_list(&register.before)?;
+            register.before.clear();
+            register.write()?;
         }
         Ok(register)
     }

@@ -103,11 +103,13 @@ impl Drop for Namespace {
     }
 }
 
-/// Removes the namespaces that labs which are no longer running left behind (they were killed), and says which.
+/// Removes the namespaces that labs which are no longer running left behind (they were killed), says which, and puts back the
+/// congestion controls that they allowed.
 ///
 /// # Errors
 /// Where one cannot be removed.
 pub fn sweep() -> Result<Vec<String>> {
+    super::congestion::sweep()?;
     let mut swept = Vec::new();
     for entry in std::fs::read_dir("/run/netns").into_iter().flatten() {
         let name = entry?.file_name().to_string_lossy().into_owned();
