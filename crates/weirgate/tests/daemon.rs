@@ -1,4 +1,5 @@
 //! The daemon on this kernel: real connections in a namespace of their own, the page, the control socket, SIGKILL and undo.
+#![allow(clippy::disallowed_methods, reason = "real sockets on the real kernel")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -185,6 +186,13 @@ fn it_observes_shows_stores_and_stops_in_order() {
     assert_eq!(close["n"], 2);
     assert!(close["acked"].as_u64().unwrap() >= 300_000, "{rows:?}");
     assert!(!daemon.dir.path().join("control.sock").exists() && !daemon.dir.path().join("http-address").exists());
+    let store = daemon.dir.path().join("state/store");
+    let replayed = daemon.dir.path().join("replayed");
+    let args = ["tune", "replay", &store.to_string_lossy(), "--json", "--out", &replayed.to_string_lossy()];
+    let answer = daemon.run(&args);
+    assert_eq!(answer.status.code(), Some(0), "{}", text(&answer.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&answer.stdout).unwrap();
+    assert!(said["rounds"].as_u64() >= Some(1) && said["connections"].as_u64() >= Some(1), "{said}");
     let wrong = daemon.run(&["query", "SELEKT"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
 }

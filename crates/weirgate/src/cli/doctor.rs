@@ -9,6 +9,7 @@ use weirgate_linux::bpf::Steering;
 use weirgate_linux::bpf::steer::SteerOptions;
 use weirgate_linux::facts::Facts;
 use weirgate_linux::{bpffs, route_cc};
+use weirgate_store::Geo;
 
 use super::output::Output;
 use super::{Common, Failure};
@@ -316,10 +317,10 @@ fn store(config: &Config, checks: &mut Checks) {
         ),
         Ok(_) => checks.ok("store", format!("{}, at most {}", store.dir.display(), store.size_max)),
     }
-    for path in store.asn.iter().chain(&store.country) {
-        if let Err(error) = std::fs::File::open(path) {
-            checks.add("geo", Verdict::Fails, format!("{}: {error}", path.display()));
-        }
+    match Geo::open(&store.geo) {
+        Ok(_) if store.geo.is_empty() => {}
+        Ok(_) => checks.ok("geo", format!("{} databases", store.geo.len())),
+        Err(error) => checks.add("geo", Verdict::Fails, error.to_string()),
     }
 }
 

@@ -7,6 +7,7 @@ mod doctor;
 mod lab;
 mod output;
 mod query;
+mod records;
 mod replay;
 mod sockets;
 mod tune;

@@ -99,13 +99,14 @@ impl Output {
 }
 
 /// A bar on the terminal for what takes longer than two seconds; nothing elsewhere, and nothing before.
-pub(super) fn progress(len: u64, what: &'static str) -> indicatif::ProgressBar {
+pub(super) fn progress(len: Option<u64>, what: &'static str) -> indicatif::ProgressBar {
     if !io::stderr().is_terminal() {
         return indicatif::ProgressBar::hidden();
     }
-    let bar = indicatif::ProgressBar::with_draw_target(Some(len), indicatif::ProgressDrawTarget::hidden());
+    let bar = indicatif::ProgressBar::with_draw_target(len, indicatif::ProgressDrawTarget::hidden());
     bar.set_message(what);
-    if let Ok(style) = indicatif::ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}") {
+    let template = if len.is_some() { "{msg} {wide_bar} {pos}/{len} {eta}" } else { "{pos} {msg} in {elapsed}" };
+    if let Ok(style) = indicatif::ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
     let shown = bar.clone();

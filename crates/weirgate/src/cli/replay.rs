@@ -8,18 +8,23 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use plotters::prelude::*;
 use weirgate_sockets::sample::CcName;
+use weirgate_store::TimeRange;
 use weirgate_tune::replay::{CSV_HEADER, Summary, csv_line, replay};
 use weirgate_tune::sensitivity::{Grid, sensitivity};
 use weirgate_tune::synthetic::{Scenario, Synthetic};
 use weirgate_tune::{Config as Settings, Controller, Host, Round};
 
 use super::output::{self, Output};
+use super::records::Records;
 use super::{Common, Failure};
 
 #[derive(Debug, Args)]
 pub(super) struct Replay {
     #[command(flatten)]
     common: Common,
+    /// A store that `weirgate run` recorded, as /var/lib/weirgate/store
+    #[arg(value_name = "DIR", required_unless_present = "synthetic", conflicts_with = "synthetic")]
+    recorded: Option<PathBuf>,
     /// Replay made-up telemetry: networks of known classes whose clients answer to the decisions
     #[arg(long)]
     synthetic: bool,
@@ -48,8 +53,8 @@ impl Replay {
         let config = self.common.load()?;
         let mut settings = config.tune.controller.clone();
         settings.seed = self.seed;
-        if !self.synthetic {
-            return Err(Failure::Usage(anyhow!("say what to replay: --synthetic")));
+        if let Some(dir) = &self.recorded {
+            return self.replay_recorded(dir, settings, out);
         }
         let scenario = Scenario::mixed(self.networks, self.rounds, self.seed);
         let settings = Settings { default_cc: Some(scenario.default_cc), ..settings };
@@ -58,7 +63,7 @@ impl Replay {
             return table(&self, &scenario, &settings, &host, out);
         }
         let mut controller = Controller::new(settings, host)?;
-        let bar = output::progress(u64::from(self.rounds), "rounds");
+        let bar = output::progress(Some(u64::from(self.rounds)), "rounds");
         let mut files = Files::create(&self.out)?;
         let mut failed = None;
         let summary = replay(&mut controller, &mut Synthetic::new(scenario), &mut |_, round| {
@@ -70,6 +75,31 @@ impl Replay {
         match failed {
             Some(error) => Err(error.into()),
             None => finish(&self, files, summary, out),
+        }
+    }
+
+    fn replay_recorded(&self, dir: &Path, settings: Settings, out: &mut Output) -> Result<(), Failure> {
+        // What the host ran on is in the record: an untreated connection's congestion control is compared with nothing.
+        let host = host_with(&settings, settings.default_cc.unwrap_or_default());
+        let mut files = Files::create(&self.out)?;
+        let bar = output::progress(None, "records");
+        let mut records = Records::new(Controller::new(settings, host)?);
+        let mut failed = None;
+        let done = weirgate_store::for_each_record(dir, TimeRange::ALL, &mut |record, origin| {
+            bar.inc(1);
+            failed = records.handle_record(record, origin, &mut |round| files.round(round)).err();
+            failed.is_none()
+        });
+        if failed.is_none() {
+            failed = records.finish(&mut |round| files.round(round)).err();
+        }
+        bar.finish_and_clear();
+        for warning in done?.warnings {
+            eprintln!("weirgate: {warning}");
+        }
+        match failed {
+            Some(error) => Err(error.into()),
+            None => finish(self, files, records.summary, out),
         }
     }
 }

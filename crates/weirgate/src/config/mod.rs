@@ -99,10 +99,8 @@ pub struct Store {
     pub keep_free: Bytes,
     /// Whether the clients' addresses are cut to their networks before they are kept.
     pub anonymise: bool,
-    /// A MaxMind-format file that knows autonomous systems.
-    pub asn: Option<PathBuf>,
-    /// A MaxMind-format file that knows countries.
-    pub country: Option<PathBuf>,
+    /// MaxMind-format files that know autonomous systems or countries.
+    pub geo: Vec<PathBuf>,
 }
 
 /// `[tune]`: how congestion control is chosen, and whether the choice is obeyed.
@@ -349,8 +347,7 @@ fn store(typed: typed::Store, state: &Path, problems: &mut Vec<Problem>) -> Opti
         age_max: between(typed.age_max, "1 h", "3650 d", "7 d", problems),
         keep_free: or(typed.keep_free, Bytes::new(64_000_000)),
         anonymise: or(typed.anonymise, false),
-        asn: directory(typed.asn, problems),
-        country: directory(typed.country, problems),
+        geo: absolute(typed.geo, problems),
     };
     or(typed.enabled, true).then_some(store)
 }
@@ -367,6 +364,14 @@ fn directory(typed: Option<Typed<String>>, problems: &mut Vec<Problem>) -> Optio
         problems.push(typed.problem(format!("`{}` is not an absolute path: let it begin with /", typed.value)));
     }
     Some(path)
+}
+
+fn absolute(typed: Option<Typed<Vec<String>>>, problems: &mut Vec<Problem>) -> Vec<PathBuf> {
+    let Some(typed) = typed else { return Vec::new() };
+    if let Some(path) = typed.value.iter().find(|path| !path.starts_with('/')) {
+        problems.push(typed.problem(format!("`{path}` is not an absolute path: let it begin with /")));
+    }
+    typed.value.into_iter().map(PathBuf::from).collect()
 }
 
 fn short_list<T>(typed: Option<Typed<Vec<T>>>, problems: &mut Vec<Problem>) -> Vec<T> {

@@ -62,8 +62,7 @@ pub(super) struct Store {
     pub(super) age_max: Maybe<Duration>,
     pub(super) keep_free: Maybe<Bytes>,
     pub(super) anonymise: Maybe<bool>,
-    pub(super) asn: Maybe<String>,
-    pub(super) country: Maybe<String>,
+    pub(super) geo: Maybe<Vec<String>>,
 }
 
 /// Reads `text`; the problems of the reading, none where it is sound.
@@ -110,8 +109,7 @@ fn store(s: &mut Section<'_>) -> Store {
         age_max: s.parsed("age_max"),
         keep_free: s.parsed("keep_free"),
         anonymise: s.boolean("anonymise"),
-        asn: s.parsed("asn"),
-        country: s.parsed("country"),
+        geo: s.list("geo"),
     }
 }
 

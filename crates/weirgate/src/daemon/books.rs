@@ -10,7 +10,7 @@ use weirgate_sockets::network::ClientNetworks;
 use weirgate_sockets::progress::Progress;
 use weirgate_sockets::record::{Origin, Record};
 use weirgate_sockets::sample::Sample;
-use weirgate_store::{Anonymise, Writer};
+use weirgate_store::{Anonymise, Geo, GeoError, Writer};
 use weirgate_tune::{Controller, Host, Round};
 use weirgate_units::{Duration, UnixTime};
 
@@ -24,6 +24,7 @@ pub(crate) struct Books {
     pub(crate) controller: Controller,
     pub(crate) collector: Collector,
     pub(crate) writer: Option<Writer>,
+    geo: Option<Geo>,
     networks: ClientNetworks,
     /// What is added to time since boot to have civil time.
     civil: u64,
@@ -33,8 +34,14 @@ pub(crate) struct Books {
 
 /// Why the store cannot be written. The daemon does not start then.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}; or set [store] enabled = false")]
-pub(crate) struct StoreError(#[from] weirgate_store::OpenError);
+pub(crate) enum StoreError {
+    /// The folder.
+    #[error("{0}; or set [store] enabled = false")]
+    Open(#[from] weirgate_store::OpenError),
+    /// What places are looked up in.
+    #[error("{0}; or leave it out of [store] geo")]
+    Geo(#[from] GeoError),
+}
 
 impl Books {
     pub(crate) fn open(config: &Config, controller: Controller, collector: Collector) -> Result<Self, StoreError> {
@@ -45,6 +52,7 @@ impl Books {
             ledger: Ledger::new(Options { closed_memory, ..Options::default() }),
             controller,
             collector,
+            geo: open_geo(config)?,
             writer: open_writer(config)?,
             networks,
             civil: civil_offset(),
@@ -61,15 +69,17 @@ impl Books {
         let Some(seen) = self.ledger.handle_sample(sample) else { return };
         let time = UnixTime::from_nanos(sample.time_ns.saturating_add(self.civil));
         self.newest = self.newest.max(Some(time));
+        let network = self.networks.of(seen.remote.ip());
+        let place = self.geo.as_mut().map(|geo| geo.place(network)).unwrap_or_default();
         let record = Record {
             sample,
             time,
             sequence: seen.sequence,
             direction: seen.direction,
             listener_port: seen.listener_port,
-            network: self.networks.of(seen.remote.ip()),
-            asn: 0,
-            country: [0; 2],
+            network,
+            asn: place.asn,
+            country: place.country,
         };
         self.collector.handle_record(&record);
         if let Some(writer) = &mut self.writer {
@@ -78,6 +88,11 @@ impl Books {
         if let Some(progress) = &seen.last {
             vote(&mut self.controller, &mut self.collector, progress);
         }
+    }
+
+    /// To be called once a round: files that changed are read again.
+    pub(crate) fn refresh_geo(&mut self) -> Option<String> {
+        self.geo.as_mut().and_then(|geo| geo.handle_tick().err()).map(|error| error.to_string())
     }
 
     /// The poll of a namespace is whole.
@@ -125,6 +140,11 @@ fn open_writer(config: &Config) -> Result<Option<Writer>, StoreError> {
         ..weirgate_store::Options::default()
     };
     Ok(Some(Writer::open(&store.dir, &origin, options)?))
+}
+
+fn open_geo(config: &Config) -> Result<Option<Geo>, GeoError> {
+    let paths = config.store.as_ref().map_or(&[][..], |store| &store.geo);
+    if paths.is_empty() { Ok(None) } else { Geo::open(paths).map(Some) }
 }
 
 /// The controller that was saved in `path`, else one that has seen nothing, and why.

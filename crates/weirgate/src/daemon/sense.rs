@@ -224,6 +224,8 @@ impl Sense {
             round.refusal.as_ref().map(|refusal| format!("this round's policy was refused: {refusal}")),
         );
         self.shared.handle_round(&round);
+        let unread = self.books.refresh_geo();
+        self.problem("geo", unread);
         if let Some(policy) = round.policy {
             self.policy_since = round.time;
             self.unapplied = (self.mode == Mode::Apply).then_some(policy);
