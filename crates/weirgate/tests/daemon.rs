@@ -261,12 +261,53 @@ fn a_person_applies_and_clears_through_the_one_door() {
 }
 
 #[test]
+fn undo_tells_a_running_daemon() {
+    let Some(space) = Space::make() else { return };
+    let port = space.listen().local_addr().unwrap().port();
+    let mut daemon = Daemon::start(&space, &format!("mode = \"apply\"\nsteer = \"bpf\"\nserver_ports = [{port}]\n"));
+    assert!(daemon.pins.exists());
+    let undone = daemon.run(&["undo"]);
+    assert_eq!(undone.status.code(), Some(0), "{}", text(&undone.stderr));
+    assert!(text(&undone.stdout).contains("the running daemon took back"), "{}", text(&undone.stdout));
+    assert!(!daemon.pins.exists());
+    assert_eq!(daemon.json("/api/v1/status")["facts"]["mode"], "observe");
+    assert_eq!(daemon.stop(), Some(0), "{}", daemon.log());
+}
+
+#[test]
+fn routes_are_the_fall_back_and_are_undone_after_a_kill() {
+    let Some(space) = Space::make() else { return };
+    let table = 40_000 + std::process::id() % 10_000;
+    let sections = format!("mode = \"apply\"\nsteer = \"routes\"\nserver_ports = [80]\nroute_table = {table}\n");
+    let mut daemon = Daemon::start(&space, &sections);
+    let status = daemon.json("/api/v1/status");
+    assert_eq!(status["facts"]["steering"]["name"], "routes with congctl", "{status}");
+    assert!(status["facts"]["steering"]["why"].as_str().unwrap().contains("cannot do"), "{status}");
+    assert!(daemon.journal().contains(&format!("\"kind\":\"routes\",\"namespace\":\"/run/netns/{}\"", space.name)));
+    // As a round would have left it: the rule, and a route of ours in the table (protocol 119).
+    ip(&["-n", &space.name, "route", "add", "192.0.2.0/24", "dev", "lo", "table", &table.to_string(), "proto", "119"]);
+    ip(&["-n", &space.name, "rule", "add", "table", &table.to_string(), "priority", "32700", "protocol", "119"]);
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    let undone = daemon.run(&["undo"]);
+    assert_eq!(undone.status.code(), Some(0), "{}", text(&undone.stderr));
+    assert!(text(&undone.stdout).contains("2 routes and rules removed"), "{}", text(&undone.stdout));
+    assert_eq!(text(&daemon.run(&["undo"]).stdout), "nothing to undo\n");
+}
+
+#[test]
 fn a_second_daemon_is_refused() {
     let Some(space) = Space::make() else { return };
     let daemon = Daemon::start(&space, "");
     let second = daemon.run(&["run"]);
     assert_eq!(second.status.code(), Some(2));
     assert!(text(&second.stderr).contains("another weirgate answers there"), "{}", text(&second.stderr));
+    let config = std::fs::read_to_string(daemon.dir.path().join("weirgate.toml")).unwrap();
+    let elsewhere = daemon.dir.path().join("second.toml");
+    std::fs::write(&elsewhere, config.replace("control.sock", "second.sock")).unwrap();
+    let second = Command::new(env!("CARGO_BIN_EXE_weirgate")).args(["run", "-c"]).arg(elsewhere).output().unwrap();
+    assert_eq!(second.status.code(), Some(2));
+    assert!(text(&second.stderr).contains("another weirgate keeps its state"), "{}", text(&second.stderr));
     assert_eq!(daemon.json("/api/v1/status")["facts"]["host"], "test", "the first is not disturbed");
 }
 

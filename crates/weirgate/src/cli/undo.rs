@@ -4,6 +4,8 @@ use clap::Args;
 
 use super::output::Output;
 use super::{Common, Failure};
+use crate::config::Config;
+use crate::control::{CallError, Request, call};
 use crate::journal::{self, HostKernel, Journal, Object, Outcome};
 
 #[derive(Debug, Args)]
@@ -19,8 +21,26 @@ pub(super) struct Undo {
 }
 
 impl Undo {
+    /// A daemon that runs takes its own changes back, so that it knows of it and does not make them again.
+    fn tell_daemon(&self, config: &Config, out: &mut Output) -> Result<(), Failure> {
+        match call(&config.control, &Request::TuneClear) {
+            Ok(_) if self.json => Ok(()),
+            Ok(_) => {
+                let said = "the running daemon took back what it had applied, and only shows its decisions from now on";
+                Ok(out.line(said)?)
+            }
+            Err(CallError::Nobody { .. } | CallError::Denied { .. }) => Ok(()),
+            // It runs and does not answer: the journal is what undo was made for.
+            Err(error) => {
+                eprintln!("weirgate: {error}");
+                Ok(())
+            }
+        }
+    }
+
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
-        let path = self.common.load()?.journal();
+        let config = self.common.load()?;
+        let path = config.journal();
         let reading = journal::read(&path)?;
         if reading.torn {
             eprintln!("weirgate: the journal ends in a torn line: the change it was to announce was never made");
@@ -45,6 +65,9 @@ impl Undo {
             }
             return Ok(());
         }
+        self.tell_daemon(&config, out)?;
+        // What it took back itself, it has marked.
+        let reading = journal::read(&path)?;
         if reading.open.is_empty() {
             if !self.json {
                 out.line("nothing to undo")?;

@@ -88,7 +88,8 @@ impl Namespaces {
         self.open.iter().zip(&self.paths).map(file).collect()
     }
 
-    fn holds(&self, inode: u32) -> bool {
+    /// Whether the namespace with this inode is looked at. O(namespaces).
+    pub(crate) fn holds(&self, inode: u32) -> bool {
         self.open.iter().any(|ns| ns.inode() == inode)
     }
 

@@ -3,15 +3,19 @@
 //! Ground rules. Only this thread touches the ledger, the controller, the store's writer and the kernel. It sleeps until
 //! the next of its deadlines, a full ring or a call; nothing in it waits for anybody else for long.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::FlockOperation;
 use weirgate_linux::clock;
 use weirgate_linux::facts::Congestion;
+use weirgate_sockets::sample::Field;
 use weirgate_tune::{Host, Policy};
 use weirgate_units::{Duration, Instant, UnixTime};
 
@@ -54,6 +58,8 @@ pub(crate) struct Sense {
     /// The policy that was decided and is not yet in the kernel, for want of success.
     unapplied: Option<Policy>,
     policy_since: UnixTime,
+    /// Held while the state directory is ours.
+    _lock: Option<File>,
 }
 
 impl Bell {
@@ -78,6 +84,7 @@ impl Bell {
 impl Sense {
     /// Opens everything. What the configuration insists on and cannot be had is an error: the start is refused.
     pub(crate) fn open(config: Config, calls: Receiver<Call>, bell: Bell) -> anyhow::Result<(Self, Shared)> {
+        let lock = lock_state(&config.host.state)?;
         let mut steer = Steer::new(&config);
         for said in steer.undo_earlier()? {
             tracing::warn!("an earlier daemon did not stop in order: {said}");
@@ -104,6 +111,7 @@ impl Sense {
             // The first policy may hold nothing but the default, which has to be set as well.
             unapplied: (mode == Mode::Apply).then(|| books.controller.policy().clone()),
             policy_since: clock::unix(),
+            _lock: lock,
             losses: api::Losses::default(),
             namespaces,
             sources,
@@ -172,6 +180,7 @@ impl Sense {
                 }
             }
         }
+        self.steer.settle(&self.namespaces);
         self.drain();
         for inode in whole {
             self.books.handle_poll_end(inode);
@@ -184,8 +193,13 @@ impl Sense {
     }
 
     fn drain(&mut self) {
-        let books = &mut self.books;
-        let failed = self.sources.drain(&self.config.sockets.filter, &mut |sample| books.handle_sample(sample));
+        let (books, namespaces) = (&mut self.books, &self.namespaces);
+        let failed = self.sources.drain(&self.config.sockets.filter, &mut |sample| {
+            // The kernel program saw everything from its attachment until its filter was set.
+            if !sample.has(Field::Netns) || namespaces.holds(sample.netns) {
+                books.handle_sample(sample);
+            }
+        });
         if failed.is_some() {
             self.problem("closes", failed);
         }
@@ -432,8 +446,28 @@ impl Sense {
     }
 }
 
+/// One daemon per state directory: two would undo each other's journal. Where nothing can be written there, nothing is
+/// applied either, and there is nothing to keep apart.
+fn lock_state(state: &Path) -> anyhow::Result<Option<File>> {
+    let opened = std::fs::create_dir_all(state).and_then(|()| File::create(state.join("lock")));
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) => {
+            tracing::warn!("{}: {error}: decisions are not kept over a restart", state.display());
+            return Ok(None);
+        }
+    };
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(_) => anyhow::bail!(
+            "another weirgate keeps its state in {}: stop it, or give this one its own [host] state",
+            state.display()
+        ),
+    }
+}
+
 /// Writes `bytes` so that a crash leaves the old file or the new one.
-fn save(path: &std::path::Path, bytes: &[u8]) -> io::Result<()> {
+fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
     use std::io::Write;
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;

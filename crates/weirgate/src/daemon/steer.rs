@@ -176,6 +176,14 @@ impl Steer {
         Ok(())
     }
 
+    /// Sends connections back that nothing was sent on since a switched response; to be called with every poll.
+    pub(crate) fn settle(&self, namespaces: &Namespaces) {
+        let Some(Active { means: Means::Bpf(steering), applied: Some(_), .. }) = &self.active else { return };
+        for (name, error) in steering.settle(namespaces.open()) {
+            tracing::debug!("the connections of namespace `{name}` could not be looked at: {error}");
+        }
+    }
+
     /// When [`Self::handle_time`] has something to do.
     pub(crate) fn poll_at(&self) -> Option<Instant> {
         self.active.as_ref().map(|_| self.next_renew)
