@@ -61,7 +61,7 @@ fn sample(n: u32) -> Sample {
     let mut sample = Sample {
         state: state::ESTABLISHED,
         remote: mapped([10, high, low, 1].into()),
-        cc: CcName::new(if n % 5 == 0 { "bbr" } else { "cubic" }).expect("a name"),
+        cc: CcName::new(if n.is_multiple_of(5) { "bbr" } else { "cubic" }).expect("a name"),
         bytes_acked: u64::from(n) * 1_000,
         bytes_sent: u64::from(n) * 1_001,
         bytes_retrans: u64::from(n),

@@ -1,0 +1,152 @@
+// The page of a real daemon, which watches real connections of this machine: `WEIRGATE` names the binary.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer, request } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { promisify } from "node:util";
+
+import { json, loaded, noBrowser, openBrowser, openPage, serve } from "./harness.mjs";
+
+const weirgate = process.env.WEIRGATE;
+const skip = noBrowser ?? (weirgate ? false : "SKIPPED: WEIRGATE does not name a binary (`make test-web` sets it)");
+if (skip) console.log(skip);
+
+/** Client networks, each an address of the loopback network, and what one of its responses is: bytes. */
+const CLIENTS = [1, 2, 3, 4, 5, 6].map((n) => ({ address: `127.0.${n}.1`, network: `127.0.${n}.0/24`, size: n === 6 ? 20_000 : 2_000_000 }));
+const CONFIG = (dir) => `
+[host]
+name = "page-test"
+state = "${dir}/state"
+[http]
+listen = "127.0.0.1:0"
+[control]
+socket = "${dir}/control.sock"
+[sockets]
+interval = "500 ms"
+[store]
+enabled = false
+[tune]
+round = "2 s"
+vote_bytes_min = "10 KB"
+votes_min = 1
+networks_min = 3
+window_rounds = 6
+known_enter_min = 2
+known_leave_min = 2
+duty_enter = "30 %"
+duty_leave = "10 %"
+flap_enter_max = "100 %"
+flap_leave_min = "100 %"
+dwell_rounds = 1
+`;
+
+let dir;
+let browser;
+let daemon;
+let origin;
+const traffic = { running: true };
+
+before(async () => {
+  if (skip) return;
+  dir = await mkdtemp(join(tmpdir(), "weirgate-daemon-"));
+  await writeFile(join(dir, "weirgate.toml"), CONFIG(dir));
+  origin = await startTraffic();
+  daemon = await serve(weirgate, ["run", "-c", join(dir, "weirgate.toml")]);
+  browser = await openBrowser();
+});
+after(async () => {
+  traffic.running = false;
+  origin?.closeAllConnections();
+  origin?.close();
+  await browser?.close();
+  const how = await daemon?.stop();
+  if (dir) await rm(dir, { recursive: true, force: true });
+  if (!skip) assert.equal(how, 0, "the daemon stops in order");
+});
+
+/** A server, and a client in each network that asks it again and again over one connection. */
+async function startTraffic() {
+  const body = Buffer.alloc(2_000_000, "weir");
+  const server = createServer((asked, answer) => answer.end(body.subarray(0, Number(asked.url.slice(1)))));
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  for (const client of CLIENTS) void keepAsking(server.address().port, client);
+  return server;
+}
+
+async function keepAsking(port, { address, size }) {
+  const { Agent } = await import("node:http");
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  while (traffic.running) {
+    await new Promise((done) => {
+      request({ port, host: "127.0.0.1", localAddress: address, path: `/${size}`, agent }, (answer) => {
+        answer.resume();
+        answer.once("close", done);
+      })
+        .once("error", done)
+        .end();
+    });
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  agent.destroy();
+}
+
+test("a real daemon's page shows its real connections, its decisions and their reasons", { skip, timeout: 180_000 }, async (t) => {
+  const context = await browser.context();
+  t.after(() => context.close());
+  const { page, complaints } = await openPage(context, daemon.origin);
+  await page.goto(daemon.origin);
+  await loaded(page);
+  await t.test("networks and numbers are those of the same poll", async () => {
+    for (const { network } of CLIENTS) await page.locator(`tr[data-network="${network}"]`).waitFor();
+    // Both move: they are compared when they are of the same poll.
+    for (let attempt = 0; ; attempt += 1) {
+      assert.ok(attempt < 200, "the page and the API were never of the same poll");
+      const shown = await page.evaluate(() => ({
+        poll: document.querySelector("#networks").dataset.poll,
+        rows: [...document.querySelectorAll("#networks-table tbody tr")].map((row) => [
+          row.dataset.network,
+          ...[...row.querySelectorAll("[data-value]")].map((cell) => cell.dataset.value),
+        ]),
+      }));
+      const api = await json(daemon.origin, "networks?sort=goodput&limit=15");
+      if (String(api.poll) !== shown.poll) {
+        await new Promise((done) => setTimeout(done, 50));
+        continue;
+      }
+      const fields = ["connections", "goodput_bits_per_s", "delivery_rate_bits_per_s", "rtt_us", "retransmit_share"];
+      assert.deepEqual(shown.rows, api.networks.map((row) => [row.name, ...fields.map((field) => String(row[field]))]));
+      break;
+    }
+  });
+  await t.test("goodput is what the clients take, to a third", async () => {
+    const { networks } = await json(daemon.origin, "networks?sort=name&limit=100");
+    const of = (network) => networks.find((row) => row.name === network)?.goodput_bits_per_s ?? 0;
+    // 20 KB and 50 ms of pause, against 2 MB and the same.
+    assert.ok(of(CLIENTS[5].network) > 100_000 && of(CLIENTS[5].network) < 20_000 * 8 * 25, String(of(CLIENTS[5].network)));
+    assert.ok(of(CLIENTS[0].network) > of(CLIENTS[5].network) * 3);
+  });
+  await t.test("the kernel's own count of connections agrees", async () => {
+    const { stdout } = await promisify(execFile)("ss", ["-Htn", "state", "established", "dst", CLIENTS[0].address]);
+    assert.equal(stdout.trim().split("\n").length, 1);
+    assert.equal(await page.locator(`tr[data-network="${CLIENTS[0].network}"] td`).first().textContent(), "1");
+  });
+  await t.test("decisions come with their reasons", async () => {
+    await page.locator("#decision-list li[data-round]").first().waitFor({ timeout: 120_000 });
+    const { decisions } = await json(daemon.origin, "decisions?limit=50");
+    const items = await page.$$eval("#decision-list li[data-round]", (items) =>
+      items.map((item) => [".network", ".what", ".why"].map((part) => item.querySelector(part).textContent)),
+    );
+    const served = decisions.map((decision) => [decision.network, decision.what, decision.why].join(": "));
+    for (const item of items) assert.ok(served.includes(item.join(": ")) && item[2].length > 10, item.join(": "));
+  });
+  if (process.env.PICTURES) {
+    await mkdir(process.env.PICTURES, { recursive: true });
+    await page.waitForTimeout(15_000);
+    await page.screenshot({ path: join(process.env.PICTURES, "daemon.png"), fullPage: true });
+  }
+  assert.deepEqual(complaints, []);
+});
