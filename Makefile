@@ -50,7 +50,7 @@ check: web ## formatting, lints, documentation, licences and sources of dependen
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	cargo deny --all-features check --hide-inclusion-graph bans licenses sources
-	cargo test --locked -p weirgate --test walls
+	cargo test --workspace --locked --test walls
 
 prove: build ## the experiments in full; their dated results go to docs/results
 	scripts/prove.sh $(WEIRGATE) $(EXPERIMENTS)
