@@ -1,4 +1,4 @@
-//! The daemon: one thread that measures, decides and applies ([`sense`]), one async runtime for the page and the control
+//! The daemon: one thread that measures, decides and applies (`sense`), one async runtime for the page and the control
 //! socket, and the store's own writing thread. Three threads in all, whatever the number of sockets.
 
 pub(crate) mod answer;

@@ -1,7 +1,7 @@
 //! The daemon's view of itself and its host: what the page, the metrics and `sockets --watch` show.
 //!
 //! Ground rules. The thread that polls owns the [`Collector`] and calls it for every record: no lock, no allocation but
-//! for a network's first record, memory bounded (10,000 networks; see [`collector`](self::collector)). At a poll's end the
+//! for a network's first record, memory bounded (10,000 networks; see `collector`). At a poll's end the
 //! collector publishes into [`Shared`], which any thread may read and which the rarer events (a round, a policy, losses)
 //! are reported to. Nothing here decides anything, and nothing here is a source of truth for `tune`.
 //!
