@@ -21,6 +21,9 @@ interface Chart {
   title: string;
   about: string;
   text: (value: Value) => string;
+  /** What to say before there is anything, and where there was nothing of the kind. */
+  early?: string;
+  none?: string;
   log: boolean;
   series: Series[];
   /** Seconds, then one array per series. */
@@ -48,6 +51,7 @@ const CHARTS: Chart[] = [
     id: "delivery-rate",
     title: "Delivery rate",
     about: "connections with data in flight that the application does not limit, each poll",
+    none: "No poll met such a connection.",
     text: rate,
     log: true,
     series: PERCENTILES,
@@ -57,6 +61,7 @@ const CHARTS: Chart[] = [
     id: "round-goodput",
     title: "Goodput of a connection",
     about: "acknowledged bytes over busy time, one vote per connection and round",
+    early: "Begins with the first round that has votes.",
     text: rate,
     log: true,
     series: PERCENTILES,
@@ -75,6 +80,7 @@ const CHARTS: Chart[] = [
     id: "retransmits",
     title: "Sent again",
     about: "share of all bytes sent",
+    none: "Nothing was sent.",
     text: percent,
     log: false,
     series: [{ label: "share", color: "--accent-line", width: 2 }],
@@ -152,7 +158,7 @@ export class Charts {
       if (!known) {
         legend.replaceChildren();
         box.removeAttribute("aria-label");
-        say(box, chart.id === "round-goodput" ? "Begins with the first round that has votes." : "Nothing was measured yet.");
+        say(box, (data[0].length > 0 ? chart.none : undefined) ?? chart.early ?? "The first 10 seconds are not over yet.");
         continue;
       }
       if (plot) {

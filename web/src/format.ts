@@ -40,6 +40,7 @@ export function percent(share: number | null): string {
 
 /** A span, by its largest unit or two. */
 export function span(ms: number): string {
+  if (ms > 0 && ms < 950) return `${three.format(Math.round(ms / 100) / 10)} s`;
   const s = Math.max(0, Math.round(ms / 1000));
   if (s < 60) return `${s} s`;
   if (s < 3600) return s % 60 === 0 || s >= 600 ? `${Math.round(s / 60)} min` : `${Math.floor(s / 60)} min ${s % 60} s`;

@@ -2,8 +2,8 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { createServer, request } from "node:http";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { Agent, createServer, request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -17,7 +17,8 @@ if (skip) console.log(skip);
 
 /** Client networks, each an address of the loopback network, and what one of its responses is: bytes. */
 const CLIENTS = [1, 2, 3, 4, 5, 6].map((n) => ({ address: `127.0.${n}.1`, network: `127.0.${n}.0/24`, size: n === 6 ? 20_000 : 2_000_000 }));
-const CONFIG = (dir) => `
+/** Short rounds and few votes, so that something is decided within seconds; `cc` must not be the host's default. */
+const CONFIG = (dir, cc) => `
 [host]
 name = "page-test"
 state = "${dir}/state"
@@ -42,6 +43,10 @@ duty_leave = "10 %"
 flap_enter_max = "100 %"
 flap_leave_min = "100 %"
 dwell_rounds = 1
+[[tune.rules]]
+name = "worst"
+cc = "${cc}"
+worst_share = "20 %"
 `;
 
 let dir;
@@ -53,7 +58,9 @@ const traffic = { running: true };
 before(async () => {
   if (skip) return;
   dir = await mkdtemp(join(tmpdir(), "weirgate-daemon-"));
-  await writeFile(join(dir, "weirgate.toml"), CONFIG(dir));
+  // A rule that chooses what the host runs on anyway decides nothing. Every kernel has reno.
+  const standard = (await readFile("/proc/sys/net/ipv4/tcp_congestion_control", "utf8")).trim();
+  await writeFile(join(dir, "weirgate.toml"), CONFIG(dir, standard === "reno" ? "cubic" : "reno"));
   origin = await startTraffic();
   daemon = await serve(weirgate, ["run", "-c", join(dir, "weirgate.toml")]);
   browser = await openBrowser();
@@ -78,7 +85,6 @@ async function startTraffic() {
 }
 
 async function keepAsking(port, { address, size }) {
-  const { Agent } = await import("node:http");
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   while (traffic.running) {
     await new Promise((done) => {
@@ -104,7 +110,7 @@ test("a real daemon's page shows its real connections, its decisions and their r
     for (const { network } of CLIENTS) await page.locator(`tr[data-network="${network}"]`).waitFor();
     // Both move: they are compared when they are of the same poll.
     for (let attempt = 0; ; attempt += 1) {
-      assert.ok(attempt < 200, "the page and the API were never of the same poll");
+      assert.ok(attempt < 400, "the page and the API were never of the same poll");
       const shown = await page.evaluate(() => ({
         poll: document.querySelector("#networks").dataset.poll,
         rows: [...document.querySelectorAll("#networks-table tbody tr")].map((row) => [
@@ -122,7 +128,7 @@ test("a real daemon's page shows its real connections, its decisions and their r
       break;
     }
   });
-  await t.test("goodput is what the clients take, to a third", async () => {
+  await t.test("goodput is of the order of what the clients take", async () => {
     const { networks } = await json(daemon.origin, "networks?sort=name&limit=100");
     const of = (network) => networks.find((row) => row.name === network)?.goodput_bits_per_s ?? 0;
     // 20 KB and 50 ms of pause, against 2 MB and the same.
@@ -145,7 +151,7 @@ test("a real daemon's page shows its real connections, its decisions and their r
   });
   if (process.env.PICTURES) {
     await mkdir(process.env.PICTURES, { recursive: true });
-    await page.waitForTimeout(15_000);
+    await page.waitForTimeout(8_000);
     await page.screenshot({ path: join(process.env.PICTURES, "daemon.png"), fullPage: true });
   }
   assert.deepEqual(complaints, []);

@@ -237,7 +237,7 @@ test("a host without connections or decisions says so", { skip }, async (t) => {
     assert.match(await page.locator("#networks-table").textContent(), /first poll is not done yet/);
     assert.match(await page.locator("#decision-list").textContent(), /Nothing was decided yet/);
     assert.match(await page.locator("#round").textContent(), /The first round ends in/);
-    assert.match(await page.locator("[data-chart=rtt]").textContent(), /Nothing was measured yet/);
+    assert.match(await page.locator("[data-chart=rtt]").textContent(), /first 10 seconds are not over yet/);
     for (const tile of ["connections", "goodput", "retransmits", "networks", "policy"]) {
       assert.equal(await page.locator(`[data-tile=${tile}] .figure`).textContent(), "–", tile);
     }

@@ -3,6 +3,8 @@
 //! Memory: [`NETWORKS_MAX`] networks of about 240 bytes here, 160 where they are published and 40 in the index, a dozen
 //! histograms of 4.6 KB: below 5 MB in all. Work per record: one hash of 18 bytes and some additions.
 
+use std::net::IpAddr;
+
 use hashbrown::HashMap;
 use weirgate_sockets::progress::Progress;
 use weirgate_sockets::record::{Direction, Record};
@@ -27,7 +29,7 @@ const VOTE_BYTES_MIN: u64 = 10_000;
 /// Takes what the sense sees; one per daemon, owned by the thread that polls.
 pub struct Collector {
     shared: Shared,
-    index: HashMap<Prefix, u32>,
+    index: HashMap<Key, u32>,
     networks: Vec<Network>,
     /// All networks for which the table had no room.
     other: Network,
@@ -178,7 +180,6 @@ impl Collector {
             self.slot.min_rtt.add(u64::from(sample.min_rtt_us));
         }
         let add = |tally: &mut Tally| tally.add(sample, record.direction, cc, fresh_rate);
-        add(&mut self.all.now);
         add(&mut self.by_cc[cc]);
         add(&mut self.network(record.network).now);
     }
@@ -220,6 +221,9 @@ impl Collector {
         }
         self.polls += 1;
         let interval = self.compared_to.map_or(Duration::ZERO, |before| end.now.saturating_since(before));
+        for tally in &self.by_cc {
+            self.all.now.add_all(tally);
+        }
         let mut picture = self.shared.take_picture();
         picture.rows.clear();
         for network in &mut self.networks {
@@ -284,14 +288,15 @@ impl Collector {
         self.networks.retain(|network| network.quiet_polls <= QUIET_POLLS_MAX);
         if self.networks.len() != before {
             self.index.clear();
-            self.index.extend(self.networks.iter().zip(0..).map(|(network, at)| (network.prefix, at)));
+            self.index.extend(self.networks.iter().zip(0..).map(|(network, at)| (key(network.prefix), at)));
         }
         self.other_changed = false;
     }
 
     /// The row of `prefix`: its own, or `other` where the table is full.
     fn network(&mut self, prefix: Prefix) -> &mut Network {
-        if let Some(at) = self.index.get(&prefix) {
+        let key = key(prefix);
+        if let Some(at) = self.index.get(&key) {
             return &mut self.networks[*at as usize];
         }
         if self.networks.len() >= NETWORKS_MAX {
@@ -301,7 +306,7 @@ impl Collector {
         let from_other = self.other.before.is_some_and(|before| before.acked > 0 || before.sent > 0);
         self.other_changed |= from_other;
         let known = self.compared_to.is_some() && !from_other;
-        self.index.insert(prefix, self.networks.len() as u32);
+        self.index.insert(key, self.networks.len() as u32);
         self.networks.push(Network::new(prefix, known.then(Sums::default)));
         let last = self.networks.len() - 1;
         &mut self.networks[last]
@@ -343,6 +348,24 @@ impl Tally {
             self.rate_sum = self.rate_sum.saturating_add(sample.delivery_rate);
         }
         self.open = self.open.plus(Sums::of(sample));
+    }
+
+    fn add_all(&mut self, other: &Self) {
+        self.connections += other.connections;
+        self.accepted += other.accepted;
+        self.connected += other.connected;
+        self.sending += other.sending;
+        self.treated += other.treated;
+        self.holdout += other.holdout;
+        self.rtts += other.rtts;
+        self.rates += other.rates;
+        self.rtt_sum_us += other.rtt_sum_us;
+        self.rate_sum = self.rate_sum.saturating_add(other.rate_sum);
+        if other.min_rtt_us > 0 && (self.min_rtt_us == 0 || other.min_rtt_us < self.min_rtt_us) {
+            self.min_rtt_us = other.min_rtt_us;
+        }
+        self.ccs.iter_mut().zip(other.ccs).for_each(|(to, from)| *to += from);
+        self.open = self.open.plus(other.open);
     }
 
     /// The mean of the smoothed round-trip times.
@@ -451,6 +474,17 @@ impl Sums {
             sent: f(self.sent, other.sent),
             retransmitted: f(self.retransmitted, other.retransmitted),
         }
+    }
+}
+
+/// A network as the index has it: its address in bits, and its length, to which IPv4 adds 129 so that the families stay
+/// apart. Cheaper to hash than a [`Prefix`], and hashed for every record.
+type Key = (u128, u8);
+
+fn key(prefix: Prefix) -> Key {
+    match prefix.address() {
+        IpAddr::V4(address) => (u128::from(address.to_bits()), 129 + prefix.len()),
+        IpAddr::V6(address) => (address.to_bits(), prefix.len()),
     }
 }
 
