@@ -81,7 +81,7 @@ impl Merge {
             match reader.next() {
                 Some(batch) => {
                     let batch = batch.and_then(|b| conform(&b)).map_err(wrong(path))?;
-                    part.write(&batch)?;
+                    part.write(batch)?;
                 }
                 None => self.reading = None,
             }

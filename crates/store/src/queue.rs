@@ -9,12 +9,13 @@ use weirgate_units::UnixTime;
 
 use crate::hour::Hour;
 
-/// Batches that may wait: 8 x 2,048 rows are 7 MB. A poll of 100,000 sockets comes faster than it can be compressed, so
+/// Batches that may wait: 4 x 2,048 rows are 3.5 MB. Where a poll of 100,000 sockets comes faster than it is compressed,
 /// its thread waits now and then for the writer; a longer queue would take the daemon's memory instead.
-const BATCHES_MAX: usize = 8;
-/// How long a batch waits for room before it is given up. A disk that does nothing for so long is taken for stuck, and
-/// the batches after it do not wait at all until one finds room again.
-const PATIENCE: Duration = Duration::from_secs(2);
+const BATCHES_MAX: usize = 4;
+/// How long a batch waits for room before it is given up: longer than a busy disk takes to fsync a minute of records, short
+/// against the minute after which a policy that nobody renews ends. A disk that does nothing for so long is taken for
+/// stuck, and the batches after it do not wait at all until one finds room again.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the writing thread is told.
 pub(crate) enum Message {
@@ -28,8 +29,8 @@ pub(crate) enum Message {
     Close,
 }
 
-#[derive(Default)]
 pub(crate) struct Queue {
+    patience: Duration,
     inner: Mutex<Inner>,
     /// Something came, or the reader left.
     changed: Condvar,
@@ -43,13 +44,24 @@ struct Inner {
     closed: bool,
 }
 
+impl Default for Queue {
+    fn default() -> Self {
+        Self::new(PATIENCE)
+    }
+}
+
 impl Queue {
-    /// Hands over `rows` of `hour`. Waits at most [`PATIENCE`] for room; false where they had to be given up.
+    fn new(patience: Duration) -> Self {
+        Self { patience, inner: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Hands over `rows` of `hour`. Waits for room, for [`PATIENCE`] at most; false where they had to be given up.
     pub(crate) fn push_batch(&self, hour: Hour, rows: RecordBatch) -> bool {
         let mut inner = self.lock();
         if !inner.stuck && inner.batches >= BATCHES_MAX && !inner.closed {
             let full = |i: &mut Inner| i.batches >= BATCHES_MAX && !i.closed;
-            inner = self.changed.wait_timeout_while(inner, PATIENCE, full).unwrap_or_else(PoisonError::into_inner).0;
+            inner =
+                self.changed.wait_timeout_while(inner, self.patience, full).unwrap_or_else(PoisonError::into_inner).0;
         }
         inner.stuck = inner.batches >= BATCHES_MAX;
         if inner.stuck || inner.closed {
@@ -98,5 +110,45 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::UInt8Array;
+    use arrow::datatypes::{DataType, Field, Schema};
+
+    use super::*;
+
+    fn batch(rows: usize) -> RecordBatch {
+        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::UInt8, false)]));
+        RecordBatch::try_new(schema, vec![Arc::new(UInt8Array::from(vec![0; rows]))]).unwrap()
+    }
+
+    #[test]
+    fn a_full_queue_refuses_rows_until_one_is_taken() {
+        let queue = Queue::new(Duration::ZERO);
+        let hour = Hour::of(UnixTime::default());
+        for _ in 0..BATCHES_MAX {
+            assert!(queue.push_batch(hour, batch(3)));
+        }
+        assert!(!queue.push_batch(hour, batch(3)));
+        // What carries no rows is never refused.
+        assert!(queue.push(Message::Rotate(UnixTime::default())));
+        assert!(matches!(queue.pop(true), Some(Message::Batch(_, rows)) if rows.num_rows() == 3));
+        assert!(queue.push_batch(hour, batch(3)));
+        assert!(!queue.push_batch(hour, batch(3)));
+    }
+
+    #[test]
+    fn what_nobody_reads_any_more_is_counted() {
+        let queue = Queue::default();
+        let hour = Hour::of(UnixTime::default());
+        assert!(queue.push_batch(hour, batch(3)) && queue.push_batch(hour, batch(4)));
+        assert_eq!(queue.close(), 7);
+        assert!(!queue.push_batch(hour, batch(1)) && !queue.push(Message::Close));
+        assert!(queue.pop(false).is_none());
     }
 }

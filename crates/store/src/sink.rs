@@ -55,7 +55,7 @@ impl Sink {
         let _refuse = RefuseOnDrop { queue, shared: Arc::clone(&self.shared) };
         loop {
             match queue.pop(self.merge.is_none()) {
-                Some(Message::Batch(hour, rows)) => self.batch(hour, &rows),
+                Some(Message::Batch(hour, rows)) => self.batch(hour, rows),
                 Some(Message::Rotate(now)) => self.rotate(now),
                 Some(Message::Sync(done)) => {
                     while self.merge.is_some() {
@@ -75,7 +75,7 @@ impl Sink {
         }
     }
 
-    fn batch(&mut self, hour: Hour, rows: &RecordBatch) {
+    fn batch(&mut self, hour: Hour, rows: RecordBatch) {
         if self.open.as_ref().is_some_and(|part| part.hour() != hour || part.rows() >= PART_ROWS_MAX) {
             self.close_part();
         }
@@ -99,7 +99,7 @@ impl Sink {
         }
     }
 
-    fn write(&mut self, hour: Hour, rows: &RecordBatch) -> Result<(), PartError> {
+    fn write(&mut self, hour: Hour, rows: RecordBatch) -> Result<(), PartError> {
         let part = match &mut self.open {
             Some(part) => part,
             none => {

@@ -12,7 +12,7 @@
 //!
 //! Two threads. [`Writer::append`] turns records into columns on the caller's thread and does no I/O; a thread of the
 //! writer's own compresses and writes. Between them is a short queue: where the disk is slower than the records come,
-//! `append` waits up to two seconds once, and from then on gives rows up and counts them, so a stuck disk slows one
+//! `append` waits up to ten seconds once, and from then on gives rows up and counts them, so a stuck disk slows one
 //! poll and stops none. All rows handed over end in exactly one of [`Status`]'s `written`, `lost` or `pending`.
 
 use std::fs::{self, File};
@@ -168,7 +168,7 @@ impl Writer {
     }
 
     /// Takes `record`. No I/O and no allocation but once in 2,048 records, when the batch is handed over; there it
-    /// waits up to two seconds where the disk is behind. A record that is lost later is counted in [`Writer::status`].
+    /// waits up to ten seconds where the disk is behind. A record that is lost later is counted in [`Writer::status`].
     ///
     /// A record of a later hour than the last begins that hour's file. One of an earlier hour (a close that was
     /// reported late, a clock set back) goes to the file that is open.

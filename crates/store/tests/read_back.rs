@@ -178,6 +178,19 @@ proptest! {
 }
 
 #[test]
+fn every_field_of_a_sample_has_a_column() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = open(dir.path());
+    append(&mut writer, 1, 200, at(0));
+    writer.close();
+    for found in read(dir.path(), TimeRange::ALL) {
+        // The helper's sample gives each field another value, so that none is stored in another's place.
+        let n = u64::from(found.sequence);
+        assert_eq!(found.sample, format!("{:?}", as_read(&sample(n), found.direction)));
+    }
+}
+
+#[test]
 fn order_and_range_are_kept_over_files_and_row_groups() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = open(dir.path());
