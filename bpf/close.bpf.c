@@ -94,6 +94,40 @@ static __always_inline int wanted(const struct tcp_sock *tp)
 	return filter_wants_remote(&filter.sockets, &ends);
 }
 
+/* Our FIN is a segment like another to the kernel's rate estimator: its acknowledgement is a sample of one packet in one
+ * round trip, not application-limited, and it would stand as the connection's last. So the last sample of data is noted
+ * when the connection leaves ESTABLISHED, if everything sent by then is acknowledged. */
+static __always_inline void keep_rate(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct wg_conn *conn;
+	struct tcp_sock *tp;
+
+	tp = sk ? bpf_skc_to_tcp_sock(sk) : 0;
+	if (!tp || tp->write_seq != tp->snd_una)
+		return;
+	conn = bpf_sk_storage_get(&conns, sk, 0, 0);
+	if (!conn)
+		return;
+	conn->rate_kept = 1;
+	conn->rate_app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
+	conn->rate_delivered = tp->rate_delivered;
+	conn->rate_interval_us = tp->rate_interval_us;
+	conn->rate_data_segs_out = tp->data_segs_out;
+}
+
+static __always_inline void use_kept_rate(struct wg_sample *s, const struct wg_conn *conn)
+{
+	if (!conn->rate_kept || conn->rate_data_segs_out != s->data_segs_out)
+		return;
+	s->flags &= ~WG_F_APP_LIMITED;
+	if (conn->rate_app_limited)
+		s->flags |= WG_F_APP_LIMITED;
+	s->delivery_rate = 0;
+	if (conn->rate_delivered && conn->rate_interval_us)
+		s->delivery_rate = (__u64)conn->rate_delivered * s->snd_mss * USEC_PER_SEC / conn->rate_interval_us;
+}
+
 static __always_inline void closed(struct bpf_sock_ops *ctx, __u8 from)
 {
 	struct wg_close_count *count;
@@ -129,8 +163,10 @@ static __always_inline void closed(struct bpf_sock_ops *ctx, __u8 from)
 	fill_sock(s, tp);
 	fill_tcp(s, tp);
 	conn = bpf_sk_storage_get(&conns, sk, 0, 0);
-	if (conn)
+	if (conn) {
 		fill_conn(s, conn);
+		use_kept_rate(s, conn);
+	}
 	bpf_ringbuf_submit(s, bpf_ringbuf_query(&closes, BPF_RB_AVAIL_DATA) >= wake_bytes ? BPF_RB_FORCE_WAKEUP :
 										       BPF_RB_NO_WAKEUP);
 }
@@ -150,6 +186,8 @@ int wg_sockops(struct bpf_sock_ops *ctx)
 	case BPF_SOCK_OPS_STATE_CB:
 		if (ctx->args[1] == BPF_TCP_CLOSE && ctx->args[0] != BPF_TCP_CLOSE && ctx->args[0] != BPF_TCP_LISTEN)
 			closed(ctx, ctx->args[0]);
+		else if (ctx->args[0] == BPF_TCP_ESTABLISHED)
+			keep_rate(ctx);
 		break;
 	}
 	return 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR MIT) */
 /* What the programs remember of one connection, in the kernel's socket storage: it dies with the socket, nothing leaks.
  *
- * Ground rules: the sensing program (close.bpf.c) writes `direction` and reads the rest; the steering program
+ * Ground rules: the sensing program (close.bpf.c) writes `direction` and `rate_*` and reads the rest; the steering program
  * (steer.bpf.c) writes the rest and may write `direction`, with the same meaning. Both are called under the socket's
  * lock, so plain loads and stores do. Where both are loaded they share one map: the sense is loaded with the map that
  * steering pinned. Only full sockets have storage: bpf_sk_storage_get() answers NULL for request and TIME-WAIT sockets.
@@ -32,7 +32,12 @@ struct wg_conn {
 	char current[TCP_CA_NAME_MAX]; /* what we set last */
 	char chosen[TCP_CA_NAME_MAX];  /* what the policy wants for responses over the threshold */
 	__u8 callbacks;      /* the callback flags that we added to those of other programs */
-	__u8 reserved[7];
+	__u8 rate_kept;      /* not 0: the following three are the sense's note of the last delivery-rate sample of data */
+	__u8 rate_app_limited;
+	__u8 reserved;
+	__u32 rate_delivered;
+	__u32 rate_interval_us;
+	__u32 rate_data_segs_out; /* when it was noted: more data has been sent since where this differs */
 };
 
 struct {

@@ -6,6 +6,7 @@ mod daemon;
 mod edge;
 mod expectation;
 pub mod experiment;
+mod links;
 mod machine;
 pub mod net;
 mod nginx;
@@ -20,6 +21,7 @@ pub use scale::hold;
 
 /// Every experiment, in the order of `weirgate lab list`.
 pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment { name: "links", about: "whether emulated links do what their settings say", run: links::run },
     Experiment {
         name: "sockets-scale",
         about: "what a look at 100,000 sockets costs, and whether any close is missed",

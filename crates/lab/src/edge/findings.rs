@@ -78,7 +78,7 @@ pub(super) fn find(table: &Table, raw: &Raw, seed: u64) -> Result<Findings> {
     });
     let chosen =
         raw.treatments.iter().position(|t| *t == Treatment::Chosen).context("no arm in which Weirgate chooses")?;
-    let lossy = |arm: usize, treated: bool| median(delivery_rates(table, raw, arm, "lossy", treated));
+    let lossy = |arm: usize, treated: bool| lossy_delivery_rate(table, raw, arm, treated);
     let flapping: Vec<String> = raw.records[chosen].selected.iter().map(|s| s.network.clone()).collect();
     let is_flapping =
         |name: &String| table.networks.iter().any(|n| n.class == "flapping" && n.prefix.to_string() == *name);
@@ -191,11 +191,26 @@ fn class(table: &Table, raw: &Raw, names: &[String], blocks: &[Block], class: us
     }
 }
 
+/// The median over the lossy networks of each network's mean delivery rate, in bytes per second. The mean, since a
+/// connection's record has its last sample only, and most end with a small response, which says nothing of the link.
+fn lossy_delivery_rate(table: &Table, raw: &Raw, arm: usize, treated_only: bool) -> f64 {
+    let of_network = |index: usize| {
+        let rates = delivery_rates_where(raw, arm, treated_only, |address| network_of(table, address) == Some(index));
+        rates.iter().sum::<f64>() / rates.len() as f64
+    };
+    median((0..table.networks.len()).filter(|i| table.networks[*i].class == "lossy").map(of_network))
+}
+
 /// Delivery rates that the application did not limit, in bytes per second, from the close records of a class.
 fn delivery_rates(table: &Table, raw: &Raw, arm: usize, class: &str, treated_only: bool) -> Vec<f64> {
+    let is_class = |address| network_of(table, address).is_some_and(|n| table.networks[n].class == class);
+    delivery_rates_where(raw, arm, treated_only, is_class)
+}
+
+fn delivery_rates_where(raw: &Raw, arm: usize, treated_only: bool, wanted: impl Fn(IpAddr) -> bool) -> Vec<f64> {
     let closes = raw.records[arm].closes.iter();
     closes
-        .filter(|c| network_of(table, c.remote_address).is_some_and(|n| table.networks[n].class == class))
+        .filter(|c| wanted(c.remote_address))
         .filter(|c| c.app_limited == Some(false) && (!treated_only || c.arm.as_deref() == Some("treated")))
         .filter_map(|c| c.delivery_rate.map(|r| r as f64))
         .collect()
