@@ -13,7 +13,7 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::{ArrowPrimitiveType, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow::record_batch::RecordBatch;
 use weirgate_sockets::record::{Direction, Origin, Record};
-use weirgate_sockets::sample::{Arm, CcName, Kind, Sample, state};
+use weirgate_sockets::sample::{Arm, CcName, Kind, Sample, mapped, state};
 
 use crate::anonymise::Anonymise;
 use crate::schema::{FILE_SCHEMA, numbers};
@@ -220,6 +220,11 @@ impl Encoder {
         };
         self.block.push(row);
         if let Some(row) = self.block.last_mut() {
+            // An end that sent a reset may be reported without its address, while its network is remembered: what is
+            // stored of the network is its length, so it needs the bits.
+            if sample.remote_port == 0 && !record.network.contains(sample.remote().ip()) {
+                row.sample.remote = mapped(record.network.address());
+            }
             self.anonymise.apply(record.direction, record.network.len(), &mut row.sample);
             row.bits = bits(row, cc_known, country_known);
         }

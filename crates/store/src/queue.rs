@@ -9,12 +9,12 @@ use weirgate_units::UnixTime;
 
 use crate::hour::Hour;
 
-/// Batches that may wait: 4 x 2,048 rows are 3.5 MB. Where a poll of 100,000 sockets comes faster than it is compressed,
-/// its thread waits now and then for the writer; a longer queue would take the daemon's memory instead.
+/// Batches that may wait: 4 x 2,048 rows are 3.5 MB. Where a poll of 100,000 sockets comes faster than it is
+/// compressed, its thread waits now and then for the writer; a longer queue would take the daemon's memory instead.
 const BATCHES_MAX: usize = 4;
-/// How long a batch waits for room before it is given up: longer than a busy disk takes to fsync a minute of records, short
-/// against the minute after which a policy that nobody renews ends. A disk that does nothing for so long is taken for
-/// stuck, and the batches after it do not wait at all until one finds room again.
+/// How long a batch waits for room before it is given up: longer than a busy disk takes to fsync a minute of records,
+/// short against the minute after which a policy that nobody renews ends. A disk that does nothing for so long is taken
+/// for stuck, and the batches after it do not wait at all until one finds room again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the writing thread is told.

@@ -171,9 +171,15 @@ const LEADING: [Column; 27] = [
     column("local_port", Kind::U16, "", "inet_diag", "this end's port; NULL where anonymised"),
     Column {
         stored_as: "remote",
-        ..column("remote_address", Kind::Address, "", "inet_diag", "the other end's address")
+        ..column(
+            "remote_address",
+            Kind::Address,
+            "",
+            "inet_diag",
+            "the other end's address, or its network's where a reset hid it",
+        )
     },
-    column("remote_port", Kind::U16, "", "inet_diag", "the other end's port; NULL where anonymised"),
+    column("remote_port", Kind::U16, "", "inet_diag", "the other end's port; NULL where anonymised or hidden"),
     column("listener_port", Kind::U16, "", "weirgate", "the port that accepted it; NULL for others"),
     Column {
         stored_as: "network_len",

@@ -4,6 +4,8 @@
 mod common;
 
 use common::{append, at, files, number, origin, record, sample};
+use weirgate_sockets::record::Record;
+use weirgate_sockets::sample::Sample;
 use weirgate_store::{Anonymise, Options, QueryError, Writer, query};
 use weirgate_units::{Bytes, Duration, Prefix};
 
@@ -113,6 +115,20 @@ fn the_client_is_anonymous_where_that_is_asked_for() {
 | 203.0.113.9   | 443        | 192.0.2.0         |             | 192.0.2.0/24         |
 +---------------+------------+-------------------+-------------+----------------------+"
     );
+}
+
+#[test]
+fn a_close_that_lost_its_address_keeps_its_network() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = open(dir.path());
+    let whole = sample(5);
+    let lost = Sample { remote: [0; 16], remote_port: 0, ..whole };
+    let known = record(&whole, 5, at(0));
+    writer.append(&Record { sample: &lost, ..known });
+    writer.close();
+    let table = query(dir.path(), "SELECT network, remote_address, remote_port FROM sockets").unwrap();
+    let text = table.to_text().unwrap();
+    assert!(text.contains("| 192.0.2.0/24 | 192.0.2.0      |             |"), "{text}");
 }
 
 #[test]
