@@ -59,7 +59,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let raw = measure(options, &table, treatments)?;
     let findings = findings::find(&table, &raw, options.seed)?;
     let mut expectations = Expectations::of("edge")?;
-    findings.judge(&mut expectations)?;
+    findings.judge(options.form, &mut expectations)?;
     present::report(options, &table, &raw, &findings, machine, started, expectations.finish()?)
 }
 

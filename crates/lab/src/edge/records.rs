@@ -19,6 +19,7 @@ pub(super) struct Records {
 #[derive(Debug, Deserialize)]
 pub(super) struct Close {
     pub(super) remote_address: IpAddr,
+    pub(super) remote_port: Option<u16>,
     pub(super) arm: Option<String>,
     /// Bytes per second.
     pub(super) delivery_rate: Option<u64>,
@@ -38,7 +39,7 @@ pub(super) struct Selected {
 pub(super) fn read(store: &Path) -> Result<Records> {
     let closes = rows(
         store,
-        "SELECT remote_address, arm, delivery_rate, app_limited, bytes_sent, bytes_retrans FROM sockets
+        "SELECT remote_address, remote_port, arm, delivery_rate, app_limited, bytes_sent, bytes_retrans FROM sockets
          WHERE kind = 'close' AND local_port = 80 AND direction = 'accepted'",
     )?;
     let selected = rows(
