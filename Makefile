@@ -40,7 +40,7 @@ test-fuzz: setup
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 test-lab: build
-	@set -e; for name in $(EXPERIMENTS); do $(WEIRGATE) lab run $$name --quick; done
+	scripts/smoke.sh $(WEIRGATE) $(EXPERIMENTS)
 
 bench: build ## benchmarks: encode, ledger
 	scripts/bench.sh
