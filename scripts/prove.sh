@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 weirgate=$1; shift
 status=0
+mkdir -p docs/results
 for name in "$@"; do
   "$weirgate" lab run "$name" || status=1
   cp "lab-out/$name/result.json" "docs/results/$(date -u +%F)-$name.json"
