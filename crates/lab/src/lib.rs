@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "this room touches the world: clocks, files, threads are its work")]
 
+mod cgroup;
 mod daemon;
 mod edge;
 mod expectation;

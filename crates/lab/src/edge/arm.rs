@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use weirgate_linux::bpf::witness::{Segment, Witness, WitnessCounters};
@@ -12,6 +12,7 @@ use weirgate_sockets::sample::CcName;
 use weirgate_units::Duration;
 
 use super::table::{LinkSetting, Network, Table};
+use crate::cgroup::Cgroup;
 use crate::daemon::Daemon;
 use crate::experiment::Options;
 use crate::net::{LinkId, LinkSettings, Namespace, Topology};
@@ -137,9 +138,9 @@ impl Arm {
         let cgroup = Cgroup::create(&format!("weirgate-edge-{}-{}", std::process::id(), places.edge.name()))?;
         let files: Vec<_> = table.objects.iter().map(|o| (o.file.clone(), o.size)).collect();
         let listen = SERVER.map(|a| SocketAddr::new(a, 80));
-        let nginx = Nginx::start(&dir.join("nginx"), places.edge.netns(), &cgroup.path, &listen, &files)?;
+        let nginx = Nginx::start(&dir.join("nginx"), places.edge.netns(), cgroup.path(), &listen, &files)?;
         let default = CcName::new(treatment.default_cc()).context("a congestion control's name")?;
-        let witness = Witness::attach(&cgroup.path, 80, default)?;
+        let witness = Witness::attach(cgroup.path(), 80, default)?;
         let daemon =
             Daemon::start(&options.weirgate, &dir.join("daemon"), &sections(treatment, places, &cgroup, table))?;
         let netns = places.edge.netns().inode();
@@ -178,30 +179,9 @@ fn sections(treatment: Treatment, places: &Places, cgroup: &Cgroup, table: &Tabl
          [tune.limits]\nchanged_traffic_max = \"60 %\"\n",
         poll = table.poll,
         ns = places.edge.name(),
-        cgroup = cgroup.path.display(),
+        cgroup = cgroup.path().display(),
         stay = treatment == Treatment::ChosenStaying,
-        pins = cgroup.path.file_name().unwrap_or_default().to_string_lossy(),
+        pins = cgroup.path().file_name().unwrap_or_default().to_string_lossy(),
         settings = settings.collect::<String>(),
     )
-}
-
-/// A control group that lasts as long as this value, and that its members have left before.
-struct Cgroup {
-    path: PathBuf,
-}
-
-impl Cgroup {
-    fn create(name: &str) -> Result<Self> {
-        let path = weirgate_linux::cgroup::root()?.join(name);
-        fs::create_dir(&path).with_context(|| format!("cannot make the control group {}", path.display()))?;
-        Ok(Self { path })
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        if let Err(e) = fs::remove_dir(&self.path) {
-            tracing::warn!("the control group {} stays: {e}", self.path.display());
-        }
-    }
 }

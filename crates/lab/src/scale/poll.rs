@@ -1,7 +1,7 @@
 //! What a poll costs, beside `ss`: processor time, interleaved, medians.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -16,6 +16,8 @@ use weirgate_sockets::record::{Origin, Record};
 use weirgate_sockets::sample::{Sample, state};
 use weirgate_store::Writer;
 use weirgate_units::Duration;
+
+use crate::cgroup::Cgroup;
 
 /// Processor milliseconds of each kind of poll, one entry a round.
 #[derive(Default)]
@@ -97,19 +99,12 @@ fn append(ledger: &mut Ledger, writer: &mut Writer, sample: &Sample, time: weirg
 
 /// Processor milliseconds of `ss -tinem state established`, its output thrown away, by the clock of a cgroup of its own.
 fn ss_ms(ns: &Netns) -> Result<f64> {
-    let cgroup = weirgate_linux::cgroup::root()?.join(format!("weirgate-ss-{}", std::process::id()));
-    fs::create_dir(&cgroup)?;
-    let result = ss_in(ns, &cgroup);
-    fs::remove_dir(&cgroup)?;
-    result
-}
-
-fn ss_in(ns: &Netns, cgroup: &PathBuf) -> Result<f64> {
+    let cgroup = Cgroup::create(&format!("weirgate-ss-{}", std::process::id()))?;
     let mut command = Command::new("sh");
-    command.args(["-c", "echo $$ > \"$1/cgroup.procs\" && exec ss -tinem state established", "ss"]).arg(cgroup);
+    command.args(["-c", "echo $$ > \"$1/cgroup.procs\" && exec ss -tinem state established", "ss"]).arg(cgroup.path());
     let status = ns.within(|| command.stdout(Stdio::null()).status())?.context("cannot run ss: run `make setup`")?;
     ensure!(status.success(), "ss ended with {status}");
-    let usage = fs::read_to_string(cgroup.join("cpu.stat"))?;
+    let usage = fs::read_to_string(cgroup.path().join("cpu.stat"))?;
     let usage = usage.lines().find_map(|l| l.strip_prefix("usage_usec ")).context("cpu.stat has no usage_usec")?;
     Ok(usage.trim().parse::<f64>()? / 1e3)
 }
