@@ -4,14 +4,15 @@
 //! running kernel by its BTF.
 #![allow(clippy::disallowed_methods, reason = "a build script is the environment's")]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
 
 use libbpf_cargo::SkeletonBuilder;
 
 fn main() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    let root =
+        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR")).join("../../bpf");
     // The folder too, so that a new file is seen.
     println!("cargo::rerun-if-changed={}", root.display());
     println!("cargo::rerun-if-env-changed=CLANG");
