@@ -102,6 +102,11 @@ impl Facts {
     }
 }
 
+/// What to do about a congestion control that the kernel has not loaded.
+pub fn not_loaded(cc: CcName) -> String {
+    format!("{cc} is not loaded: `modprobe tcp_{cc}`, and /etc/modules-load.d/ to keep it; else choose another")
+}
+
 impl Congestion {
     /// Those of `ns`.
     pub fn of(ns: &Netns) -> io::Result<Self> {

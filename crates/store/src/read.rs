@@ -49,6 +49,14 @@ pub enum ReadError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// The one file that was asked for holds nothing that can be read.
+    #[error("{}: {why}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: BadFile,
+    },
 }
 
 /// What was read.
@@ -60,23 +68,34 @@ pub struct ReadDone {
     pub warnings: Vec<Warning>,
 }
 
-/// Hands every record of `range` in the store at `dir` to `each`, until that says false.
+/// Hands every record of `range` to `each`, until that says false. `store` is a store's folder, or one of its files.
 ///
 /// What the kernel had not given is zero and its bit in [`Sample::given`](weirgate_sockets::sample::Sample::given)
 /// clear, as it was. Four things are not as they were: whether a direction was known or guessed (the flags say known),
 /// what an anonymised address was, a request socket's state (`SYN-RECV` is one state here) and unknown numbers of
 /// states.
 pub fn for_each_record(
-    dir: &Path,
+    store: &Path,
     range: TimeRange,
     each: &mut dyn FnMut(&Record<'_>, &Origin) -> bool,
 ) -> Result<ReadDone, ReadError> {
-    let folder = |source| ReadError::Folder { dir: dir.to_owned(), source };
-    if !dir.is_dir() {
+    let mut done = ReadDone::default();
+    if store.is_file() {
+        let read = read_file(store, range, each, &mut done.records);
+        return match read {
+            Ok(_) => Ok(done),
+            Err(why) if done.records == 0 => Err(ReadError::File { path: store.to_owned(), why }),
+            Err(why) => {
+                done.warnings.push(Warning { path: store.to_owned(), why });
+                Ok(done)
+            }
+        };
+    }
+    let folder = |source| ReadError::Folder { dir: store.to_owned(), source };
+    if !store.is_dir() {
         return Err(folder(io::ErrorKind::NotFound.into()));
     }
-    let listing = layout::list(dir).map_err(folder)?;
-    let mut done = ReadDone::default();
+    let listing = layout::list(store).map_err(folder)?;
     for part in listing.parts.values() {
         // Late records are in the folder of the hour they were written in, so that a record may be older than its
         // folder, and after a clock was set back younger: an hour of grace, and the row groups' own bounds do the rest.
@@ -84,7 +103,7 @@ pub fn for_each_record(
         if part.hour.start() > range.to + grace || part.hour.end() + grace < range.from {
             continue;
         }
-        let path = part.path(dir);
+        let path = part.path(store);
         match read_file(&path, range, each, &mut done.records) {
             Ok(true) => {}
             Ok(false) => return Ok(done),

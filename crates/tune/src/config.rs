@@ -344,4 +344,9 @@ impl Config {
     pub fn coinciding<'a>(&'a self, baseline: &'a CcName) -> impl Iterator<Item = &'a Rule> {
         self.rules.iter().filter(move |r| r.cc == *baseline)
     }
+
+    /// The congestion controls that are asked for here and are not among the `available`: what needs them is refused.
+    pub fn unavailable(&self, available: &[CcName]) -> impl Iterator<Item = CcName> {
+        self.rules.iter().map(|rule| rule.cc).chain(self.default_cc).filter(|cc| !available.contains(cc))
+    }
 }

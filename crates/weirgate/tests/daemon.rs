@@ -1,154 +1,14 @@
 //! The daemon on this kernel: real connections in a namespace of their own, the page, the control socket, SIGKILL and undo.
 #![allow(clippy::disallowed_methods, reason = "real sockets on the real kernel")]
 
+mod ground;
+
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ground::{Daemon, PATIENCE, Space, ip, text, until};
 use rustix::net::sockopt;
-use weirgate_linux::netns::Netns;
-
-/// A machine under load is slow; a hang is longer.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A network namespace with its loopback up, gone with the value.
-struct Space {
-    name: String,
-    ns: Netns,
-}
-
-impl Space {
-    fn make() -> Option<Self> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED: network namespaces and kernel programs need root");
-            return None;
-        }
-        let name = format!("wgd-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        ip(&["netns", "add", &name]);
-        ip(&["-n", &name, "link", "set", "lo", "up"]);
-        let ns = Netns::by_name(&name).unwrap();
-        Some(Self { name, ns })
-    }
-
-    /// A listener on a free port, and a connection to it: both ends.
-    fn listen(&self) -> TcpListener {
-        self.ns.within(|| TcpListener::bind("127.0.0.1:0").unwrap()).unwrap()
-    }
-
-    fn connect(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
-        let address = listener.local_addr().unwrap();
-        let client = self.ns.within(|| TcpStream::connect(address).unwrap()).unwrap();
-        (client, listener.accept().unwrap().0)
-    }
-}
-
-impl Drop for Space {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
-    }
-}
-
-fn ip(args: &[&str]) {
-    assert!(Command::new("ip").args(args).status().unwrap().success(), "ip {args:?}");
-}
-
-/// A daemon with everything it touches in a directory of its own.
-struct Daemon {
-    dir: tempfile::TempDir,
-    child: Child,
-    pins: PathBuf,
-}
-
-impl Daemon {
-    fn start(space: &Space, sections: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let at = dir.path().display();
-        let pins = PathBuf::from(format!("/sys/fs/bpf/weirgate-test-{}", space.name));
-        let text = format!(
-            "[host]\nname = \"test\"\nstate = \"{at}/state\"\n[http]\nlisten = \"127.0.0.1:0\"\n\
-             [control]\nsocket = \"{at}/control.sock\"\n[store]\nflush = \"1 s\"\n\
-             [sockets]\ninterval = \"500 ms\"\nnamespaces = [\"{}\"]\n[tune]\npins = \"{}\"\nround = \"2 s\"\n{sections}",
-            space.name,
-            pins.display()
-        );
-        std::fs::write(dir.path().join("weirgate.toml"), text).unwrap();
-        let log = std::fs::File::create(dir.path().join("log")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_weirgate"))
-            .args(["run", "-c"])
-            .arg(dir.path().join("weirgate.toml"))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let mut daemon = Self { dir, child, pins };
-        let began = Instant::now();
-        while !daemon.dir.path().join("http-address").exists() {
-            assert!(daemon.child.try_wait().unwrap().is_none(), "it ended:\n{}", daemon.log());
-            assert!(began.elapsed() < PATIENCE, "it does not start:\n{}", daemon.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        daemon
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("log")).unwrap()
-    }
-
-    fn journal(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("state/journal.jsonl")).unwrap_or_default()
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        let config = self.dir.path().join("weirgate.toml");
-        Command::new(env!("CARGO_BIN_EXE_weirgate")).args(args).arg("-c").arg(config).output().unwrap()
-    }
-
-    fn get(&self, path: &str) -> String {
-        let address = std::fs::read_to_string(self.dir.path().join("http-address")).unwrap();
-        let address: SocketAddr = address.trim().parse().unwrap();
-        let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text.split_once("\r\n\r\n").unwrap().1.to_owned()
-    }
-
-    fn json(&self, path: &str) -> serde_json::Value {
-        serde_json::from_str(&self.get(path)).unwrap()
-    }
-
-    /// SIGTERM, and the exit code.
-    fn stop(&mut self) -> Option<i32> {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        self.child.wait().unwrap().code()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = self.run(&["undo"]);
-        assert!(std::thread::panicking() || !self.pins.exists(), "pins are left: {}", self.log());
-    }
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 #[test]
 fn it_observes_shows_stores_and_stops_in_order() {
@@ -193,8 +53,37 @@ fn it_observes_shows_stores_and_stops_in_order() {
     assert_eq!(answer.status.code(), Some(0), "{}", text(&answer.stderr));
     let said: serde_json::Value = serde_json::from_slice(&answer.stdout).unwrap();
     assert!(said["rounds"].as_u64() >= Some(1) && said["connections"].as_u64() >= Some(1), "{said}");
+    let hour = std::fs::read_dir(&store).unwrap().next().unwrap().unwrap().path();
+    let file = std::fs::read_dir(hour).unwrap().next().unwrap().unwrap().path();
+    let args = ["tune", "replay", &file.to_string_lossy(), "--json", "--out", &replayed.to_string_lossy()];
+    assert_eq!(daemon.run(&args).status.code(), Some(0), "one file is enough");
+    let config = daemon.dir.path().join("weirgate.toml");
+    let no_file = daemon.run(&["tune", "replay", &config.to_string_lossy(), "--out", &replayed.to_string_lossy()]);
+    assert_eq!(no_file.status.code(), Some(2));
+    assert!(text(&no_file.stderr).contains("torn or not Parquet"), "{}", text(&no_file.stderr));
     let wrong = daemon.run(&["query", "SELEKT"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
+}
+
+#[test]
+fn sockets_are_shown_without_a_daemon() {
+    let Some(space) = Space::make() else { return };
+    let listener = space.listen();
+    let ends = space.connect(&listener);
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("weirgate.toml");
+    let text_of = |namespace: &str| format!("[http]\nlisten = \"off\"\n[sockets]\nnamespaces = [\"{namespace}\"]\n");
+    std::fs::write(&config, text_of(&space.name)).unwrap();
+    let sockets =
+        || Command::new(env!("CARGO_BIN_EXE_weirgate")).args(["sockets", "--json", "-c"]).arg(&config).output().unwrap();
+    let done = sockets();
+    let look: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert!(look["source"].as_str().unwrap().starts_with("own polls"), "{look}");
+    assert_eq!(look["status"]["totals"]["connections"], 2, "{look}");
+    drop(ends);
+    std::fs::write(&config, text_of("wg-nowhere")).unwrap();
+    let look: serde_json::Value = serde_json::from_slice(&sockets().stdout).unwrap();
+    assert!(look["status"]["problems"].to_string().contains("wg-nowhere cannot be opened"), "{look}");
 }
 
 #[test]

@@ -13,7 +13,9 @@ mod present;
 mod records;
 mod table;
 
+use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use weirgate_linux::diag::DiagPoller;
@@ -58,6 +60,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let treatments = if options.form == Form::Demo { TWO } else { FOUR };
     let raw = measure(options, &table, treatments)?;
     let findings = findings::find(&table, &raw, options.seed)?;
+    write_responses(&options.dir("edge")?.join("responses.csv"), &table, &raw)?;
     let mut expectations = Expectations::of("edge")?;
     findings.judge(options.form, &mut expectations)?;
     present::report(options, &table, &raw, &findings, machine, started, expectations.finish()?)
@@ -172,6 +175,27 @@ fn check_congestion_control(treatment: Treatment, places: &Places) -> Result<()>
         None if seen == 0 => bail!("the arm `{expected}` has no accepted socket after 8 s"),
         None => Ok(()),
     }
+}
+
+/// Every response of every arm, for whoever wants to ask another question of the run. Times since its beginning.
+fn write_responses(path: &Path, table: &Table, raw: &Raw) -> Result<()> {
+    let mut csv = String::from("arm,network,class,client,client_port,body_bytes,due_s,sent_s,first_byte_s,last_byte_s,finished\n");
+    for r in &raw.outcome.responses {
+        let network = &table.networks[usize::from(r.network)];
+        let [due, sent, first, done] = [r.due, r.sent, r.first, r.done].map(Duration::as_secs_f64);
+        writeln!(
+            csv,
+            "\"{}\",{},{},{},{},{},{due:.6},{sent:.6},{first:.6},{done:.6},{}",
+            raw.treatments[usize::from(r.arm)].name(),
+            network.prefix,
+            network.class,
+            network.client(r.client),
+            r.local_port,
+            r.body,
+            r.finished
+        )?;
+    }
+    std::fs::write(path, csv).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The index of the network that holds `address`.

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use weirgate_linux::bpf::Steering;
 use weirgate_linux::bpf::steer::SteerOptions;
-use weirgate_linux::facts::Facts;
+use weirgate_linux::facts::{Facts, not_loaded};
 use weirgate_linux::{bpffs, route_cc};
 use weirgate_store::Geo;
 
@@ -179,13 +179,9 @@ fn congestion(config: &Config, facts: &Facts, checks: &mut Checks) {
             );
             checks.add("choice", Verdict::Note, said);
         }
-        let wanted = tune.rules.iter().map(|rule| rule.cc).chain(tune.default_cc);
-        for cc in wanted.filter(|cc| !congestion.has(*cc)) {
+        for cc in tune.unavailable(&congestion.available) {
             let verdict = if config.tune.mode == Mode::Apply { Verdict::Fails } else { Verdict::Missing };
-            let said = format!(
-                "{place}{cc} is not loaded: `modprobe tcp_{cc}`, and /etc/modules-load.d/ to keep it; else choose another"
-            );
-            checks.add("choice", verdict, said);
+            checks.add("choice", verdict, format!("{place}{}", not_loaded(cc)));
         }
     }
 }

@@ -22,8 +22,8 @@ use super::{Common, Failure};
 pub(super) struct Replay {
     #[command(flatten)]
     common: Common,
-    /// A store that `weirgate run` recorded, as /var/lib/weirgate/store
-    #[arg(value_name = "DIR", required_unless_present = "synthetic", conflicts_with = "synthetic")]
+    /// What `weirgate run` recorded: a Parquet file of its store, or the whole store, as /var/lib/weirgate/store
+    #[arg(value_name = "FILE", required_unless_present = "synthetic", conflicts_with = "synthetic")]
     recorded: Option<PathBuf>,
     /// Replay made-up telemetry: networks of known classes whose clients answer to the decisions
     #[arg(long)]
@@ -53,8 +53,8 @@ impl Replay {
         let config = self.common.load()?;
         let mut settings = config.tune.controller.clone();
         settings.seed = self.seed;
-        if let Some(dir) = &self.recorded {
-            return self.replay_recorded(dir, settings, out);
+        if let Some(store) = &self.recorded {
+            return self.replay_recorded(store, settings, out);
         }
         let scenario = Scenario::mixed(self.networks, self.rounds, self.seed);
         let settings = Settings { default_cc: Some(scenario.default_cc), ..settings };
@@ -78,14 +78,14 @@ impl Replay {
         }
     }
 
-    fn replay_recorded(&self, dir: &Path, settings: Settings, out: &mut Output) -> Result<(), Failure> {
+    fn replay_recorded(&self, store: &Path, settings: Settings, out: &mut Output) -> Result<(), Failure> {
         // What the host ran on is in the record: an untreated connection's congestion control is compared with nothing.
         let host = host_with(&settings, settings.default_cc.unwrap_or_default());
         let mut files = Files::create(&self.out)?;
         let bar = output::progress(None, "records");
         let mut records = Records::new(Controller::new(settings, host)?);
         let mut failed = None;
-        let done = weirgate_store::for_each_record(dir, TimeRange::ALL, &mut |record, origin| {
+        let done = weirgate_store::for_each_record(store, TimeRange::ALL, &mut |record, origin| {
             bar.inc(1);
             failed = records.handle_record(record, origin, &mut |round| files.round(round)).err();
             failed.is_none()
@@ -94,7 +94,7 @@ impl Replay {
             failed = records.finish(&mut |round| files.round(round)).err();
         }
         bar.finish_and_clear();
-        for warning in done?.warnings {
+        for warning in done.map_err(|error| Failure::Usage(error.into()))?.warnings {
             eprintln!("weirgate: {warning}");
         }
         match failed {

@@ -21,7 +21,8 @@ pub(super) struct Sockets {
 impl Sockets {
     pub(super) fn run(self) -> Result<(), Failure> {
         let config = self.common.load()?;
-        let options = Options { daemon: daemon::page_address(&config), json: self.json, watch: self.watch };
+        let daemon = daemon::page_address(&config);
+        let options = Options { daemon, sockets: config.sockets, json: self.json, watch: self.watch };
         watch::run(options).map_err(|error| match error.is_usage() {
             true => Failure::Usage(error.into()),
             false => Failure::Work(error.into()),

@@ -14,7 +14,7 @@ use std::sync::mpsc::Receiver;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::FlockOperation;
 use weirgate_linux::clock;
-use weirgate_linux::facts::Congestion;
+use weirgate_linux::facts::{Congestion, not_loaded};
 use weirgate_sockets::sample::Field;
 use weirgate_tune::{Host, Policy};
 use weirgate_units::{Duration, Instant, UnixTime};
@@ -123,6 +123,7 @@ impl Sense {
             mode,
             config,
         };
+        sense.look_at_congestion(&host);
         sense.handle_changes(changes);
         sense.apply_unapplied(&Actor::own("start"));
         sense.show_policy();
@@ -229,7 +230,9 @@ impl Sense {
     }
 
     fn end_round(&mut self) {
-        let round = self.books.end_round(host_of(&self.namespaces));
+        let host = host_of(&self.namespaces);
+        self.look_at_congestion(&host);
+        let round = self.books.end_round(host);
         for decision in &round.decisions {
             tracing::info!(round = round.number, "{decision}");
         }
@@ -254,6 +257,12 @@ impl Sense {
                 format!("{}: {error}: a restart would begin without history", path.display())
             }),
         );
+    }
+
+    /// What the configuration may choose has to be loaded; a module that is loaded later is seen by the next round.
+    fn look_at_congestion(&self, host: &Host) {
+        let missing = self.config.tune.controller.unavailable(&host.available_cc).next();
+        self.problem("congestion", missing.filter(|_| !host.available_cc.is_empty()).map(not_loaded));
     }
 
     /// Puts what was decided into the kernel; keeps it for the next round where that fails.
@@ -401,10 +410,14 @@ impl Sense {
 
     /// Notes what is wrong, or no longer wrong, about one matter; logged when it changes.
     fn problem(&self, about: &str, problem: Option<String>) {
-        if let Some(text) = &problem {
-            tracing::debug!(about, "{text}");
+        let new = problem.clone();
+        match (self.shared.set_problem(about, problem), new) {
+            (None, Some(text)) => tracing::warn!(about, "{text}"),
+            (Some(_), None) => tracing::info!(about, "is in order again"),
+            // It may hold numbers that change with every poll.
+            (Some(before), Some(text)) if before != text => tracing::debug!(about, "{text}"),
+            _ => {}
         }
-        self.shared.set_problem(about, problem);
     }
 
     /// Sleeps until there is something to do; true: closes wait.

@@ -139,14 +139,17 @@ impl Shared {
     }
 
     /// Says what is wrong (`Some`, a sentence with what to do) or no longer wrong (`None`) in the matter named `about`.
-    pub fn set_problem(&self, about: &str, problem: Option<String>) {
+    /// Returns what was wrong until now.
+    pub fn set_problem(&self, about: &str, problem: Option<String>) -> Option<String> {
         let mut state = self.lock();
-        state.problems.retain(|(name, _)| name != about);
+        let at = state.problems.iter().position(|(name, _)| name == about);
+        let before = at.map(|at| state.problems.remove(at).1);
         if let Some(text) = problem
             && state.problems.len() < PROBLEMS_MAX
         {
             state.problems.push((about.to_owned(), text));
         }
+        before
     }
 
     /// `/api/v1/status`.

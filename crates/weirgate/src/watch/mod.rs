@@ -1,7 +1,7 @@
 //! `weirgate sockets`: connections now, by client network and by congestion control; as text, as JSON, or live.
 //!
-//! The numbers are the running daemon's where one answers, else this program's own polls of the network namespace it is
-//! in, through the same ledger and view. Either way the table is the page's, [`crate::view::api`].
+//! The numbers are the running daemon's where one answers, else this program's own polls of the namespaces that the
+//! configuration names, through the same sources, ledger and view. Either way the table is the page's, [`crate::view::api`].
 
 mod live;
 mod source;
@@ -12,15 +12,18 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
+use crate::config;
 use crate::view::api;
 pub use source::ReadError;
 use source::Source;
 
 /// What was asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Where a daemon's page would be; `None` where none is configured.
     pub daemon: Option<SocketAddr>,
+    /// What is looked at where no daemon answers.
+    pub sockets: config::Sockets,
     /// As JSON, for programs.
     pub json: bool,
     /// Live, until `q`.
@@ -70,7 +73,7 @@ pub fn run(options: Options) -> Result<(), SocketsError> {
     if options.watch && !io::stdout().is_terminal() {
         return Err(SocketsError::NotATerminal);
     }
-    let mut source = Source::open(options.daemon)?;
+    let mut source = Source::open(options.daemon, &options.sockets)?;
     if options.watch {
         return live::run(source);
     }

@@ -5,17 +5,17 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use weirgate_linux::bpf::IterPoller;
 use weirgate_linux::clock;
-use weirgate_linux::diag::{DestroyListener, DiagPoller, PollError};
 use weirgate_linux::netns::Netns;
-use weirgate_linux::poll::{Filter, PollStats};
 use weirgate_sockets::ledger::{Ledger, Options};
 use weirgate_sockets::record::Record;
 use weirgate_sockets::sample::Sample;
 use weirgate_units::{Prefix, UnixTime};
 
 use super::Look;
+use crate::config::{self, Close};
+use crate::daemon::namespaces::Namespaces;
+use crate::daemon::sources::Sources;
 use crate::http::client;
 use crate::view::{self, Collector, Order, PollEnd, Shared, api};
 
@@ -35,12 +35,9 @@ pub enum ReadError {
         /// What happened.
         error: io::Error,
     },
-    /// The namespace cannot be opened.
-    #[error("cannot open this network namespace: {0}")]
-    Namespace(#[source] io::Error),
     /// The kernel does not say.
     #[error("no daemon answers, and polling here fails: {0}")]
-    Poll(#[source] PollError),
+    Poll(String),
 }
 
 /// One of the two.
@@ -49,40 +46,29 @@ pub(super) enum Source {
     Own(Box<Own>),
 }
 
-/// Polls of this program's own namespace.
+/// This program's own polls of what the configuration names.
 pub(super) struct Own {
-    ns: Netns,
-    poller: Poller,
-    /// Closes between two polls; without them what closed connections delivered is missing.
-    closes: Option<DestroyListener>,
+    config: config::Sockets,
+    namespaces: Namespaces,
+    sources: Sources,
     ledger: Ledger,
     collector: Collector,
     shared: Shared,
     why: String,
 }
 
-enum Poller {
-    Iter(Box<IterPoller>),
-    Netlink(Box<DiagPoller>),
-}
-
 impl Source {
-    /// The daemon at `address` if one answers there, else own polls.
-    pub(super) fn open(address: Option<SocketAddr>) -> Result<Self, ReadError> {
-        let Some(address) = address else {
-            return Own::open("no daemon's page is configured".to_owned()).map(Self::own);
-        };
-        match ask::<api::Status>(address, "status") {
-            Ok(_) => Ok(Self::Daemon(address)),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                Own::open(format!("no daemon serves {address}")).map(Self::own)
+    /// The daemon at `address` if one answers there, else own polls of what `sockets` names.
+    pub(super) fn open(address: Option<SocketAddr>, sockets: &config::Sockets) -> Result<Self, ReadError> {
+        let no_daemon = match address.map(|address| (address, ask::<api::Status>(address, "status"))) {
+            Some((address, Ok(_))) => return Ok(Self::Daemon(address)),
+            Some((address, Err(error))) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                format!("no daemon serves {address}")
             }
-            Err(error) => Own::open(format!("{address} does not answer as a daemon: {error}")).map(Self::own),
-        }
-    }
-
-    fn own(own: Own) -> Self {
-        Self::Own(Box::new(own))
+            Some((address, Err(error))) => format!("{address} does not answer as a daemon: {error}"),
+            None => "no daemon's page is configured".to_owned(),
+        };
+        Ok(Self::Own(Box::new(Own::open(sockets, no_daemon)?)))
     }
 
     /// The numbers now, rows in `order`.
@@ -125,19 +111,16 @@ fn ask<T: serde::de::DeserializeOwned>(address: SocketAddr, path: &str) -> io::R
 }
 
 impl Own {
-    fn open(no_daemon: String) -> Result<Self, ReadError> {
-        let ns = Netns::current().map_err(ReadError::Namespace)?;
-        let (poller, name) = match IterPoller::load() {
-            Ok(poller) => (Poller::Iter(Box::new(poller)), "the BPF iterator"),
-            Err(_) => (Poller::Netlink(Box::new(DiagPoller::new())), "netlink"),
-        };
-        let closes = DestroyListener::open(&ns).ok();
-        let uncounted = if closes.is_some() { "" } else { "; what closes between two polls is not counted" };
-        let why = format!("own polls of this network namespace by {name} ({no_daemon}){uncounted}");
+    fn open(config: &config::Sockets, no_daemon: String) -> Result<Self, ReadError> {
+        // Closes come by multicast: to look at connections is no reason to attach a program to the kernel.
+        let config = config::Sockets { close: Close::Destroy, ..config.clone() };
+        let sources = Sources::open(&config, None).map_err(|error| ReadError::Poll(error.to_string()))?;
+        let why = format!("own polls by {} ({no_daemon})", sources.polls.name);
         let interval_ms = u64::try_from(OWN_INTERVAL.as_millis()).unwrap_or(u64::MAX);
         let facts = api::Facts { poll_interval_ms: interval_ms, ..api::Facts::default() };
         let (collector, shared) = view::new(facts);
-        Ok(Self { ns, poller, closes, ledger: Ledger::new(Options::default()), collector, shared, why })
+        let namespaces = Namespaces::new(config.namespaces.clone());
+        Ok(Self { config, namespaces, sources, ledger: Ledger::new(Options::default()), collector, shared, why })
     }
 
     fn look(&self, order: Order) -> Look {
@@ -149,9 +132,19 @@ impl Own {
         }
     }
 
-    fn poll(&mut self) -> Result<PollStats, ReadError> {
+    fn poll(&mut self) -> Result<(), ReadError> {
         let began = clock::boottime();
         let time = now();
+        let changes = self.namespaces.refresh();
+        self.shared.set_problem("namespaces", changes.missing);
+        for inode in changes.gone {
+            self.sources.handle_gone(inode);
+        }
+        let is_new = |ns: &&Netns| changes.new.contains(&ns.inode());
+        let unheard = self.namespaces.open().iter().filter(is_new).filter_map(|ns| self.sources.handle_new(ns)).last();
+        if let Some(why) = unheard {
+            self.shared.set_problem("closes", Some(format!("what closes between two polls is not counted: {why}")));
+        }
         let (ledger, collector) = (&mut self.ledger, &mut self.collector);
         let mut each = |sample: &Sample| {
             if let Some(seen) = ledger.handle_sample(sample) {
@@ -167,38 +160,22 @@ impl Own {
                 });
             }
         };
-        let filter = Filter::default();
-        let polled = match &mut self.poller {
-            Poller::Iter(poller) => poller.poll(&self.ns, &filter, &mut each).ok(),
-            Poller::Netlink(_) => None,
-        };
-        let polled = match (polled, &mut self.poller) {
-            (Some(stats), _) => Ok(stats),
-            (None, Poller::Netlink(poller)) => poller.poll(&self.ns, &filter, &mut each),
-            // What loaded and does not run: the older way always works.
-            (None, Poller::Iter(_)) => {
-                let mut poller = Box::new(DiagPoller::new());
-                let stats = poller.poll(&self.ns, &filter, &mut each);
-                self.poller = Poller::Netlink(poller);
-                stats
-            }
-        };
-        // The closes of connections that the poll still met are the ledger's to sort out.
-        if let Some(closes) = &mut self.closes {
-            // Announcements lost to a full buffer show as connections that vanished.
-            let _ = closes.drain(&mut each);
+        let filter = &self.config.filter;
+        let mut bytes = 0;
+        for ns in self.namespaces.open() {
+            bytes += self.sources.poll(ns, filter, &mut each).map_err(ReadError::Poll)?.bytes;
         }
-        let stats = polled.map_err(ReadError::Poll)?;
+        // The closes of connections that the poll still met are the ledger's to sort out, and announcements lost to a full
+        // buffer show as connections that vanished.
+        let _ = self.sources.drain(filter, &mut each);
         let ended = clock::boottime();
-        self.ledger.handle_poll_end(self.ns.inode(), ended, &mut |_| {});
-        self.collector.handle_poll_end(PollEnd {
-            now: now(),
-            took: ended.saturating_since(began),
-            bytes: stats.bytes,
-            complete: true,
-        });
+        for ns in self.namespaces.open() {
+            self.ledger.handle_poll_end(ns.inode(), ended, &mut |_| {});
+        }
+        let took = ended.saturating_since(began);
+        self.collector.handle_poll_end(PollEnd { now: now(), took, bytes, complete: true });
         self.shared.handle_losses(api::Losses::of_ledger(self.ledger.counts()));
-        Ok(stats)
+        Ok(())
     }
 }
 

@@ -1,0 +1,144 @@
+//! The daemon on hosts that lack something: it says what, and what to do, and does the rest.
+#![allow(clippy::disallowed_methods, reason = "real sockets on the real kernel")]
+
+mod ground;
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::Command;
+
+use ground::{Daemon, Space, text, until};
+
+/// Runs the rest of the command in a mount namespace of its own, after what is done there to the first argument.
+const WITHOUT_CGROUP2: &[&str] = &[
+    "unshare",
+    "--mount",
+    "--propagation",
+    "private",
+    "sh",
+    "-c",
+    "for at in $(findmnt -rno TARGET -t cgroup2); do umount -l $at; done; exec \"$@\"",
+    "sh",
+];
+const WITHOUT_BTF: &[&str] = &[
+    "unshare",
+    "--mount",
+    "--propagation",
+    "private",
+    "sh",
+    "-c",
+    "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"",
+    "sh",
+];
+
+/// What `weirgate doctor` says on the same ground.
+fn doctor(within: &[&str], daemon: &Daemon) -> (Option<i32>, String) {
+    let config = daemon.dir.path().join("weirgate.toml");
+    let done = Command::new(within[0])
+        .args(&within[1..])
+        .args([env!("CARGO_BIN_EXE_weirgate"), "doctor", "-c"])
+        .arg(config)
+        .output()
+        .unwrap();
+    (done.status.code(), text(&done.stdout))
+}
+
+/// One connection, seen by a poll and at its end.
+fn a_connection_is_recorded(space: &Space, daemon: &Daemon) {
+    let listener = space.listen();
+    let (mut client, server) = space.connect(&listener);
+    client.write_all(b"hello").unwrap();
+    until("the connection is seen", || daemon.json("/api/v1/status")["totals"]["connections"] == 2);
+    drop((client, server));
+    until("its end is seen", || daemon.json("/api/v1/status")["totals"]["close_records"].as_u64() >= Some(1));
+}
+
+#[test]
+fn without_cgroup_v2_closes_come_by_netlink_and_steering_by_routes() {
+    let Some(space) = Space::make() else { return };
+    let mut daemon = Daemon::start_within(WITHOUT_CGROUP2, &space, "mode = \"apply\"\nserver_ports = [80]\n");
+    let facts = daemon.json("/api/v1/status")["facts"].clone();
+    let of = |what: &str| facts[what]["why"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(facts["closes"]["counted"], false, "{facts}");
+    assert!(of("closes").contains("no cgroup v2 tree is mounted"), "{facts}");
+    assert_eq!(facts["steering"]["name"], "routes with congctl", "{facts}");
+    assert!(of("steering").contains("no cgroup v2 tree is mounted"), "{facts}");
+    a_connection_is_recorded(&space, &daemon);
+    let (_, said) = doctor(WITHOUT_CGROUP2, &daemon);
+    assert!(said.contains("mount -t cgroup2"), "what to do: {said}");
+    assert_eq!(daemon.stop(), Some(0), "{}", daemon.log());
+}
+
+#[test]
+fn without_kernel_types_everything_comes_by_netlink() {
+    let Some(space) = Space::make() else { return };
+    let mut daemon = Daemon::start_within(WITHOUT_BTF, &space, "");
+    let facts = daemon.json("/api/v1/status")["facts"].clone();
+    assert!(facts["polls"]["why"].as_str().unwrap().contains("no BTF"), "{facts}");
+    assert!(facts["closes"]["why"].as_str().unwrap().contains("no BTF"), "{facts}");
+    a_connection_is_recorded(&space, &daemon);
+    let (_, said) = doctor(WITHOUT_BTF, &daemon);
+    assert!(said.contains("CONFIG_DEBUG_INFO_BTF"), "what to do: {said}");
+    assert_eq!(daemon.stop(), Some(0), "{}", daemon.log());
+}
+
+#[test]
+fn a_congestion_control_that_is_not_loaded_is_named_with_its_module() {
+    let Some(space) = Space::make() else { return };
+    let sections = "[[tune.rules]]\nname = \"worst\"\ncc = \"nowhere\"\nworst_share = \"20 %\"\n";
+    let mut daemon = Daemon::start(&space, sections);
+    let wanted = "nowhere is not loaded: `modprobe tcp_nowhere`";
+    assert!(daemon.log().contains(wanted), "{}", daemon.log());
+    assert!(daemon.json("/api/v1/status")["problems"].to_string().contains(wanted));
+    let doctor = daemon.run(&["doctor"]);
+    assert!(text(&doctor.stdout).contains(wanted), "{}", text(&doctor.stdout));
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+#[test]
+fn a_taken_port_refuses_the_start() {
+    let Some(space) = Space::make() else { return };
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let daemon = Daemon::start(&space, "");
+    let config = fs::read_to_string(daemon.dir.path().join("weirgate.toml")).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let config = config
+        .replace(&daemon.dir.path().display().to_string(), &other.path().display().to_string())
+        .replace("127.0.0.1:0", &taken.local_addr().unwrap().to_string());
+    let path = other.path().join("weirgate.toml");
+    fs::write(&path, config).unwrap();
+    let refused = Command::new(env!("CARGO_BIN_EXE_weirgate")).args(["run", "-c"]).arg(path).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+    let said = text(&refused.stderr);
+    assert!(said.contains(&taken.local_addr().unwrap().to_string()) && said.contains("[http] listen"), "{said}");
+}
+
+#[test]
+fn a_full_disk_is_said_and_counted_and_over_when_there_is_room() {
+    let Some(space) = Space::make() else { return };
+    let disk = tempfile::tempdir().unwrap();
+    let at = disk.path().display().to_string();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs", &at]).status().unwrap();
+    assert!(mounted.success(), "root can mount a tmpfs");
+    let ballast = disk.path().join("ballast");
+    // The file takes all that there is.
+    let _ = fs::write(&ballast, vec![1; 4 << 20]);
+    let mut daemon = Daemon::start_on(&space, &format!("dir = \"{at}/store\"\nkeep_free = \"0 B\"\n"), "");
+    let listener = space.listen();
+    let ends = space.connect(&listener);
+    let lost = || daemon.json("/api/v1/status")["losses"]["store_lost"].as_u64().unwrap();
+    until("records are counted as lost", || lost() > 0);
+    let problems = daemon.json("/api/v1/status")["problems"].to_string();
+    assert!(problems.contains("No space left on device"), "{problems}");
+    assert!(daemon.log().contains("No space left on device"), "{}", daemon.log());
+    fs::remove_file(&ballast).unwrap();
+    until("it writes again", || daemon.json("/api/v1/status")["problems"].as_array().unwrap().is_empty());
+    drop(ends);
+    assert_eq!(daemon.stop(), Some(0), "{}", daemon.log());
+    let rows = daemon.run(&["query", "--json", "SELECT count(*) AS n FROM sockets"]);
+    let rows: serde_json::Value = serde_json::from_slice(&rows.stdout).unwrap();
+    assert!(rows["n"].as_u64() > Some(0), "{rows}");
+    drop(daemon);
+    assert!(Command::new("umount").arg(disk.path()).status().unwrap().success());
+}

@@ -1,0 +1,166 @@
+//! A network namespace and a daemon in it, with everything it touches in a folder of its own.
+#![allow(dead_code, reason = "each test program that has this module uses a part of it")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use weirgate_linux::netns::Netns;
+
+/// A machine under load is slow; a hang is longer.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A network namespace with its loopback up, gone with the value.
+pub struct Space {
+    pub name: String,
+    pub ns: Netns,
+}
+
+impl Space {
+    pub fn make() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: network namespaces and kernel programs need root");
+            return None;
+        }
+        let name = format!("wgd-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        ip(&["netns", "add", &name]);
+        ip(&["-n", &name, "link", "set", "lo", "up"]);
+        let ns = Netns::by_name(&name).unwrap();
+        Some(Self { name, ns })
+    }
+
+    /// A listener on a free port, and a connection to it: both ends.
+    pub fn listen(&self) -> TcpListener {
+        self.ns.within(|| TcpListener::bind("127.0.0.1:0").unwrap()).unwrap()
+    }
+
+    pub fn connect(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let address = listener.local_addr().unwrap();
+        let client = self.ns.within(|| TcpStream::connect(address).unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
+}
+
+pub fn ip(args: &[&str]) {
+    assert!(Command::new("ip").args(args).status().unwrap().success(), "ip {args:?}");
+}
+
+/// A daemon with everything it touches in a directory of its own.
+pub struct Daemon {
+    pub dir: tempfile::TempDir,
+    pub child: Child,
+    pub pins: PathBuf,
+}
+
+impl Daemon {
+    pub fn start(space: &Space, sections: &str) -> Self {
+        Self::start_as(&[], space, "", sections)
+    }
+
+    /// With more keys in the section `[store]`.
+    pub fn start_on(space: &Space, store: &str, sections: &str) -> Self {
+        Self::start_as(&[], space, store, sections)
+    }
+
+    /// The daemon as the last argument of the command `within`, which takes something away from it.
+    pub fn start_within(within: &[&str], space: &Space, sections: &str) -> Self {
+        Self::start_as(within, space, "", sections)
+    }
+
+    fn start_as(within: &[&str], space: &Space, store: &str, sections: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().display();
+        let pins = PathBuf::from(format!("/sys/fs/bpf/weirgate-test-{}", space.name));
+        let text = format!(
+            "[host]\nname = \"test\"\nstate = \"{at}/state\"\n[http]\nlisten = \"127.0.0.1:0\"\n\
+             [control]\nsocket = \"{at}/control.sock\"\n[store]\nflush = \"1 s\"\n{store}\
+             [sockets]\ninterval = \"500 ms\"\nnamespaces = [\"{}\"]\n[tune]\npins = \"{}\"\nround = \"2 s\"\n{sections}",
+            space.name,
+            pins.display()
+        );
+        std::fs::write(dir.path().join("weirgate.toml"), text).unwrap();
+        let log = std::fs::File::create(dir.path().join("log")).unwrap();
+        let command = within.iter().copied().chain([env!("CARGO_BIN_EXE_weirgate"), "run", "-c"]);
+        let command: Vec<&str> = command.collect();
+        let child = Command::new(command[0])
+            .args(&command[1..])
+            .arg(dir.path().join("weirgate.toml"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut daemon = Self { dir, child, pins };
+        let began = Instant::now();
+        while !daemon.dir.path().join("http-address").exists() {
+            assert!(daemon.child.try_wait().unwrap().is_none(), "it ended:\n{}", daemon.log());
+            assert!(began.elapsed() < PATIENCE, "it does not start:\n{}", daemon.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        daemon
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap()
+    }
+
+    pub fn journal(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("state/journal.jsonl")).unwrap_or_default()
+    }
+
+    pub fn run(&self, args: &[&str]) -> Output {
+        let config = self.dir.path().join("weirgate.toml");
+        Command::new(env!("CARGO_BIN_EXE_weirgate")).args(args).arg("-c").arg(config).output().unwrap()
+    }
+
+    pub fn get(&self, path: &str) -> String {
+        let address = std::fs::read_to_string(self.dir.path().join("http-address")).unwrap();
+        let address: SocketAddr = address.trim().parse().unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    pub fn json(&self, path: &str) -> serde_json::Value {
+        serde_json::from_str(&self.get(path)).unwrap()
+    }
+
+    /// SIGTERM, and the exit code.
+    pub fn stop(&mut self) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = self.run(&["undo"]);
+        assert!(std::thread::panicking() || !self.pins.exists(), "pins are left: {}", self.log());
+    }
+}
+
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
