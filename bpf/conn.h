@@ -38,6 +38,13 @@ struct wg_conn {
 	__u32 rate_delivered;
 	__u32 rate_interval_us;
 	__u32 rate_data_segs_out; /* when it was noted: more data has been sent since where this differs */
+	/* Of the switched response, by the steering program: */
+	__u32 cap;           /* bytes/s that it is held to while it starts; 0 is not at all */
+	__u32 cap_before;    /* the application's own limit; ~0 is none */
+	__u64 best_rate;     /* highest delivery rate so far, bytes/s */
+	__u64 grown_rate;    /* the rate when it last grew by a quarter */
+	__u8 settled;        /* round trips since then */
+	__u8 reserved_end[7];
 };
 
 struct {

@@ -17,6 +17,8 @@
 /* Numbers of the kernel's interface that older headers lack. */
 #define AF_INET 2
 #define AF_INET6 10
+#define SOL_SOCKET 1
+#define SO_MAX_PACING_RATE 47
 #define SOL_TCP 6
 #define TCP_CONGESTION 13
 #define TCP_CA_NAME_MAX 16
@@ -107,6 +109,7 @@ struct sock {
 	int sk_wmem_queued;
 	__u32 sk_ack_backlog;
 	long unsigned int sk_pacing_rate;
+	long unsigned int sk_max_pacing_rate;
 	__u32 sk_mark;
 	__u8 sk_userlocks : 4;
 	__u16 sk_protocol;

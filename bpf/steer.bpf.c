@@ -24,6 +24,11 @@
  * pipelined one) is none, as defined above, also where its answer begins after a pause. HDR_OPT_LEN_CB is not made
  * where options leave no room (three SACK blocks beside a timestamp: the client's upload has holes); the next packet's is.
  *
+ * BBR starts by sending 2.9 times what is delivered until that grows no more, and each switch begins with such a start:
+ * where the bottleneck's queue holds one bandwidth-delay product, a tenth of a 5 MB response is dropped, and the packets of
+ * its neighbours with it. So the rate that responses settled at is remembered for each network, and the next one's pacing is
+ * capped at it (SO_MAX_PACING_RATE) until its own rate has settled. A limit that the application set is never raised.
+ *
  * Every callback compares the clock with an expiry that user space renews: past it, it undoes what it finds.
  * Ground rules: callback flags are added to those of other programs, and only our own are taken away again. */
 #include <stdbool.h>
@@ -35,6 +40,13 @@
 #include "steer.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* Round trips in which the delivery rate has not grown by a quarter before it has settled. BBR's start ends after 3; two more
+ * make sure that it has, since its rounds are not ours. */
+#define SETTLED_ROUNDS 5
+/* Half of the memory of what a network carries: long enough to meet the next large response, short enough to find within
+ * minutes that a path has become faster. */
+#define CARRIED_HALF_NS (300 * 1000000000ull)
 
 /* Bits of wg_conn.steering. */
 enum {
@@ -168,10 +180,123 @@ static __always_inline bool set_cc(void *who, struct tcp_sock *tp, struct wg_con
 	return true;
 }
 
+/* ---- where its client is ---- */
+
+/* The network that the policy selected and that holds the client; fills the key with its address. */
+static __always_inline struct wg_network *network_of(struct tcp_sock *tp, struct wg_network_key *key)
+{
+	struct sock_common *skc = &tp->inet_conn.icsk_inet.sk.__sk_common;
+	struct wg_network *network;
+	__u32 family;
+
+	key->prefix_len = 128;
+	if (skc->skc_family == AF_INET6) {
+		/* A dual-stack listener's IPv4 clients are mapped here already. */
+		key->address[0] = skc->skc_v6_daddr.in6_u.u6_addr32[0];
+		key->address[1] = skc->skc_v6_daddr.in6_u.u6_addr32[1];
+		key->address[2] = skc->skc_v6_daddr.in6_u.u6_addr32[2];
+		key->address[3] = skc->skc_v6_daddr.in6_u.u6_addr32[3];
+	} else {
+		key->address[0] = 0;
+		key->address[1] = 0;
+		key->address[2] = bpf_htonl(0xffff);
+		key->address[3] = skc->skc_daddr;
+	}
+	family = !key->address[0] && !key->address[1] && key->address[2] == bpf_htonl(0xffff) ? 4 : 6;
+	network = bpf_map_lookup_elem(&networks, key);
+	return network && network->family == family ? network : NULL;
+}
+
+/* ---- the start of a switched response ---- */
+
+/* The highest rate that the network is known to carry, bytes/s; 0 is unknown. */
+static __always_inline __u64 carried_by(struct wg_network *network)
+{
+	__u64 age = bpf_ktime_get_boot_ns() - network->carried_since_ns;
+
+	if (age >= 2 * CARRIED_HALF_NS)
+		return 0;
+	if (age >= CARRIED_HALF_NS)
+		return network->carried[0];
+	return network->carried[0] > network->carried[1] ? network->carried[0] : network->carried[1];
+}
+
+/* Responses of one network race here: what one of them loses, the next one brings. */
+static __always_inline void remember_carried(struct wg_network *network, __u64 rate)
+{
+	__u64 now = bpf_ktime_get_boot_ns();
+	__u64 age = now - network->carried_since_ns;
+
+	if (age >= CARRIED_HALF_NS) {
+		network->carried[1] = age < 2 * CARRIED_HALF_NS ? network->carried[0] : 0;
+		network->carried[0] = 0;
+		network->carried_since_ns = now;
+	}
+	if (network->carried[0] < rate)
+		network->carried[0] = rate;
+}
+
+static __always_inline bool set_pacing_max(void *who, __u32 rate)
+{
+	return !bpf_setsockopt(who, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
+}
+
+static __always_inline void lift_cap(void *who, struct tcp_sock *tp, struct wg_conn *conn)
+{
+	if (!conn->cap)
+		return;
+	/* Another value now is the application's. */
+	if (tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate == conn->cap)
+		set_pacing_max(who, conn->cap_before);
+	conn->cap = 0;
+}
+
+static __always_inline void cap_start(void *who, struct tcp_sock *tp, struct wg_conn *conn, struct wg_network *network)
+{
+	unsigned long own = tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate;
+	__u64 rate = carried_by(network);
+
+	conn->best_rate = 0;
+	conn->grown_rate = 0;
+	conn->settled = 0;
+	/* The option has 32 bits; all ones are no limit. */
+	if (!rate || rate >= ~0u || own <= rate || (own >= ~0u && own != ~0ul) || !set_pacing_max(who, rate))
+		return;
+	conn->cap = rate;
+	conn->cap_before = own == ~0ul ? ~0u : own;
+	COUNT(capped);
+}
+
+/* Once per round trip of a switched response. */
+static __always_inline void see_rate(void *who, struct tcp_sock *tp, struct wg_conn *conn)
+{
+	struct wg_network_key key;
+	struct wg_network *network;
+	__u64 rate;
+
+	if (!tp->rate_interval_us || BPF_CORE_READ_BITFIELD(tp, rate_app_limited))
+		return;
+	rate = (__u64)tp->rate_delivered * tp->mss_cache * 1000000 / tp->rate_interval_us;
+	if (rate > conn->best_rate)
+		conn->best_rate = rate;
+	if (rate * 4 > conn->grown_rate * 5) {
+		conn->grown_rate = rate;
+		conn->settled = 0;
+		return;
+	}
+	if (conn->settled < SETTLED_ROUNDS && ++conn->settled < SETTLED_ROUNDS)
+		return;
+	lift_cap(who, tp, conn);
+	network = network_of(tp, &key);
+	if (network)
+		remember_carried(network, conn->best_rate);
+}
+
 /* Puts it on what it has when no response is switched: the configured default, or else its own. */
 static __always_inline void set_base(void *who, struct tcp_sock *tp, struct wg_conn *conn, struct wg_settings *s)
 {
 	conn->steering &= ~SWITCHED;
+	lift_cap(who, tp, conn);
 	if (s->default_cc[0])
 		set_cc(who, tp, conn, s->default_cc);
 	else if (is_changed(conn))
@@ -181,6 +306,7 @@ static __always_inline void set_base(void *who, struct tcp_sock *tp, struct wg_c
 /* Undoes everything, until a policy takes the socket up again. */
 static __always_inline void release(void *who, struct tcp_sock *tp, struct wg_conn *conn)
 {
+	lift_cap(who, tp, conn);
 	if (is_changed(conn))
 		set_cc(who, tp, conn, conn->own);
 	conn->steering &= ~SWITCHED;
@@ -218,31 +344,6 @@ static __always_inline void set_callbacks(struct bpf_sock_ops *skops, struct wg_
 }
 
 /* ---- what the policy says of one socket ---- */
-
-/* The network that the policy selected and that holds the client; fills the key with its address. */
-static __always_inline struct wg_network *network_of(struct tcp_sock *tp, struct wg_network_key *key)
-{
-	struct sock_common *skc = &tp->inet_conn.icsk_inet.sk.__sk_common;
-	struct wg_network *network;
-	__u32 family;
-
-	key->prefix_len = 128;
-	if (skc->skc_family == AF_INET6) {
-		/* A dual-stack listener's IPv4 clients are mapped here already. */
-		key->address[0] = skc->skc_v6_daddr.in6_u.u6_addr32[0];
-		key->address[1] = skc->skc_v6_daddr.in6_u.u6_addr32[1];
-		key->address[2] = skc->skc_v6_daddr.in6_u.u6_addr32[2];
-		key->address[3] = skc->skc_v6_daddr.in6_u.u6_addr32[3];
-	} else {
-		key->address[0] = 0;
-		key->address[1] = 0;
-		key->address[2] = bpf_htonl(0xffff);
-		key->address[3] = skc->skc_daddr;
-	}
-	family = !key->address[0] && !key->address[1] && key->address[2] == bpf_htonl(0xffff) ? 4 : 6;
-	network = bpf_map_lookup_elem(&networks, key);
-	return network && network->family == family ? network : NULL;
-}
 
 static __always_inline bool is_server_port(struct tcp_sock *tp)
 {
@@ -336,12 +437,23 @@ static __always_inline void see_queue(void *who, struct tcp_sock *tp, struct wg_
 /* Once per round trip: switches a response that has passed the threshold and is not all delivered. */
 static __always_inline void see_progress(void *who, struct tcp_sock *tp, struct wg_conn *conn, struct wg_settings *s)
 {
-	if (conn->steering & SWITCHED || queue_is_empty(tp) || tp->bytes_acked - conn->base < s->switch_after)
+	struct wg_network_key key;
+	struct wg_network *network;
+
+	if (conn->steering & SWITCHED) {
+		if (s->cap_start)
+			see_rate(who, tp, conn);
 		return;
-	if (set_cc(who, tp, conn, conn->chosen)) {
-		conn->steering |= SWITCHED;
-		COUNT(switched);
 	}
+	if (queue_is_empty(tp) || tp->bytes_acked - conn->base < s->switch_after)
+		return;
+	if (!set_cc(who, tp, conn, conn->chosen))
+		return;
+	conn->steering |= SWITCHED;
+	COUNT(switched);
+	network = s->cap_start ? network_of(tp, &key) : NULL;
+	if (network)
+		cap_start(who, tp, conn, network);
 }
 
 /* ---- the programs ---- */
@@ -394,6 +506,8 @@ static __always_inline void handle_active(struct bpf_sock_ops *skops, struct bpf
 			if (skops->op == BPF_SOCK_OPS_RTT_CB)
 				see_progress(skops, tp, conn, s);
 		}
+		if (conn->steering & EXEMPT)
+			lift_cap(skops, tp, conn);
 	}
 	set_callbacks(skops, conn);
 }

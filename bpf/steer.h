@@ -15,6 +15,11 @@ struct wg_network_key {
 struct wg_network {
 	char cc[TCP_CA_NAME_MAX];
 	__u32 family; /* 4 or 6: ::/0 lies around the mapped addresses but selects no IPv4 client */
+	__u32 reserved;
+	/* The program's own, 0 when written by user space: the highest delivery rates, bytes/s, that switched responses
+	 * settled at in this half of the memory and the one before, and when this half began. */
+	__u64 carried[2];
+	__u64 carried_since_ns;
 };
 
 struct wg_settings {
@@ -22,7 +27,8 @@ struct wg_settings {
 	__u32 epoch;     /* of the holdout, as the next two */
 	__u64 seed;
 	__u32 share_ppm;
-	__u32 stay;      /* not 0: keep the chosen algorithm for the connection's life */
+	__u16 stay;      /* not 0: keep the chosen algorithm for the connection's life */
+	__u16 cap_start; /* not 0: a switched response does not start faster than what its network is known to carry */
 	__u64 switch_after; /* bytes of one response, acknowledged, that must have passed before a switch */
 	char default_cc[TCP_CA_NAME_MAX]; /* empty: what the system gave the socket */
 };
@@ -51,6 +57,7 @@ struct wg_steer_counters {
 	__u64 open_set;       /* open connections that a policy took up, or put on another default */
 	__u64 open_reset;     /* open connections that a policy, or the sweep, put back */
 	__u64 open_unreached; /* open connections that this kernel cannot take up (before 6.12) */
+	__u64 capped;         /* switched responses whose start was capped */
 };
 
 #endif

@@ -102,6 +102,7 @@ fn policy(networks: &[(&str, &str)]) -> Policy {
         default_cc: None,
         switch_after: Bytes::ZERO,
         stay: true,
+        cap_start: true,
     }
 }
 

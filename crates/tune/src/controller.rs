@@ -93,6 +93,7 @@ impl Controller {
                 default_cc: config.default_cc,
                 switch_after: config.switch_after,
                 stay: config.stay,
+                cap_start: config.cap_start,
             },
             book: Book::new(&config),
             selected: BTreeMap::new(),

@@ -21,4 +21,6 @@ pub struct Policy {
     pub switch_after: Bytes,
     /// Stay on the chosen algorithm for the connection's life instead of going back when a response is delivered.
     pub stay: bool,
+    /// Hold a switched response to the rate that its network carried in the last minutes until its own rate has settled.
+    pub cap_start: bool,
 }

@@ -205,6 +205,7 @@ impl Controller {
             default_cc: self.config.default_cc,
             switch_after: self.config.switch_after,
             stay: self.config.stay,
+            cap_start: self.config.cap_start,
         }
     }
 

@@ -14,6 +14,7 @@ fn policy(version: u32, networks: &[&str]) -> Policy {
         default_cc: None,
         switch_after: Bytes::new(100_000),
         stay: false,
+        cap_start: true,
     }
 }
 

@@ -111,7 +111,7 @@ fn a_taken_port_refuses_the_start() {
     let refused = Command::new(env!("CARGO_BIN_EXE_weirgate")).args(["run", "-c"]).arg(path).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
     let said = text(&refused.stderr);
-    assert!(said.contains(&taken.local_addr().unwrap().to_string()) && said.contains("[http] listen"), "{said}");
+    assert!(said.contains(&taken.local_addr().unwrap().to_string()) && said.contains("`listen` in [http]"), "{said}");
 }
 
 #[test]

@@ -53,7 +53,8 @@ fn it_observes_shows_stores_and_stops_in_order() {
     assert_eq!(answer.status.code(), Some(0), "{}", text(&answer.stderr));
     let said: serde_json::Value = serde_json::from_slice(&answer.stdout).unwrap();
     assert!(said["rounds"].as_u64() >= Some(1) && said["connections"].as_u64() >= Some(1), "{said}");
-    let hour = std::fs::read_dir(&store).unwrap().next().unwrap().unwrap().path();
+    let mut hours = std::fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().path());
+    let hour = hours.find(|path| path.is_dir()).unwrap();
     let file = std::fs::read_dir(hour).unwrap().next().unwrap().unwrap().path();
     let args = ["tune", "replay", &file.to_string_lossy(), "--json", "--out", &replayed.to_string_lossy()];
     assert_eq!(daemon.run(&args).status.code(), Some(0), "one file is enough");
@@ -74,8 +75,9 @@ fn sockets_are_shown_without_a_daemon() {
     let config = dir.path().join("weirgate.toml");
     let text_of = |namespace: &str| format!("[http]\nlisten = \"off\"\n[sockets]\nnamespaces = [\"{namespace}\"]\n");
     std::fs::write(&config, text_of(&space.name)).unwrap();
-    let sockets =
-        || Command::new(env!("CARGO_BIN_EXE_weirgate")).args(["sockets", "--json", "-c"]).arg(&config).output().unwrap();
+    let sockets = || {
+        Command::new(env!("CARGO_BIN_EXE_weirgate")).args(["sockets", "--json", "-c"]).arg(&config).output().unwrap()
+    };
     let done = sockets();
     let look: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
     assert!(look["source"].as_str().unwrap().starts_with("own polls"), "{look}");

@@ -179,7 +179,9 @@ fn check_congestion_control(treatment: Treatment, places: &Places) -> Result<()>
 
 /// Every response of every arm, for whoever wants to ask another question of the run. Times since its beginning.
 fn write_responses(path: &Path, table: &Table, raw: &Raw) -> Result<()> {
-    let mut csv = String::from("arm,network,class,client,client_port,body_bytes,due_s,sent_s,first_byte_s,last_byte_s,finished\n");
+    let mut csv = String::from(
+        "arm,network,class,client,client_port,body_bytes,due_s,sent_s,first_byte_s,last_byte_s,finished\n",
+    );
     for r in &raw.outcome.responses {
         let network = &table.networks[usize::from(r.network)];
         let [due, sent, first, done] = [r.due, r.sent, r.first, r.done].map(Duration::as_secs_f64);

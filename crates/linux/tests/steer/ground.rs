@@ -195,6 +195,15 @@ impl Ground {
         Client { stream: self.client.within(|| TcpStream::connect(address).unwrap()).unwrap() }
     }
 
+    /// The limits of the pacing rate, bytes/s, of the sockets on the server's port that have one, by what `ss` says.
+    pub(crate) fn pacing_maxima(&self) -> Vec<u64> {
+        let text = self.run('s', &format!("ss -Htin state established sport = :{PORT}"));
+        // "RATEbps" or "RATEbps/LIMITbps".
+        let rates = text.split(" pacing_rate ").skip(1).filter_map(|rest| rest.split_whitespace().next());
+        let limits = rates.filter_map(|rates| rates.split_once('/'));
+        limits.map(|(_, limit)| limit.trim_end_matches("bps").parse::<u64>().unwrap() / 8).collect()
+    }
+
     /// The congestion controls of the sockets on the server's port by what `ss` says, sorted; listeners are left out.
     pub(crate) fn algorithms(&self) -> Vec<String> {
         let text = self.run('s', &format!("ss -Htin state established sport = :{PORT}"));
@@ -288,6 +297,7 @@ pub(crate) fn policy(version: u32, networks: &[&str]) -> Policy {
         default_cc: None,
         switch_after: Bytes::new(SWITCH_AFTER),
         stay: false,
+        cap_start: true,
     }
 }
 
@@ -343,6 +353,14 @@ impl Client {
         CcName::from_kernel(&name).as_str().to_owned()
     }
 
+    /// The limit of the pacing rate that the server's socket has before the next response begins, bytes/s.
+    pub(crate) fn pacing_max(&mut self) -> u64 {
+        self.send("max");
+        let mut rate = [0; 8];
+        self.stream.read_exact(&mut rate).unwrap();
+        u64::from_be_bytes(rate)
+    }
+
     /// This end's port, by which the witness knows the connection.
     pub(crate) fn port(&self) -> u16 {
         self.stream.local_addr().unwrap().port()
@@ -353,7 +371,8 @@ impl Client {
 ///
 /// `send N`: N bytes. `pause MS`. `read N`: takes N raw bytes. `cc`: one byte, then the name of the socket's congestion control,
 /// 16 bytes; `idle`: the name only, as it is before anything is sent. An empty line is no request.
-/// `setcc NAME`: the application's own choice. `connect ADDRESS`: opens a connection, sends 1 MB on it, answers its algorithm. Several steps in one line, `;` between them, are one response.
+/// `setcc NAME`, `setmax N`: the application's own congestion control and limit of the pacing rate (bytes/s). `max`: that limit,
+/// 8 bytes, as it is before anything is sent. `connect ADDRESS`: opens a connection, sends 1 MB on it, answers its algorithm. Several steps in one line, `;` between them, are one response.
 pub(crate) fn serve(listener_cc: &str) {
     let listener = TcpListener::bind(("::", PORT)).unwrap();
     if !listener_cc.is_empty() {
@@ -399,6 +418,8 @@ fn answer(mut stream: TcpStream) -> Option<()> {
                     stream.write_all(&congestion_control(&back_end)).ok()?;
                 }
                 "setcc" => set_congestion_control(&stream, argument),
+                "setmax" => set_pacing_max(&stream, number as u64),
+                "max" => stream.write_all(&pacing_max(&stream).to_be_bytes()).ok()?,
                 "" => {}
                 _ => panic!("{step}"),
             }
@@ -435,6 +456,33 @@ pub(crate) fn set_congestion_control(stream: &impl AsRawFd, name: &str) {
             name.as_ptr().cast(),
             name.len() as u32,
         )
+    };
+    assert_eq!(result, 0);
+}
+
+/// `SO_MAX_PACING_RATE` of a socket, bytes per second; all ones is no limit.
+fn pacing_max(stream: &impl AsRawFd) -> u64 {
+    let mut rate = 0u64;
+    let mut len = 8;
+    // SAFETY: `rate` has the length given, and both live through the call.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw mut rate).cast(),
+            &raw mut len,
+        )
+    };
+    assert_eq!((result, len), (0, 8));
+    rate
+}
+
+/// As an application does it.
+fn set_pacing_max(stream: &impl AsRawFd, rate: u64) {
+    // SAFETY: the number is read, with the length given.
+    let result = unsafe {
+        libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, (&raw const rate).cast(), 8)
     };
     assert_eq!(result, 0);
 }

@@ -8,6 +8,7 @@ mod ground;
 mod policies;
 mod responses;
 mod servers;
+mod starts;
 mod witness;
 
 /// Not a test: what a scenario starts this binary for, as its child.

@@ -118,6 +118,7 @@ settings!(Settings for Config {
     detail_max: number,
     switch_after: amount,
     stay: boolean,
+    cap_start: boolean,
 });
 
 settings!(Limits for weirgate_tune::Limits {

@@ -92,6 +92,7 @@ fn kernel(counters: SteerCounters) -> Value {
         "left_to_application": counters.exempt,
         "responses_switched": counters.switched,
         "responses_returned": counters.returned,
+        "starts_capped": counters.capped,
         "expired": counters.expired,
         "failed": counters.failed,
         "below_threshold_while_switched": counters.violations,

@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use weirgate_linux::netns::Netns;
 
 /// A machine under load is slow; a hang is longer.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A network namespace with its loopback up, gone with the value.
-pub struct Space {
-    pub name: String,
-    pub ns: Netns,
+pub(crate) struct Space {
+    pub(crate) name: String,
+    pub(crate) ns: Netns,
 }
 
 impl Space {
-    pub fn make() -> Option<Self> {
+    pub(crate) fn make() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
             println!("SKIPPED: network namespaces and kernel programs need root");
@@ -34,11 +34,11 @@ impl Space {
     }
 
     /// A listener on a free port, and a connection to it: both ends.
-    pub fn listen(&self) -> TcpListener {
+    pub(crate) fn listen(&self) -> TcpListener {
         self.ns.within(|| TcpListener::bind("127.0.0.1:0").unwrap()).unwrap()
     }
 
-    pub fn connect(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
+    pub(crate) fn connect(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
         let address = listener.local_addr().unwrap();
         let client = self.ns.within(|| TcpStream::connect(address).unwrap()).unwrap();
         (client, listener.accept().unwrap().0)
@@ -51,29 +51,29 @@ impl Drop for Space {
     }
 }
 
-pub fn ip(args: &[&str]) {
+pub(crate) fn ip(args: &[&str]) {
     assert!(Command::new("ip").args(args).status().unwrap().success(), "ip {args:?}");
 }
 
 /// A daemon with everything it touches in a directory of its own.
-pub struct Daemon {
-    pub dir: tempfile::TempDir,
-    pub child: Child,
-    pub pins: PathBuf,
+pub(crate) struct Daemon {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) child: Child,
+    pub(crate) pins: PathBuf,
 }
 
 impl Daemon {
-    pub fn start(space: &Space, sections: &str) -> Self {
+    pub(crate) fn start(space: &Space, sections: &str) -> Self {
         Self::start_as(&[], space, "", sections)
     }
 
     /// With more keys in the section `[store]`.
-    pub fn start_on(space: &Space, store: &str, sections: &str) -> Self {
+    pub(crate) fn start_on(space: &Space, store: &str, sections: &str) -> Self {
         Self::start_as(&[], space, store, sections)
     }
 
     /// The daemon as the last argument of the command `within`, which takes something away from it.
-    pub fn start_within(within: &[&str], space: &Space, sections: &str) -> Self {
+    pub(crate) fn start_within(within: &[&str], space: &Space, sections: &str) -> Self {
         Self::start_as(within, space, "", sections)
     }
 
@@ -109,20 +109,20 @@ impl Daemon {
         daemon
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
-    pub fn journal(&self) -> String {
+    pub(crate) fn journal(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("state/journal.jsonl")).unwrap_or_default()
     }
 
-    pub fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
         let config = self.dir.path().join("weirgate.toml");
         Command::new(env!("CARGO_BIN_EXE_weirgate")).args(args).arg("-c").arg(config).output().unwrap()
     }
 
-    pub fn get(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         let address = std::fs::read_to_string(self.dir.path().join("http-address")).unwrap();
         let address: SocketAddr = address.trim().parse().unwrap();
         let mut stream = TcpStream::connect(address).unwrap();
@@ -132,12 +132,12 @@ impl Daemon {
         text.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 
-    pub fn json(&self, path: &str) -> serde_json::Value {
+    pub(crate) fn json(&self, path: &str) -> serde_json::Value {
         serde_json::from_str(&self.get(path)).unwrap()
     }
 
     /// SIGTERM, and the exit code.
-    pub fn stop(&mut self) -> Option<i32> {
+    pub(crate) fn stop(&mut self) -> Option<i32> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         self.child.wait().unwrap().code()
@@ -153,7 +153,7 @@ impl Drop for Daemon {
     }
 }
 
-pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
         assert!(began.elapsed() < PATIENCE, "never: {what}");
@@ -161,6 +161,6 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

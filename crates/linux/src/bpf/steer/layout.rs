@@ -41,6 +41,8 @@ pub struct SteerCounters {
     pub open_reset: u64,
     /// Open connections that this kernel cannot take up.
     pub open_unreached: u64,
+    /// Switched responses whose start was capped at what their network is known to carry.
+    pub capped: u64,
 }
 
 impl SteerCounters {
@@ -69,6 +71,7 @@ impl SteerCounters {
             open_set,
             open_reset,
             open_unreached,
+            capped,
         ] = sums;
         Ok(Self {
             matched,
@@ -84,6 +87,7 @@ impl SteerCounters {
             open_set,
             open_reset,
             open_unreached,
+            capped,
         })
     }
 }
@@ -96,7 +100,8 @@ pub(super) struct Settings {
     epoch: u32,
     seed: u64,
     share_ppm: u32,
-    stay: u32,
+    stay: u16,
+    cap_start: u16,
     switch_after: u64,
     default_cc: [u8; 16],
 }
@@ -109,6 +114,7 @@ impl Settings {
             seed: policy.holdout.seed,
             share_ppm: policy.holdout.share_ppm,
             stay: policy.stay.into(),
+            cap_start: policy.cap_start.into(),
             switch_after: policy.switch_after.as_u64(),
             default_cc: policy.default_cc.map_or([0; 16], |cc| *cc.as_bytes()),
         }
@@ -208,12 +214,12 @@ pub(super) fn key(network: Prefix) -> [u8; 20] {
     key
 }
 
-/// `struct wg_network`.
-pub(super) fn value((network, cc): &(Prefix, CcName)) -> [u8; 20] {
+/// `struct wg_network`, knowing nothing yet of what the network carries.
+pub(super) fn value((network, cc): &(Prefix, CcName)) -> [u8; 48] {
     let family: u32 = if network.address().is_ipv4() { 4 } else { 6 };
-    let mut value = [0; 20];
+    let mut value = [0; 48];
     value[..16].copy_from_slice(cc.as_bytes());
-    value[16..].copy_from_slice(&family.to_ne_bytes());
+    value[16..20].copy_from_slice(&family.to_ne_bytes());
     value
 }
 
@@ -237,7 +243,7 @@ mod tests {
         assert_eq!(offset_of!(Page, settings), 16);
         assert_eq!(offset_of!(Page, cgroup_id), 112);
         assert_eq!(size_of::<Page>(), 120);
-        assert_eq!(SteerCounters::WORDS, 13);
+        assert_eq!(SteerCounters::WORDS, 14);
     }
 
     #[test]
