@@ -41,8 +41,8 @@ struct wg_conn {
 	/* Of the switched response, by the steering program: */
 	__u32 cap;           /* bytes/s that it is held to while it starts; 0 is not at all */
 	__u32 cap_before;    /* the application's own limit; ~0 is none */
-	__u64 best_rate;     /* highest delivery rate so far, bytes/s */
-	__u64 grown_rate;    /* the rate when it last grew by a quarter */
+	__u64 grown_rate;    /* the delivery rate when it last grew by a quarter, bytes/s */
+	__u64 best_rate;     /* the highest since then */
 	__u8 settled;        /* round trips since then */
 	__u8 reserved_end[7];
 };

@@ -277,13 +277,15 @@ static __always_inline void see_rate(void *who, struct tcp_sock *tp, struct wg_c
 	if (!tp->rate_interval_us || BPF_CORE_READ_BITFIELD(tp, rate_app_limited))
 		return;
 	rate = (__u64)tp->rate_delivered * tp->mss_cache * 1000000 / tp->rate_interval_us;
-	if (rate > conn->best_rate)
-		conn->best_rate = rate;
 	if (rate * 4 > conn->grown_rate * 5) {
+		/* What it grew to counts once it is met again: a bunch of acknowledgements can look like any rate. */
 		conn->grown_rate = rate;
+		conn->best_rate = 0;
 		conn->settled = 0;
 		return;
 	}
+	if (rate > conn->best_rate)
+		conn->best_rate = rate;
 	if (conn->settled < SETTLED_ROUNDS && ++conn->settled < SETTLED_ROUNDS)
 		return;
 	lift_cap(who, tp, conn);

@@ -1,8 +1,8 @@
 //! The comparison group inside each selected network.
 //!
 //! A seeded hash of (client address, epoch) decides, so that the kernel program, the controller and a later replay agree
-//! without exchanging anything, and a client's lot changes only with the epoch. `bpf/holdout.h` is the twin in C; the
-//! vectors in `crates/tune/vectors/holdout.txt`, which a test prints and reads, hold the two equal.
+//! without exchanging anything, and a client's lot changes only with the epoch. `bpf/holdout.h` is the twin in C; a test
+//! of `linux` compares the two on real connections.
 
 use core::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! The draw of the holdout, against the vectors that its twin in C is checked with as well.
+//! The draw of the holdout. That its twin in C draws the same is tested on real connections: crates/linux/tests/steer/policies.rs.
 
 use core::fmt::Write;
 
@@ -7,7 +7,7 @@ use weirgate_tune::Holdout;
 /// Lines of `seed epoch share_ppm address held`.
 fn vectors() -> String {
     let mut text = String::from(
-        "# seed epoch share_ppm address held: printed by tests/holdout.rs, read by it and by the C twin's test\n",
+        "# seed epoch share_ppm address held: of crates/tune/tests/holdout.rs; another draw is another experiment on every host\n",
     );
     for seed in [0u64, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
         for epoch in [0u32, 1, 4_294_967_295] {

@@ -43,6 +43,7 @@ pub(super) fn report(
         ("nginx_alerts", json!(raw.nginx_alerts)),
         ("processors_idle_pct", json!(raw.idle_pct)),
         ("small_responses", json!(findings.small_objects)),
+        ("lossy_delivery_rate", json!(findings.lossy_delivery_rate)),
         ("emulator", emulator(raw)),
     ] {
         numbers.insert(name.to_owned(), value);
@@ -74,9 +75,9 @@ fn method(table: &Settings, raw: &Raw) -> String {
          serves all) and {} client networks behind emulated links with equal seeds; all arms run at the same time, with the same \
          requests at the same times ({} clients per network, {:.0} s between a client's requests on average). Goodput is body \
          bytes over the time from the request to the client's last byte. The first {:.0} s are warm-up and not counted, then \
-         {:.0} s are. A response unfinished {:.0} s after that counts with the rate it had. The lossy networks' delivery rate is that of close records of connections whose last response was over \
-         100 KB, in all arms alike. Intervals are 95 %, bootstrapped over network x 20 s \
-         blocks. The processors were idle for {:.0} % of the measured time, {headroom}. Not measured: real access networks, cross \
+         {:.0} s are. A response unfinished {:.0} s after that counts with the rate it had. The lossy \
+         networks' delivery rate is that of close records of connections whose last response was over 100 KB, in all arms alike. \
+         Intervals are 95 %, bootstrapped over network x 20 s blocks, those of the delivery rate over clients. The processors were idle for {:.0} % of the measured time, {headroom}. Not measured: real access networks, cross \
          traffic, TLS and HTTP/2 (tests have those), more than one edge. bpftune, which decides per gateway, is in no registry \
          that this project builds from, so it is not an arm; all 20 networks here are behind one gateway, for which it \
          would have one decision.",

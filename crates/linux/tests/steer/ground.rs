@@ -25,6 +25,9 @@ pub(crate) const SWITCH_AFTER: u64 = 100_000;
 /// The server's port.
 pub(crate) const PORT: u16 = 8080;
 
+/// Where nginx finds what it proxies.
+pub(crate) const BACK_END_PORT: u16 = 8081;
+
 /// Two namespaces, a veth pair of `10.99.0.1`/`fd99::1` (server) and `10.99.0.2`/`fd99::2` (client), a cgroup, a pin folder.
 /// All of it goes on drop, and what was started with it.
 pub(crate) struct Ground {
@@ -89,7 +92,14 @@ impl Ground {
         self.attach_with(|_| {})
     }
 
-    /// The same with other options.
+    /// Attaches, and chooses [`CHOSEN`] for everybody.
+    pub(crate) fn steer(&self) -> Steering {
+        let mut steering = self.attach();
+        steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
+        steering
+    }
+
+    /// As [`Self::attach`], with other options.
     pub(crate) fn attach_with(&self, change: impl FnOnce(&mut SteerOptions)) -> Steering {
         let mut options = SteerOptions {
             pin_dir: self.pin_dir.clone(),
@@ -135,7 +145,8 @@ impl Ground {
         wait_until(self.spawn('s', &serve), "listening");
     }
 
-    /// A real nginx on [`PORT`] with `/small` (20 KB), `/medium` (90 KB) and `/large` (2 MB); `listen` is added to its
+    /// A real nginx on [`PORT`] with `/small` (20 KB), `/medium` (90 KB) and `/large` (2 MB), and what a back end on [`BACK_END_PORT`]
+    /// says below `/proxied`, unbuffered; `listen` is added to its
     /// `listen` directives.
     pub(crate) fn serve_by_nginx(&mut self, listen: &str) -> bool {
         if Command::new("nginx").arg("-v").stderr(Stdio::null()).status().is_err() {
@@ -162,6 +173,7 @@ impl Ground {
             "daemon off; master_process off; pid nginx.pid; error_log error.log; events {{}}
              http {{ access_log off; sendfile on; tcp_nopush on; server {{ root {}; {tls}
              client_body_temp_path body; proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;
+             location /proxied {{ proxy_pass http://127.0.0.1:{BACK_END_PORT}; proxy_buffering off; }}
              listen {PORT} {listen}; listen [::]:{PORT} ipv6only=on {listen}; }} }}",
             dir.display()
         );

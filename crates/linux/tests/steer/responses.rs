@@ -2,6 +2,8 @@
 
 use std::io::Read;
 
+use weirgate_linux::bpf::Steering;
+
 use super::ground::{CHOSEN, Client, EVERYBODY, Ground, OWN, SWITCH_AFTER, policy};
 use super::witness::Witness;
 
@@ -17,13 +19,18 @@ fn assert_not_switched(witness: &Witness, client: &Client) {
     assert_eq!(witness.span(client.port()), None);
 }
 
-#[test]
-fn only_large_responses_are_switched_and_all_go_back() {
-    let Some(mut ground) = Ground::new(50) else { return };
-    let mut steering = ground.attach();
-    steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
+/// The scripted server behind a link of `mbit`, steered for everybody, with somebody who watches what leaves.
+fn steered(mbit: u32) -> Option<(Ground, Steering, Witness)> {
+    let mut ground = Ground::new(mbit)?;
+    let steering = ground.steer();
     let witness = Witness::attach(&ground);
     ground.serve();
+    Some((ground, steering, witness))
+}
+
+#[test]
+fn only_large_responses_are_switched_and_all_go_back() {
+    let Some((ground, steering, witness)) = steered(50) else { return };
     let mut client = ground.connect("10.99.0.1");
     let mut at = 0;
     for _round in 0..3 {
@@ -46,11 +53,7 @@ fn only_large_responses_are_switched_and_all_go_back() {
 
 #[test]
 fn pipelined_requests_are_one_response_until_the_queue_is_empty() {
-    let Some(mut ground) = Ground::new(50) else { return };
-    let mut steering = ground.attach();
-    steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
-    let witness = Witness::attach(&ground);
-    ground.serve();
+    let Some((ground, steering, witness)) = steered(50) else { return };
     let mut client = ground.connect("10.99.0.1");
     // Small ones first: together they stay below the threshold.
     client.send("send 20000\nsend 20000\nsend 20000");
@@ -68,11 +71,7 @@ fn pipelined_requests_are_one_response_until_the_queue_is_empty() {
 
 #[test]
 fn a_slow_producer_does_not_begin_a_response_by_pausing() {
-    let Some(mut ground) = Ground::new(50) else { return };
-    let mut steering = ground.attach();
-    steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
-    let witness = Witness::attach(&ground);
-    ground.serve();
+    let Some((ground, steering, witness)) = steered(50) else { return };
     let mut client = ground.connect("10.99.0.1");
     client.fetch(50_000);
     // The queue is empty in each pause. The threshold is passed within the second part, and the third is sent switched.
@@ -88,11 +87,7 @@ fn a_slow_producer_does_not_begin_a_response_by_pausing() {
 
 #[test]
 fn what_is_received_during_a_response_does_not_begin_one() {
-    let Some(mut ground) = Ground::new(20) else { return };
-    let mut steering = ground.attach();
-    steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
-    let witness = Witness::attach(&ground);
-    ground.serve();
+    let Some((ground, steering, witness)) = steered(20) else { return };
     let mut client = ground.connect("10.99.0.1");
     // As a client that sends window updates: thirty little messages during one response of 600 KB, none 100 KB apart.
     client.send("send 600000");
@@ -113,11 +108,7 @@ fn what_is_received_during_a_response_does_not_begin_one() {
 
 #[test]
 fn an_upload_is_a_request() {
-    let Some(mut ground) = Ground::new(50) else { return };
-    let mut steering = ground.attach();
-    steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
-    let witness = Witness::attach(&ground);
-    ground.serve();
+    let Some((ground, steering, witness)) = steered(50) else { return };
     let mut client = ground.connect("10.99.0.1");
     // 100-continue, 2 MB up, a small answer; twice, so that the answers together pass the threshold.
     for _post in 0..2 {
@@ -164,8 +155,7 @@ fn losses_without_timestamps_leave_nothing_switched() {
     ground.run('c', "sysctl -q -w net.ipv4.tcp_timestamps=0");
     // A queue of four packets drops the tail of nearly every train.
     ground.run('s', "tc qdisc replace dev veth0 root tbf rate 50mbit burst 3kb limit 9kb");
-    let mut steering = ground.attach();
-    steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
+    let steering = ground.steer();
     let witness = Witness::attach(&ground);
     ground.serve();
     let mut client = ground.connect("10.99.0.1");
@@ -191,8 +181,7 @@ fn losses_without_timestamps_leave_nothing_switched() {
 #[test]
 fn an_applications_own_choice_stands() {
     let Some(mut ground) = Ground::new(50) else { return };
-    let mut steering = ground.attach();
-    steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
+    let mut steering = ground.steer();
     ground.serve();
     // Before we changed anything.
     let mut before = ground.connect("10.99.0.1");
@@ -217,8 +206,7 @@ fn an_applications_own_choice_stands() {
 #[test]
 fn a_listeners_choice_is_its_connections() {
     let Some(mut ground) = Ground::new(50) else { return };
-    let mut steering = ground.attach();
-    steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
+    let steering = ground.steer();
     ground.serve_on("cubic");
     let mut client = ground.connect("10.99.0.1");
     client.send("send 1000000; cc");

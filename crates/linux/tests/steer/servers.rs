@@ -1,8 +1,10 @@
 //! Real servers and real clients.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::Duration;
 
-use super::ground::{EVERYBODY, Ground, SWITCH_AFTER, policy};
+use super::ground::{BACK_END_PORT, Ground, SWITCH_AFTER};
 use super::witness::Witness;
 
 /// Asks a keep-alive server for `path` and reads the answer to its end; how many bytes it had, head and body.
@@ -24,8 +26,7 @@ fn get(stream: &mut std::net::TcpStream, path: &str) -> u64 {
 #[test]
 fn http_1_1_keep_alive() {
     let Some(mut ground) = Ground::new(50) else { return };
-    let mut steering = ground.attach();
-    steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
+    let steering = ground.steer();
     let witness = Witness::attach(&ground);
     if !ground.serve_by_nginx("") {
         return;
@@ -47,11 +48,49 @@ fn http_1_1_keep_alive() {
     assert_eq!(steering.counters().unwrap().violations, 0);
 }
 
+/// A back end that answers each connection once, with a body in parts and a pause before each but the first.
+fn produce(listener: TcpListener, parts: &'static [usize]) {
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _request = stream.read(&mut [0; 4096]).unwrap();
+            let length: usize = parts.iter().sum();
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").unwrap();
+            for (nth, part) in parts.iter().enumerate() {
+                std::thread::sleep(Duration::from_millis(if nth == 0 { 0 } else { 300 }));
+                stream.write_all(&vec![b'x'; *part]).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_streaming_proxy() {
+    let Some(mut ground) = Ground::new(50) else { return };
+    let steering = ground.steer();
+    let witness = Witness::attach(&ground);
+    if !ground.serve_by_nginx("") {
+        return;
+    }
+    let back_end = ground.server.within(|| TcpListener::bind(("127.0.0.1", BACK_END_PORT)).unwrap()).unwrap();
+    produce(back_end, &[60_000, 60_000, 300_000, 60_000]);
+    let mut client = ground.connect("10.99.0.1");
+    let size = get(&mut client.stream, "/proxied");
+    // The queue is empty in each pause, and the parts are one response all the same.
+    let span = witness.span(client.port()).expect("together the parts are large");
+    assert!(span.0 >= SWITCH_AFTER && span.1 <= size, "{span:?} of {size}");
+    for path in ["/small", "/medium"] {
+        get(&mut client.stream, path);
+        assert_eq!(witness.span(client.port()), None, "{path}");
+    }
+    let counters = steering.counters().unwrap();
+    assert_eq!((counters.boundaries, counters.violations), (2, 0), "{counters:?}");
+}
+
 #[test]
 fn tls_1_3() {
     let Some(mut ground) = Ground::new(50) else { return };
-    let mut steering = ground.attach();
-    steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
+    let steering = ground.steer();
     let witness = Witness::attach(&ground);
     if !ground.serve_by_nginx("ssl") {
         return;
@@ -76,8 +115,7 @@ fn tls_1_3() {
 #[test]
 fn http_2_with_windows_of_64_kb() {
     let Some(mut ground) = Ground::new(50) else { return };
-    let mut steering = ground.attach();
-    steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
+    let steering = ground.steer();
     let witness = Witness::attach(&ground);
     if !ground.serve_by_nginx("http2") {
         return;

@@ -10,9 +10,10 @@ use libbpf_rs::{MapCore, MapFlags};
 use weirgate_sockets::sample::{CcName, mapped};
 use weirgate_tune::policy::Policy;
 use weirgate_units::{Duration, Instant, Prefix};
+use zerocopy::FromBytes;
 
 /// What the program counted; `struct wg_steer_counters`. Connections are counted when a policy takes them up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes)]
 #[repr(C)]
 pub struct SteerCounters {
     /// Accepted connections whose client lies in a selected network.
@@ -57,38 +58,7 @@ impl SteerCounters {
                 *sum += u64::from_ne_bytes(*word);
             }
         }
-        let [
-            matched,
-            treated,
-            held_out,
-            exempt,
-            switched,
-            returned,
-            expired,
-            failed,
-            boundaries,
-            violations,
-            open_set,
-            open_reset,
-            open_unreached,
-            capped,
-        ] = sums;
-        Ok(Self {
-            matched,
-            treated,
-            held_out,
-            exempt,
-            switched,
-            returned,
-            expired,
-            failed,
-            boundaries,
-            violations,
-            open_set,
-            open_reset,
-            open_unreached,
-            capped,
-        })
+        Ok(zerocopy::transmute!(sums))
     }
 }
 
