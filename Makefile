@@ -3,12 +3,12 @@
 SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/weirgate/target
 TOOLS := $(HOME)/.cache/weirgate/tools
-export PATH := $(TOOLS)/bin:$(PATH)
+export PATH := $(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
 FUZZ_SECONDS ?= 10
 EXPERIMENTS := links sockets-scale edge
 
-.PHONY: help setup web build run demo test test-rust test-web test-fuzz test-lab bench check prove clean
+.PHONY: help setup web build run demo test test-rust test-loom test-web test-fuzz test-lab bench check prove clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,7 +28,7 @@ run: build ## build, and run the daemon: observe this host, dashboard on http://
 demo: build ## CUBIC and Weirgate side by side on 20 emulated client networks, under 4 minutes
 	$(WEIRGATE) lab run edge --demo
 
-test: build test-rust test-web test-fuzz test-lab ## all tests, every experiment's quick form included
+test: build test-rust test-loom test-web test-fuzz test-lab ## all tests, every experiment's quick form included
 
 test-rust: web
 	cargo test --workspace --locked
@@ -36,14 +36,18 @@ test-rust: web
 test-web: build
 	cd web && WEIRGATE=$(WEIRGATE) npm test --silent
 
+# A library of its own below the shared ones: the flag would build everything else again.
+test-loom: setup
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom cargo test --locked --release -p weirgate-shape --test loom
+
 test-fuzz: setup
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 test-lab: build
 	scripts/smoke.sh $(WEIRGATE) $(EXPERIMENTS)
 
-bench: build ## benchmarks: encode, ledger
-	scripts/bench.sh
+bench: build ## benchmarks: limits beside their rivals, encode, ledger
+	scripts/bench.sh $(WEIRGATE)
 
 check: web ## formatting, lints, documentation, licences and sources of dependencies, the walls
 	cargo fmt --all --check

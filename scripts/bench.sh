@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# The benchmarks: what one sample, one record, one round and one poll cost. The whole workspace is selected each time, so
+# The benchmarks: what a limit costs beside its rivals (lab-out/bench-shape), and what one sample, one record, one round and one poll cost. The whole workspace is selected each time, so
 # that no library is built twice.
+# usage: scripts/bench.sh WEIRGATE
 set -euo pipefail
 cd "$(dirname "$0")/.."
+"$1" lab run bench-shape
 cargo bench --locked
 cargo run --release --locked --example encode
 cargo run --release --locked --example poll_cost -- 100000 10

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "this room touches the world: clocks, files, threads are its work")]
 
+mod bench_shape;
 mod cgroup;
 mod daemon;
 mod edge;
@@ -33,4 +34,5 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "goodput of 20 client networks when the congestion control is chosen per network",
         run: edge::run,
     },
+    Experiment { name: "bench-shape", about: "what a bucket, a wheel and an aggregate cost", run: bench_shape::run },
 ];

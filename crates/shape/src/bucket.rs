@@ -3,15 +3,66 @@
 //! Buckets fail in practice by rounding: a clock in microseconds and a poll every microsecond earn 0.3 token each time
 //! at 300,000 packets/s, an integer drops them, and the limit is missed by a sixth. Here the level is kept in *nanobits*
 //! (10^-9 bit): a rate in bit/s times a time in nanoseconds is a whole number of them, so every poll earns exactly its
-//! share, nothing is carried by hand, and the pattern of polling cannot change the result. Levels are 128 bits wide: no
-//! rate, depth or idle time of the `units` types overflows them.
+//! share, nothing is carried by hand, and the pattern of polling cannot change the result. Packets are kept likewise, in nanopackets. Levels are 128 bits wide:
+//! no rate, depth or idle time of the `units` types overflows them.
 
-use weirgate_units::{BitRate, Bytes, Duration, Instant};
+use weirgate_units::{BitRate, Bytes, Duration, Instant, PacketRate, Packets};
 
-/// Nanobits in a byte.
-const BYTE: i128 = 8_000_000_000;
+/// What a bucket's tokens stand for.
+pub trait Amount: Copy + Ord {
+    /// How much of it comes in a second.
+    type Rate: Copy + Default + Eq;
 
-/// A token bucket: fills at a rate up to a depth; data that passes takes its size out.
+    /// Rate units in one of the amount, times 10^9: what one of it costs in the bucket's own units.
+    const NANO: i128;
+
+    /// How many.
+    fn count(self) -> u64;
+
+    /// `count` of it.
+    fn of(count: u64) -> Self;
+
+    /// Rate units per second.
+    fn per_sec(rate: Self::Rate) -> u64;
+}
+
+impl Amount for Bytes {
+    type Rate = BitRate;
+
+    const NANO: i128 = 8_000_000_000;
+
+    fn count(self) -> u64 {
+        self.as_u64()
+    }
+
+    fn of(count: u64) -> Self {
+        Self::new(count)
+    }
+
+    fn per_sec(rate: BitRate) -> u64 {
+        rate.as_bits_per_sec()
+    }
+}
+
+impl Amount for Packets {
+    type Rate = PacketRate;
+
+    const NANO: i128 = 1_000_000_000;
+
+    fn count(self) -> u64 {
+        self.as_u64()
+    }
+
+    fn of(count: u64) -> Self {
+        Self::new(count)
+    }
+
+    fn per_sec(rate: PacketRate) -> u64 {
+        rate.as_packets_per_sec()
+    }
+}
+
+/// A token bucket of bytes or packets: fills at a rate up to a depth; what passes takes its size out.
 ///
 /// In every window of time `t`, what [`take`](Self::take) lets pass is at most `rate * t + depth`. What
 /// [`charge`](Self::charge) lets pass may put the bucket in debt, which is repaid at the rate before anything conforms
@@ -21,10 +72,10 @@ const BYTE: i128 = 8_000_000_000;
 /// what the rate earns between two looks at the bucket: with a depth of one packet, a bucket asked every microsecond waits
 /// 4 us for what is earned in 3.3 us, and gives 250,000 packets/s for 300,000. Ask at [`ready_at`](Self::ready_at).
 #[derive(Clone, Debug)]
-pub struct Bucket {
-    rate: BitRate,
-    depth: Bytes,
-    /// In nanobits; at most `depth`. Negative is debt.
+pub struct Bucket<A: Amount = Bytes> {
+    rate: A::Rate,
+    depth: A,
+    /// In nanobits or nanopackets; at most `depth`. Negative is debt.
     level: i128,
     /// The instant for which `level` holds. Never moves back.
     at: Instant,
@@ -37,19 +88,19 @@ pub struct Short {
     pub ready_at: Option<Instant>,
 }
 
-impl Bucket {
+impl<A: Amount> Bucket<A> {
     /// A full bucket at `now`.
-    pub fn new(now: Instant, rate: BitRate, depth: Bytes) -> Self {
-        Self { rate, depth, level: nanobits(depth), at: now }
+    pub fn new(now: Instant, rate: A::Rate, depth: A) -> Self {
+        Self { rate, depth, level: nano(depth), at: now }
     }
 
     /// The rate at which it fills.
-    pub const fn rate(&self) -> BitRate {
+    pub const fn rate(&self) -> A::Rate {
         self.rate
     }
 
     /// The most it holds.
-    pub const fn depth(&self) -> Bytes {
+    pub const fn depth(&self) -> A {
         self.depth
     }
 
@@ -57,34 +108,45 @@ impl Bucket {
     ///
     /// # Errors
     /// [`Short`] with the instant from which on it will be there, if nobody else takes.
-    pub fn take(&mut self, now: Instant, amount: Bytes) -> Result<(), Short> {
-        self.earn(now);
-        if self.level < nanobits(amount) {
-            return Err(Short { ready_at: self.ready_at(amount) });
-        }
-        self.level -= nanobits(amount);
+    pub fn take(&mut self, now: Instant, amount: A) -> Result<(), Short> {
+        self.check(now, amount)?;
+        self.level -= nano(amount);
         Ok(())
+    }
+
+    /// Whether [`take`](Self::take) would succeed; takes nothing.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn check(&mut self, now: Instant, amount: A) -> Result<(), Short> {
+        self.earn(now);
+        if self.level < nano(amount) { Err(Short { ready_at: self.ready_at(amount) }) } else { Ok(()) }
     }
 
     /// Takes `amount` out whether or not it is there: the bucket may go into debt. A `now` before the last one earns
     /// nothing and is not an error.
-    pub fn charge(&mut self, now: Instant, amount: Bytes) {
+    pub fn charge(&mut self, now: Instant, amount: A) {
         self.earn(now);
-        self.level = self.level.saturating_sub(nanobits(amount));
+        self.level = self.level.saturating_sub(nano(amount));
         debug_assert!(self.is_valid());
     }
 
-    /// The first whole nanosecond at which the bucket holds `amount` ([`Bytes::ZERO`]: at which its debt is repaid), if
-    /// nothing else is taken until then. Not before the last instant it was handed. `None`: never.
-    pub fn ready_at(&self, amount: Bytes) -> Option<Instant> {
-        let missing = nanobits(amount) - self.level;
+    /// Puts back what was taken for something that did not pass after all; above the depth it is lost.
+    pub fn refund(&mut self, amount: A) {
+        let _overflow = self.put(nano(amount));
+    }
+
+    /// The first whole nanosecond at which the bucket holds `amount` (zero: at which its debt is repaid), if nothing else is
+    /// taken until then. Not before the last instant it was handed. `None`: never.
+    pub fn ready_at(&self, amount: A) -> Option<Instant> {
+        let missing = nano(amount).saturating_sub(self.level);
         if missing <= 0 {
             return Some(self.at);
         }
-        if amount > self.depth || self.rate == BitRate::ZERO {
+        if amount > self.depth || A::per_sec(self.rate) == 0 {
             return None;
         }
-        let (missing, rate) = (missing.unsigned_abs(), self.rate.as_bits_per_sec());
+        let (missing, rate) = (missing.unsigned_abs(), A::per_sec(self.rate));
         // A 64-bit division is several times faster, and covers a debt of up to 2 GB.
         let wait = match u64::try_from(missing) {
             Ok(missing) => missing.div_ceil(rate),
@@ -93,43 +155,57 @@ impl Bucket {
         Some(self.at + Duration::from_nanos(wait))
     }
 
+    /// What it holds, rounded down, at the last instant it was handed; zero in debt.
+    pub fn level(&self) -> A {
+        A::of(u64::try_from(self.level / A::NANO).unwrap_or(0))
+    }
+
     /// Changes the rate from `now` on; what was earned or owed stays.
-    pub fn set_rate(&mut self, now: Instant, rate: BitRate) {
+    pub fn set_rate(&mut self, now: Instant, rate: A::Rate) {
         self.earn(now);
         self.rate = rate;
     }
 
     /// Changes the depth from `now` on; what is above the new depth is lost.
-    pub fn set_depth(&mut self, now: Instant, depth: Bytes) {
+    pub fn set_depth(&mut self, now: Instant, depth: A) {
         self.earn(now);
         self.depth = depth;
-        self.level = self.level.min(nanobits(depth));
+        self.level = self.level.min(nano(depth));
     }
 
     /// What always holds: the level is not above the depth.
     pub fn is_valid(&self) -> bool {
-        self.level <= nanobits(self.depth)
+        self.level <= nano(self.depth)
     }
 
-    /// Earns what the time since the last call is worth.
-    fn earn(&mut self, now: Instant) {
-        if now > self.at {
-            let elapsed = now.saturating_since(self.at).as_nanos();
-            // The product of two u64 fits in an i128 but for its last bit; the sum is cut to the depth.
-            let earned = (u128::from(elapsed) * u128::from(self.rate.as_bits_per_sec())).min(i128::MAX as u128) as i128;
-            self.level = self.level.saturating_add(earned).min(nanobits(self.depth));
-            self.at = now;
+    /// Earns what the time since the last call is worth; what the bucket had no room for.
+    pub(crate) fn earn(&mut self, now: Instant) -> i128 {
+        if now <= self.at {
+            return 0;
         }
+        let elapsed = now.saturating_since(self.at).as_nanos();
+        // The product of two u64 fits in an i128 but for its last bit; the sum is cut to the depth.
+        let earned = (u128::from(elapsed) * u128::from(A::per_sec(self.rate))).min(i128::MAX as u128) as i128;
+        self.at = now;
+        self.put(earned)
+    }
+
+    /// Adds `nano`, in the bucket's own unit; what it had no room for.
+    pub(crate) fn put(&mut self, nano_amount: i128) -> i128 {
+        let room = nano(self.depth).saturating_sub(self.level);
+        let kept = nano_amount.min(room);
+        self.level += kept;
         debug_assert!(self.is_valid());
+        nano_amount - kept
     }
 }
 
 /// At most 2^64 * 8e9, which leaves 30 bits of an i128.
-const fn nanobits(amount: Bytes) -> i128 {
-    amount.as_u64() as i128 * BYTE
+fn nano<A: Amount>(amount: A) -> i128 {
+    i128::from(amount.count()) * A::NANO
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -163,6 +239,24 @@ mod tests {
         let mut bucket = Bucket::new(at(0), BitRate::from_bits_per_sec(u64::MAX), Bytes::new(10));
         assert_eq!(bucket.take(at(u64::MAX), Bytes::new(11)), Err(Short { ready_at: None }));
         bucket.charge(at(u64::MAX), Bytes::new(u64::MAX));
+        assert!(bucket.is_valid());
+    }
+
+    #[test]
+    fn packets_are_counted_as_bytes_are() {
+        let mut bucket = Bucket::new(at(0), PacketRate::from_packets_per_sec(300_000), Packets::new(2));
+        let passed = (0..=1_000_000).filter(|us| bucket.take(at(us * 1_000), Packets::new(1)).is_ok()).count();
+        assert_eq!(passed, 300_002);
+        assert_eq!(bucket.ready_at(Packets::new(3)), None, "more than it can hold");
+    }
+
+    #[test]
+    fn a_refund_is_as_if_nothing_had_been_taken() {
+        let mut bucket = Bucket::new(at(0), BitRate::from_bits_per_sec(8_000), Bytes::new(1_000));
+        bucket.take(at(0), Bytes::new(800)).unwrap();
+        bucket.refund(Bytes::new(800));
+        assert_eq!(bucket.check(at(0), Bytes::new(1_000)), Ok(()));
+        bucket.refund(Bytes::new(1));
         assert!(bucket.is_valid());
     }
 

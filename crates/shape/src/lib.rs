@@ -1,11 +1,30 @@
-//! When may this packet leave? Exact token buckets and a timing wheel, handed the time by their caller.
+//! When may this packet leave? Buckets, meters, gates and a timing wheel, handed the time by their caller.
 //!
-//! Nothing here reads a clock, allocates per packet or waits. A [`Bucket`] says from which instant on an amount of data
-//! conforms to a rate; a [`Wheel`] holds things until their instant and says when to ask again.
+//! Nothing here reads a clock, allocates per packet or waits.
+//!
+//! - [`Bucket`] says from which instant on an amount of data conforms to a rate; [`take_all`] asks several limits and charges
+//!   all or none. [`Aggregate`] is one limit for many threads, without a lock.
+//! - [`SrTcm`], [`TrTcm`] and [`EfTcm`] colour packets as RFC 2697, 2698 and 4115 have it.
+//! - [`Gate`] holds back those who can be held back: it says which queue may be read now, and how much.
+//! - [`Pacer`] delays everybody else: flow queues, [`Codel`], chains of limits, and the timing [`Wheel`], which holds things
+//!   until their instant and says when to ask again.
 #![forbid(unsafe_code)]
 
+mod aggregate;
 mod bucket;
+mod chain;
+mod codel;
+mod gate;
+mod meter;
+mod pacer;
+mod sync;
 mod wheel;
 
-pub use bucket::{Bucket, Short};
+pub use aggregate::{Aggregate, LEASE_TIME, Member};
+pub use bucket::{Amount, Bucket, Short};
+pub use chain::{Limit, Refused, take_all};
+pub use codel::{Codel, Settings as CodelSettings};
+pub use gate::{Gate, QueueId, quantum};
+pub use meter::{Color, EfTcm, SrTcm, TrTcm};
+pub use pacer::{ClassId, ClassSettings, Fate, LimitId, Out, Pacer, granularity};
 pub use wheel::Wheel;

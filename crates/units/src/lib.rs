@@ -11,6 +11,6 @@ mod text;
 mod time;
 
 pub use prefix::{ParsePrefixError, Prefix};
-pub use size::{BitRate, Bytes};
+pub use size::{BitRate, Bytes, PacketRate, Packets};
 pub use text::ParseUnitError;
 pub use time::{Duration, Instant, UnixTime};

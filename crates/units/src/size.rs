@@ -1,4 +1,5 @@
-//! Amounts of data in bytes, rates in bits per second. The two never mix but through a time.
+//! Amounts of data in bytes, rates in bits per second; amounts of packets, rates in packets per second. An amount and a rate
+//! never mix but through a time.
 
 use core::fmt;
 use core::ops::{Add, AddAssign};
@@ -14,6 +15,38 @@ pub struct Bytes(u64);
 /// A rate, in bits per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(u64);
+
+/// An amount of packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Packets(u64);
+
+/// A rate, in packets per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PacketRate(u64);
+
+impl Packets {
+    /// `n` packets.
+    pub const fn new(n: u64) -> Self {
+        Self(n)
+    }
+
+    /// How many.
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl PacketRate {
+    /// A rate of `n` packets per second.
+    pub const fn from_packets_per_sec(n: u64) -> Self {
+        Self(n)
+    }
+
+    /// In packets per second.
+    pub const fn as_packets_per_sec(self) -> u64 {
+        self.0
+    }
+}
 
 impl Bytes {
     /// Nothing.
@@ -120,6 +153,28 @@ const RATE_UNITS: &[Unit] = &[
     Unit { name: "bit/s", size: 1 },
 ];
 
+const PACKET_RATE_UNITS: &[Unit] = &[
+    Unit { name: "Gpps", size: 1_000_000_000 },
+    Unit { name: "Mpps", size: 1_000_000 },
+    Unit { name: "kpps", size: 1_000 },
+    Unit { name: "pps", size: 1 },
+];
+
+impl FromStr for PacketRate {
+    type Err = ParseUnitError;
+
+    /// Reads `"300 kpps"`: packets per second.
+    fn from_str(s: &str) -> Result<Self, ParseUnitError> {
+        text::parse(s, "a packet rate", PACKET_RATE_UNITS).map(Self)
+    }
+}
+
+impl fmt::Display for PacketRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text::display(self.0, "pps", PACKET_RATE_UNITS, f)
+    }
+}
+
 impl FromStr for Bytes {
     type Err = ParseUnitError;
 
@@ -198,6 +253,8 @@ mod tests {
         fn what_is_written_is_read_back(n in prop_oneof![any::<u64>(), 0_u64..1 << 20, (0_u64..1 << 20).prop_map(|n| n << 20)]) {
             prop_assert_eq!(Bytes::new(n).to_string().parse(), Ok(Bytes::new(n)));
             let rate = BitRate::from_bits_per_sec(n);
+            prop_assert_eq!(rate.to_string().parse(), Ok(rate));
+            let rate = PacketRate::from_packets_per_sec(n);
             prop_assert_eq!(rate.to_string().parse(), Ok(rate));
         }
 

@@ -1,0 +1,99 @@
+//! The benchmark `bench-shape`: what a bucket, a wheel and an aggregate cost, beside what else one could take, in one run.
+//!
+//! Arms are interleaved and repeated, medians are reported; the rivals do the same work on the same stream of packets.
+
+mod buckets;
+mod wheels;
+
+use anyhow::Result;
+use serde_json::{Map, json};
+use weirgate_units::BitRate;
+
+use crate::expectation::Expectations;
+use crate::experiment::{Form, Options, date};
+use crate::machine::Machine;
+use crate::report::{Report, Table, number};
+
+/// Runs it.
+pub(crate) fn run(options: &Options) -> Result<Report> {
+    let machine = Machine::look();
+    let started = date();
+    let repeats = if options.form == Form::Full { 9 } else { 5 };
+    options.say("buckets and meters");
+    let buckets = buckets::checks(repeats);
+    options.say("one limit, one thread and two");
+    let scaling = buckets::scaling(buckets::RATE, repeats);
+    let fast = buckets::scaling(BitRate::from_bits_per_sec(1_000_000_000_000), repeats);
+    options.say("wheels with 1,000 and 100,000 waiting");
+    let small = wheels::with_flows(1_000, repeats, options.seed);
+    let large = wheels::with_flows(100_000, repeats, options.seed);
+    options.say("wheels with 20 million waiting");
+    let ordered = wheels::with_millions(wheels::MILLIONS, true, options.seed);
+    let random = wheels::with_millions(wheels::MILLIONS, false, options.seed);
+
+    let mut expectations = Expectations::of("bench-shape")?;
+    expectations.measured("wheel_ns_1k", small.wheel)?;
+    expectations.measured("wheel_ns_100k", large.wheel)?;
+    expectations.measured("wheel_ns_20m_random_over_heap", random.wheel / random.heap)?;
+    expectations.measured("bucket_ns", buckets.bucket)?;
+    expectations.measured("aggregate_scaling_2_threads", scaling.two_over_one)?.explanation = Some(format!(
+        "at 10 Gbit/s a lease is {} B, and nearly every decision a refusal; at 1 Tbit/s (a lease of {} B) two threads make {:.2} \
+         times the decisions of one",
+        scaling.lease, fast.lease, fast.two_over_one
+    ));
+
+    let mut wheels = Table::new(
+        "A packet into the wheel and out of it, ns",
+        &["waiting", "stamps", "wheel", "binary heap", "hierarchical hash wheel", "whole path, flow lookup included"],
+    );
+    for (waiting, stamps, measured) in [
+        ("1,000", "per flow", &small),
+        ("100,000", "per flow", &large),
+        ("20 million", "in order", &ordered),
+        ("20 million", "random", &random),
+    ] {
+        let cells = [measured.wheel, measured.heap, measured.hash_wheel, measured.path];
+        wheels.rows.push([waiting.into(), stamps.into()].into_iter().chain(cells.map(number)).collect());
+    }
+    let mut checks = Table::new("One check of a packet against a rate, ns", &["what", "ns"]);
+    for (what, ns) in [
+        ("token bucket, exact", buckets.bucket),
+        ("srTCM (RFC 2697), exact", buckets.srtcm),
+        ("the method of DPDK's rte_meter, srTCM", buckets.rte_meter),
+        ("governor, one packet a cell", buckets.governor),
+    ] {
+        checks.rows.push(vec![what.into(), number(ns)]);
+    }
+    let mut shared = Table::new(
+        "One limit shared by threads, million decisions per second",
+        &["limit", "lease, B", "one thread", "two threads", "two over one", "the same of one bare word"],
+    );
+    for (limit, measured) in [("10 Gbit/s", &scaling), ("1 Tbit/s", &fast)] {
+        let ratios = [measured.one_mps, measured.two_mps, measured.two_over_one, measured.bare_two_over_one];
+        shared.rows.push([limit.into(), measured.lease.to_string()].into_iter().chain(ratios.map(number)).collect());
+    }
+    let tables = vec![wheels, checks, shared];
+    let numbers: Map<_, _> = tables.iter().map(|t| (t.caption.clone(), t.json())).collect();
+    Ok(Report {
+        name: "bench-shape".into(),
+        title: "What a limit costs".into(),
+        date: started,
+        quick: options.form != Form::Full,
+        seed: options.seed,
+        machine,
+        method: format!(
+            "Median of {repeats} interleaved runs. The wheel has ticks of 2 us and 2^20 slots; {} flows with rates log-uniform over \
+             1:1000, each packet refilled on release with its flow's next instant, taken out in batches of 32, in virtual time: what \
+             is measured is the processor's work, not punctuality (the limit-* experiments have that). The hash wheel is the crate \
+             hierarchical_hash_wheel_timer, a tick of ours as its millisecond; it is not asked at 20 million. The whole path is the \
+             pacer: a flow queue, its turn, CoDel, a chain of two limits, and the wheel. rte_meter's method is written down here \
+             again, at a clock of 10^9; governor counts packets, since its cells are whole nanoseconds apart.",
+            wheels::FLOWS
+        ),
+        settings: json!({ "repeats": repeats }),
+        numbers,
+        expectations: expectations.finish()?,
+        tables,
+        plots: Vec::new(),
+    })
+}

@@ -1,0 +1,269 @@
+//! Wheels and what could stand in their place, on one stream of packets in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::hint::black_box;
+use std::time::{Duration as Wall, Instant as Clock};
+
+use hierarchical_hash_wheel_timer::wheels::quad_wheel::{QuadWheelWithOverflow, no_prune};
+use hierarchical_hash_wheel_timer::wheels::{Skip, TimerEntryWithDelay};
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use weirgate_shape::{ClassSettings, CodelSettings, Pacer, Wheel};
+use weirgate_units::{BitRate, Bytes, Duration, Instant};
+
+use crate::stats::median;
+
+/// Flows of the small runs.
+pub(super) const FLOWS: usize = 20_000;
+/// What "very many" is.
+pub(super) const MILLIONS: usize = 20_000_000;
+const TICK: Duration = Duration::from_nanos(2_000);
+const SLOTS: usize = 1 << 20;
+const BATCH: usize = 32;
+/// Packets per run: long enough that a run takes tens of milliseconds.
+const PACKETS: usize = 2_000_000;
+
+/// Nanoseconds per packet, in and out; NaN where an arm was not run.
+pub(super) struct Cost {
+    pub(super) wheel: f64,
+    pub(super) heap: f64,
+    pub(super) hash_wheel: f64,
+    pub(super) path: f64,
+}
+
+/// Something that packets wait in.
+trait Waiting {
+    fn insert(&mut self, at: u64, flow: u32);
+    /// Takes out a batch, moving on to when something is due where need be.
+    fn release(&mut self, out: &mut Vec<(u64, u32)>);
+}
+
+struct OurWheel {
+    wheel: Wheel<u32>,
+    now: Instant,
+}
+
+impl Waiting for OurWheel {
+    fn insert(&mut self, at: u64, flow: u32) {
+        self.wheel.insert(Instant::from_nanos(at), flow);
+    }
+
+    fn release(&mut self, out: &mut Vec<(u64, u32)>) {
+        while out.len() < BATCH {
+            match self.wheel.poll(self.now) {
+                Some((at, flow)) => out.push((at.as_nanos(), flow)),
+                None => match self.wheel.poll_at() {
+                    Some(next) => self.now = next,
+                    None => return,
+                },
+            }
+        }
+    }
+}
+
+struct Heap(BinaryHeap<Reverse<(u64, u32)>>);
+
+impl Waiting for Heap {
+    fn insert(&mut self, at: u64, flow: u32) {
+        self.0.push(Reverse((at, flow)));
+    }
+
+    fn release(&mut self, out: &mut Vec<(u64, u32)>) {
+        while out.len() < BATCH
+            && let Some(Reverse(first)) = self.0.pop()
+        {
+            out.push(first);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: u64,
+    flow: u32,
+    delay: Wall,
+}
+
+impl TimerEntryWithDelay for Entry {
+    fn delay(&self) -> Wall {
+        self.delay
+    }
+}
+
+struct HashWheel {
+    wheel: QuadWheelWithOverflow<Entry>,
+    tick: u64,
+    due: Vec<Entry>,
+}
+
+impl Waiting for HashWheel {
+    fn insert(&mut self, at: u64, flow: u32) {
+        let ticks = at.div_ceil(TICK.as_nanos()).saturating_sub(self.tick).max(1);
+        let entry = Entry { at, flow, delay: Wall::from_millis(ticks) };
+        // A delay of at least one tick is never refused.
+        let _ = self.wheel.insert(entry);
+    }
+
+    fn release(&mut self, out: &mut Vec<(u64, u32)>) {
+        while out.len() < BATCH {
+            if let Some(e) = self.due.pop() {
+                out.push((e.at, e.flow));
+                continue;
+            }
+            match self.wheel.can_skip() {
+                Skip::Empty => return,
+                Skip::None => {}
+                Skip::Millis(n) => {
+                    self.wheel.skip(n);
+                    self.tick += u64::from(n);
+                }
+            }
+            self.due = self.wheel.tick();
+            self.tick += 1;
+        }
+    }
+}
+
+/// Time between two packets of each flow: rates log-uniform over 1:1000, 24 Gbit/s of 1,500 B packets in all.
+fn intervals(seed: u64) -> Vec<u64> {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let weights: Vec<f64> = (0..FLOWS).map(|_| 1_000_f64.powf(f64::from(random.next_u32()) / 2_f64.powi(32))).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.iter().map(|w| (12_000.0 / (24e9 * w / sum) * 1e9) as u64).collect()
+}
+
+/// Nanoseconds per packet of `waiting`, which holds `held` packets of the flows all the time.
+fn cost_of(waiting: &mut impl Waiting, held: usize, intervals: &[u64]) -> f64 {
+    // (next instant, interval) of each flow.
+    let mut flows: Vec<(u64, u64)> = intervals.iter().map(|interval| (*interval, *interval)).collect();
+    let mut step = |flow: u32| {
+        let (next, interval) = &mut flows[flow as usize];
+        *next += *interval;
+        *next
+    };
+    for n in 0..held {
+        let flow = (n % FLOWS) as u32;
+        waiting.insert(step(flow), flow);
+    }
+    let mut out = Vec::with_capacity(BATCH);
+    let mut turn = |packets: usize| {
+        let mut done = 0;
+        while done < packets {
+            out.clear();
+            waiting.release(&mut out);
+            done += out.len();
+            for (_, flow) in &out {
+                waiting.insert(step(*flow), *flow);
+            }
+        }
+        done
+    };
+    turn(PACKETS / 10);
+    let start = Clock::now();
+    let done = turn(PACKETS);
+    start.elapsed().as_nanos() as f64 / done as f64
+}
+
+/// The median costs with `held` packets waiting.
+pub(super) fn with_flows(held: usize, repeats: usize, seed: u64) -> Cost {
+    let intervals = intervals(seed);
+    let mut runs: [Vec<f64>; 4] = Default::default();
+    for _ in 0..repeats {
+        let mut wheel = OurWheel { wheel: Wheel::new(Instant::ZERO, TICK, SLOTS), now: Instant::ZERO };
+        runs[0].push(cost_of(&mut wheel, held, &intervals));
+        runs[1].push(cost_of(&mut Heap(BinaryHeap::with_capacity(held)), held, &intervals));
+        let mut hash = HashWheel { wheel: QuadWheelWithOverflow::new(no_prune), tick: 0, due: Vec::new() };
+        runs[2].push(cost_of(&mut hash, held, &intervals));
+        runs[3].push(path(held));
+    }
+    let [wheel, heap, hash_wheel, path] = runs.map(median);
+    Cost { wheel, heap, hash_wheel, path }
+}
+
+/// The whole path: `held` packets wait in the pacer, and each that leaves is followed by one of its flow.
+fn path(held: usize) -> f64 {
+    let mut pacer: Pacer<u32> = Pacer::new(Instant::ZERO, TICK, SLOTS);
+    let size = Bytes::new(1_500);
+    let tenant = pacer.add_limit(Instant::ZERO, BitRate::from_bits_per_sec(24_000_000_000), Bytes::new(150_000));
+    let settings = ClassSettings {
+        flows: 32_768,
+        queue_max: Bytes::new(u64::MAX),
+        // Everything stands here, on purpose: CoDel looks and drops nothing.
+        codel: Some(CodelSettings { target: Duration::MAX, ..CodelSettings::default() }),
+        ..ClassSettings::default()
+    };
+    // A class per 100 Mbit/s.
+    let classes: Vec<_> = (0..240)
+        .map(|_| {
+            let own = pacer.add_limit(Instant::ZERO, BitRate::from_bits_per_sec(100_000_000), Bytes::new(15_000));
+            pacer.add_class(settings, &[own, tenant])
+        })
+        .collect();
+    let class = |flow: u32| classes[flow as usize % classes.len()];
+    for n in 0..held {
+        let flow = (n % FLOWS) as u32;
+        // There is room for everything.
+        let _ = pacer.handle_packet(Instant::ZERO, class(flow), flow, size, flow);
+    }
+    let mut now = Instant::ZERO;
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut turn = |packets: usize| {
+        let mut done = 0;
+        while done < packets {
+            now = pacer.poll_at().unwrap_or(now).max(now);
+            batch.clear();
+            while batch.len() < BATCH
+                && let Some(out) = pacer.poll(now)
+            {
+                batch.push(out.item);
+            }
+            done += batch.len();
+            for flow in &batch {
+                let _ = pacer.handle_packet(now, class(*flow), *flow, size, *flow);
+            }
+        }
+        done
+    };
+    turn(PACKETS / 10);
+    let start = Clock::now();
+    let done = turn(PACKETS);
+    black_box(done);
+    start.elapsed().as_nanos() as f64 / done as f64
+}
+
+/// With so many waiting that no cache holds them: stamps in order or uniformly random over two seconds, all in, all out.
+pub(super) fn with_millions(held: usize, in_order: bool, seed: u64) -> Cost {
+    let span = TICK.as_nanos() * (SLOTS as u64 - 2);
+    let stamps = || {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        (0..held).map(move |n| {
+            let n = n as u64;
+            if in_order {
+                (u128::from(n) * u128::from(span) / held as u128) as u64
+            } else {
+                ((u128::from(random.next_u64()) * u128::from(span)) >> 64) as u64
+            }
+        })
+    };
+    let wheel = all(&mut OurWheel { wheel: Wheel::new(Instant::ZERO, TICK, SLOTS), now: Instant::ZERO }, stamps());
+    let heap = all(&mut Heap(BinaryHeap::new()), stamps());
+    Cost { wheel, heap, hash_wheel: f64::NAN, path: f64::NAN }
+}
+
+/// Nanoseconds per packet when all of `stamps` go in and then come out.
+fn all(waiting: &mut impl Waiting, stamps: impl ExactSizeIterator<Item = u64>) -> f64 {
+    let held = stamps.len();
+    let start = Clock::now();
+    for (n, at) in stamps.enumerate() {
+        waiting.insert(at, n as u32);
+    }
+    let mut out = Vec::with_capacity(BATCH);
+    let mut done = 0;
+    while done < held {
+        out.clear();
+        waiting.release(&mut out);
+        done += out.len();
+    }
+    start.elapsed().as_nanos() as f64 / held as f64
+}

@@ -1,0 +1,487 @@
+//! Delay instead of drop: packets wait in flow queues, and leave by the wheel at the rate of every limit above them.
+//!
+//! Two stages, after Saeed et al., "Carousel" (SIGCOMM 2017). *Stage one:* each [class](ClassId) has flow queues, served by
+//! deficit round robin with CoDel at the exit of each (Hoeiland-Joergensen et al., RFC 8290), so that a sender that does not
+//! slow down fills its own queue and nobody else's. *Stage two:* only the next two packets of a class are given an instant,
+//! and wait for it in the timing wheel. So nearly everything that waits has no instant yet, and a new rate holds at once:
+//! the two are stamped again.
+//!
+//! A packet passes the limits of its chain one after the other, and is charged to each when it comes to it. Carousel charges
+//! all of them beforehand and takes the latest instant: one pass through the wheel less, but then the packets of many
+//! classes, each held up by its own limit, can leave together whatever the limit above them says.
+//!
+//! **What leaves.** In every window of time `t`, at most `rate * t + burst` and one packet by a limit without others above it;
+//! below others, two packets, since those may hold one up until the next has come. A limit is met in full as long as
+//! [`Pacer::poll`] is called within the time that its burst lasts of [`Pacer::poll_at`].
+//!
+//! **What is lost.** Whatever does not leave is handed back: by [`Pacer::handle_packet`] where there is no room, by
+//! [`Pacer::poll`] where CoDel says so. Its owner counts it. A flow may use as much of its class's room as it leaves free
+//! (Choudhury and Hahne, "Dynamic queue length thresholds", 1998): one that never slows down gets half of it, and whoever
+//! comes next finds room.
+
+use std::collections::VecDeque;
+
+use weirgate_units::{BitRate, Bytes, Duration, Instant};
+
+use crate::bucket::Bucket;
+use crate::codel::{Codel, Settings as CodelSettings};
+use crate::wheel::Wheel;
+
+/// Packets of a class that have an instant: one on its way out, one behind it, so that there is no gap between them.
+const HEADS: usize = 2;
+
+/// A limit of a [`Pacer`], by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LimitId(u32);
+
+/// A class of a [`Pacer`], by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClassId(u32);
+
+impl LimitId {
+    /// Limits are numbered from 0 in the order in which they were added.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl ClassId {
+    /// Classes are numbered from 0 in the order in which they were added.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How a class queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassSettings {
+    /// Flow queues, rounded up to a power of two, at most 65,536. Flows whose numbers are equal modulo this share one.
+    pub flows: u32,
+    /// All that may wait.
+    pub queue_max: Bytes,
+    /// What a flow may send in its turn: a packet's size.
+    pub quantum: Bytes,
+    /// When a flow's queue is too long; `None`: never.
+    pub codel: Option<CodelSettings>,
+    /// Packets that waited longer than this say so, to be marked (ECN, RFC 3168) by those who can.
+    pub mark_above: Option<Duration>,
+}
+
+impl Default for ClassSettings {
+    fn default() -> Self {
+        Self {
+            flows: 1_024,
+            queue_max: Bytes::new(8 << 20),
+            quantum: Bytes::new(1_514),
+            codel: Some(CodelSettings::default()),
+            mark_above: None,
+        }
+    }
+}
+
+/// What came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Out<T> {
+    /// The packet.
+    pub item: T,
+    /// Its class.
+    pub class: ClassId,
+    /// Its size.
+    pub size: Bytes,
+    /// The instant that it was to leave at; for a dropped one, when it was dropped.
+    pub at: Instant,
+    /// How long it waited.
+    pub waited: Duration,
+    /// What is to become of it.
+    pub fate: Fate,
+}
+
+/// What is to become of a packet that came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is sent.
+    Send,
+    /// It is sent, with congestion marked where its sender can read that.
+    Mark,
+    /// Its flow's queue is too long: it is dropped.
+    Drop,
+}
+
+/// Limits, classes below them, and the wheel.
+#[derive(Debug)]
+pub struct Pacer<T> {
+    limits: Vec<Bucket>,
+    classes: Vec<Class<T>>,
+    wheel: Wheel<(ClassId, u32)>,
+    /// Classes with a packet whose instant has come, found without the wheel.
+    ready: VecDeque<ClassId>,
+    /// What CoDel dropped and was not handed out yet.
+    dropped: VecDeque<Out<T>>,
+}
+
+#[derive(Debug)]
+struct Class<T> {
+    settings: ClassSettings,
+    /// Indices of limits, the nearest first.
+    chain: Vec<LimitId>,
+    flows: Box<[Flow<T>]>,
+    /// Flows that have something, in the order of their turns; those that are new in the class go first, once.
+    new: VecDeque<u32>,
+    old: VecDeque<u32>,
+    waiting: Bytes,
+    packets: usize,
+    heads: VecDeque<Head<T>>,
+    /// Grows when its heads are stamped again: what the wheel holds of before is void.
+    generation: u32,
+    /// Whether it is in `ready`.
+    is_ready: bool,
+}
+
+#[derive(Debug)]
+struct Flow<T> {
+    queue: VecDeque<Waiting<T>>,
+    waiting: Bytes,
+    deficit: i64,
+    listed: bool,
+    codel: Codel,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    item: T,
+    size: Bytes,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Head<T> {
+    waiting: Waiting<T>,
+    /// Limits of the chain that it has passed.
+    passed: usize,
+    /// When it has passed the next one; `None`: that one's rate is zero.
+    at: Option<Instant>,
+}
+
+impl<T> Pacer<T> {
+    /// A pacer whose wheel has ticks of `tick` and `slots` of them; see [`granularity`].
+    pub fn new(now: Instant, tick: Duration, slots: usize) -> Self {
+        Self {
+            limits: Vec::new(),
+            classes: Vec::new(),
+            wheel: Wheel::new(now, tick, slots),
+            ready: VecDeque::new(),
+            dropped: VecDeque::new(),
+        }
+    }
+
+    /// Adds a limit. `burst` may leave at once after idling.
+    ///
+    /// # Panics
+    /// Past 2^32 limits.
+    pub fn add_limit(&mut self, now: Instant, rate: BitRate, burst: Bytes) -> LimitId {
+        let id = LimitId(u32::try_from(self.limits.len()).expect("fewer than 2^32 limits"));
+        self.limits.push(Bucket::new(now, rate, burst));
+        id
+    }
+
+    /// Adds a class below the limits of `chain`.
+    ///
+    /// # Panics
+    /// Past 2^32 classes.
+    pub fn add_class(&mut self, settings: ClassSettings, chain: &[LimitId]) -> ClassId {
+        let id = ClassId(u32::try_from(self.classes.len()).expect("fewer than 2^32 classes"));
+        let flows = settings.flows.clamp(1, 65_536).next_power_of_two();
+        self.classes.push(Class {
+            settings,
+            chain: chain.to_vec(),
+            flows: (0..flows).map(|_| Flow::default()).collect(),
+            new: VecDeque::new(),
+            old: VecDeque::new(),
+            waiting: Bytes::ZERO,
+            packets: 0,
+            heads: VecDeque::with_capacity(HEADS),
+            generation: 0,
+            is_ready: false,
+        });
+        id
+    }
+
+    /// A limit's rate.
+    pub fn rate(&self, limit: LimitId) -> BitRate {
+        self.limits[limit.index()].rate()
+    }
+
+    /// What waits in a class, heads included.
+    pub fn waiting(&self, class: ClassId) -> Bytes {
+        self.classes[class.index()].waiting
+    }
+
+    /// Whether there is room for `size` more of a flow: who can be held back should be, before a packet is handed in.
+    pub fn has_room(&self, class: ClassId, flow: u32, size: Bytes) -> bool {
+        let class = &self.classes[class.index()];
+        let flow = &class.flows[class.flow(flow)];
+        let free = class.settings.queue_max.saturating_sub(class.waiting);
+        size <= free && flow.waiting <= free.saturating_sub(size)
+    }
+
+    /// Puts a packet into its class; `flow` is any number that packets of one flow share, a hash of their addresses.
+    /// Constant time, but for the allocator where a queue grows.
+    ///
+    /// # Errors
+    /// The packet, where there is no room for it.
+    pub fn handle_packet(&mut self, now: Instant, class: ClassId, flow: u32, size: Bytes, item: T) -> Result<(), T> {
+        if !self.has_room(class, flow, size) {
+            return Err(item);
+        }
+        let state = &mut self.classes[class.index()];
+        state.push(flow, Waiting { item, size, since: now });
+        if state.heads.len() < HEADS {
+            self.fill(now, class);
+        }
+        Ok(())
+    }
+
+    /// The next packet whose instant has come, or that was dropped meanwhile. Call until `None`. Constant time, but for what
+    /// CoDel drops.
+    pub fn poll(&mut self, now: Instant) -> Option<Out<T>> {
+        if let Some(dropped) = self.dropped.pop_front() {
+            return Some(dropped);
+        }
+        loop {
+            let class = match self.ready.front() {
+                Some(class) => *class,
+                None => {
+                    let (_, (class, generation)) = self.wheel.poll(now)?;
+                    let state = &mut self.classes[class.index()];
+                    if state.generation == generation && !state.is_ready {
+                        state.is_ready = true;
+                        self.ready.push_back(class);
+                    }
+                    continue;
+                }
+            };
+            let Some(at) = self.climb(now, class) else {
+                self.classes[class.index()].is_ready = false;
+                self.ready.pop_front();
+                self.arm(class);
+                continue;
+            };
+            let state = &mut self.classes[class.index()];
+            let Head { waiting, .. } = state.heads.pop_front()?;
+            state.waiting = state.waiting.saturating_sub(waiting.size);
+            state.packets -= 1;
+            let waited = at.saturating_since(waiting.since);
+            let mark = state.settings.mark_above.is_some_and(|above| waited > above);
+            self.fill(now, class);
+            // Another class's turn, so that one that has saved up a burst does not keep the others waiting.
+            self.ready.rotate_left(1);
+            let fate = if mark { Fate::Mark } else { Fate::Send };
+            return Some(Out { item: waiting.item, class, size: waiting.size, at, waited, fate });
+        }
+    }
+
+    /// When [`poll`](Self::poll) will have something; an instant that has passed: now.
+    pub fn poll_at(&self) -> Option<Instant> {
+        if !self.ready.is_empty() || !self.dropped.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        self.wheel.poll_at()
+    }
+
+    /// Changes a limit's rate from `now` on, for what waits as well. Steps: the classes, and twice those that wait for it.
+    pub fn set_rate(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
+        let Self { limits, classes, .. } = self;
+        let bucket = &mut limits[limit.index()];
+        bucket.set_rate(now, rate);
+        let mut affected = Vec::new();
+        for (at, class) in classes.iter_mut().enumerate() {
+            for (place, head) in class.heads.iter().enumerate() {
+                if class.chain.get(head.passed) == Some(&limit) {
+                    bucket.refund(head.waiting.size);
+                    affected.push((head.at.unwrap_or(Instant::from_nanos(u64::MAX)), at, place));
+                }
+            }
+        }
+        // In the order in which they would have passed it; those that were stopped go last.
+        affected.sort_unstable();
+        for (_, class, place) in &affected {
+            let head = &mut classes[*class].heads[*place];
+            head.at = stamp(bucket, now, head.waiting.size);
+        }
+        for (_, class, _) in affected {
+            let state = &mut self.classes[class];
+            state.generation = state.generation.wrapping_add(1);
+            self.arm(ClassId(class as u32));
+        }
+    }
+
+    /// What always holds: the sums are right, flows with packets have turns, heads are in order. Walks everything; for tests.
+    pub fn is_valid(&self) -> bool {
+        self.wheel.is_valid() && self.limits.iter().all(Bucket::is_valid) && self.classes.iter().all(Class::is_valid)
+    }
+
+    /// Gives the class's next packets their instants.
+    fn fill(&mut self, now: Instant, class: ClassId) {
+        let mut was_idle = self.classes[class.index()].heads.is_empty();
+        while self.classes[class.index()].heads.len() < HEADS {
+            let state = &mut self.classes[class.index()];
+            let dropped = &mut self.dropped;
+            let mut drop = |waiting: Waiting<T>| {
+                dropped.push_back(Out {
+                    class,
+                    size: waiting.size,
+                    at: now,
+                    waited: now.saturating_since(waiting.since),
+                    item: waiting.item,
+                    fate: Fate::Drop,
+                });
+            };
+            let Some(waiting) = state.pop(now, &mut drop) else { break };
+            let at = match state.chain.first() {
+                Some(limit) => stamp(&mut self.limits[limit.index()], now, waiting.size),
+                None => Some(now),
+            };
+            state.heads.push_back(Head { waiting, passed: 0, at });
+            if core::mem::take(&mut was_idle) {
+                self.arm(class);
+            }
+        }
+    }
+
+    /// Takes the class's first packet past the limits whose instants have come; when it has passed the last one.
+    fn climb(&mut self, now: Instant, class: ClassId) -> Option<Instant> {
+        let Class { heads, chain, .. } = &mut self.classes[class.index()];
+        let head = heads.front_mut()?;
+        loop {
+            let at = head.at.filter(|at| *at <= now)?;
+            if head.passed + 1 >= chain.len() {
+                return Some(at);
+            }
+            head.passed += 1;
+            head.at = stamp(&mut self.limits[chain[head.passed].index()], now, head.waiting.size);
+        }
+    }
+
+    /// Has the wheel wake the class when its first head's instant comes.
+    fn arm(&mut self, class: ClassId) {
+        let state = &mut self.classes[class.index()];
+        if state.is_ready {
+            return;
+        }
+        if let Some(at) = state.heads.front().and_then(|head| head.at) {
+            self.wheel.insert(at, (class, state.generation));
+        }
+    }
+}
+
+/// When a packet of `size` has passed the limit, charged to it; `None`: the rate is zero.
+fn stamp(limit: &mut Bucket, now: Instant, size: Bytes) -> Option<Instant> {
+    // What was earned by now, and nothing taken.
+    limit.charge(now, Bytes::ZERO);
+    let at = limit.ready_at(Bytes::ZERO).filter(|_| limit.rate() != BitRate::ZERO);
+    limit.charge(now, size);
+    at
+}
+
+impl<T> Default for Flow<T> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), waiting: Bytes::ZERO, deficit: 0, listed: false, codel: Codel::default() }
+    }
+}
+
+impl<T> Class<T> {
+    const fn flow(&self, flow: u32) -> usize {
+        flow as usize & (self.flows.len() - 1)
+    }
+
+    fn push(&mut self, flow: u32, waiting: Waiting<T>) {
+        let at = self.flow(flow);
+        let flow = &mut self.flows[at];
+        self.waiting += waiting.size;
+        self.packets += 1;
+        flow.waiting += waiting.size;
+        flow.queue.push_back(waiting);
+        if !flow.listed {
+            flow.listed = true;
+            flow.deficit = i64::try_from(self.settings.quantum.as_u64()).unwrap_or(i64::MAX);
+            self.new.push_back(at as u32);
+        }
+    }
+
+    /// The next packet by deficit round robin; what CoDel finds too many on the way goes to `drop`.
+    fn pop(&mut self, now: Instant, drop: &mut dyn FnMut(Waiting<T>)) -> Option<Waiting<T>> {
+        let quantum = i64::try_from(self.settings.quantum.as_u64().max(1)).unwrap_or(i64::MAX);
+        loop {
+            let is_new = !self.new.is_empty();
+            let at = *if is_new { self.new.front()? } else { self.old.front()? };
+            let flow = &mut self.flows[at as usize];
+            if flow.deficit <= 0 {
+                flow.deficit = flow.deficit.saturating_add(quantum);
+                self.next_turn(is_new, at);
+                continue;
+            }
+            let Some(waiting) = flow.queue.pop_front() else {
+                // A new flow that has emptied goes round once more, or it would be new again at once (RFC 8290, 4.2).
+                flow.codel.handle_empty();
+                if is_new && !self.old.is_empty() {
+                    self.next_turn(true, at);
+                } else {
+                    flow.listed = false;
+                    if is_new {
+                        self.new.pop_front()
+                    } else {
+                        self.old.pop_front()
+                    };
+                }
+                continue;
+            };
+            flow.waiting = flow.waiting.saturating_sub(waiting.size);
+            let sojourn = now.saturating_since(waiting.since);
+            let too_many = self.settings.codel.is_some_and(|codel| {
+                flow.codel.handle_dequeue(now, sojourn, flow.waiting, self.settings.quantum, &codel)
+            });
+            if too_many {
+                self.waiting = self.waiting.saturating_sub(waiting.size);
+                self.packets -= 1;
+                drop(waiting);
+                continue;
+            }
+            flow.deficit = flow.deficit.saturating_sub(i64::try_from(waiting.size.as_u64()).unwrap_or(i64::MAX));
+            return Some(waiting);
+        }
+    }
+
+    fn next_turn(&mut self, is_new: bool, flow: u32) {
+        if is_new {
+            self.new.pop_front()
+        } else {
+            self.old.pop_front()
+        };
+        self.old.push_back(flow);
+    }
+
+    fn is_valid(&self) -> bool {
+        let queued: u64 = self.flows.iter().flat_map(|f| &f.queue).map(|w| w.size.as_u64()).sum();
+        let heads: u64 = self.heads.iter().map(|h| h.waiting.size.as_u64()).sum();
+        let packets = self.flows.iter().map(|f| f.queue.len()).sum::<usize>() + self.heads.len();
+        queued + heads == self.waiting.as_u64()
+            && packets == self.packets
+            && self.heads.len() <= HEADS
+            && self.flows.iter().all(|f| f.queue.is_empty() || f.listed)
+            && self.new.len() + self.old.len() == self.flows.iter().filter(|f| f.listed).count()
+    }
+}
+
+/// A wheel for limits from `slowest` to `fastest` whose packets are `packet_max` at most: the tick is the time between two
+/// packets at the fastest rate, 1 us at least and 100 us at most (finer costs wake-ups, coarser shows in 10 ms windows), and
+/// there are slots for two packets at the slowest rate, 2^20 at most. What is due later than the wheel reaches is looked
+/// at again when it comes round.
+pub fn granularity(slowest: BitRate, fastest: BitRate, packet_max: Bytes) -> (Duration, usize) {
+    let tick = fastest.time_for(packet_max).as_nanos().clamp(1_000, 100_000);
+    let horizon = slowest.time_for(packet_max).as_nanos().saturating_mul(2);
+    let slots = (horizon / tick).clamp(64, 1 << 20);
+    (Duration::from_nanos(tick), slots.next_power_of_two() as usize)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

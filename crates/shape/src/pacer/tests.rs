@@ -1,0 +1,247 @@
+use super::*;
+use proptest::prelude::*;
+
+const MTU: u64 = 1_500;
+
+fn at(nanos: u64) -> Instant {
+    Instant::from_nanos(nanos)
+}
+
+fn mbit(n: u64) -> BitRate {
+    BitRate::from_bits_per_sec(n * 1_000_000)
+}
+
+fn bytes(n: u64) -> Bytes {
+    Bytes::new(n)
+}
+
+/// Without CoDel, and with room for everything.
+fn plain() -> ClassSettings {
+    ClassSettings { codel: None, queue_max: bytes(u64::MAX), ..ClassSettings::default() }
+}
+
+fn pacer() -> Pacer<u32> {
+    Pacer::new(at(0), Duration::from_micros(10), 4_096)
+}
+
+/// Polls at every deadline up to `end`; what came out.
+fn run(pacer: &mut Pacer<u32>, end: u64) -> Vec<Out<u32>> {
+    let mut out = Vec::new();
+    let mut now = at(0);
+    while let Some(next) = pacer.poll_at().filter(|next| *next <= at(end)) {
+        now = now.max(next);
+        while let Some(packet) = pacer.poll(now) {
+            out.push(packet);
+        }
+        assert!(pacer.is_valid());
+    }
+    out
+}
+
+#[test]
+fn packets_leave_at_the_rate_to_the_nanosecond() {
+    let mut pacer = pacer();
+    let limit = pacer.add_limit(at(0), mbit(12), Bytes::ZERO);
+    let class = pacer.add_class(plain(), &[limit]);
+    for n in 0..1_000 {
+        pacer.handle_packet(at(0), class, 0, bytes(MTU), n).unwrap();
+    }
+    let out = run(&mut pacer, 2_000_000_000);
+    // 1,500 B at 12 Mbit/s are 1 ms.
+    let instants: Vec<u64> = out.iter().map(|o| o.at.as_nanos()).collect();
+    assert_eq!(instants, (0..1_000).map(|n| n * 1_000_000).collect::<Vec<_>>());
+    assert!(out.iter().map(|o| o.item).eq(0..1_000), "in order");
+    assert_eq!((pacer.waiting(class), pacer.poll_at()), (Bytes::ZERO, None));
+}
+
+#[test]
+fn two_classes_share_what_is_above_them() {
+    let mut pacer = pacer();
+    let tenant = pacer.add_limit(at(0), mbit(150), bytes(3_000));
+    let classes: Vec<ClassId> = (0..2)
+        .map(|_| {
+            let own = pacer.add_limit(at(0), mbit(100), bytes(3_000));
+            pacer.add_class(plain(), &[own, tenant])
+        })
+        .collect();
+    for n in 0..10_000 {
+        for class in &classes {
+            pacer.handle_packet(at(0), *class, n % 7, bytes(MTU), n).unwrap();
+        }
+    }
+    let out = run(&mut pacer, 1_000_000_000);
+    for class in classes {
+        let sum: u64 = out.iter().filter(|o| o.class == class).map(|o| o.size.as_u64()).sum();
+        assert!((sum as f64 / 9_375_000.0 - 1.0).abs() < 0.002, "{sum} of 75 Mbit");
+    }
+}
+
+#[test]
+fn a_new_rate_holds_at_once_for_what_waits() {
+    let mut pacer = pacer();
+    let limit = pacer.add_limit(at(0), BitRate::from_bits_per_sec(1_200), Bytes::ZERO);
+    let class = pacer.add_class(plain(), &[limit]);
+    for n in 0..100 {
+        pacer.handle_packet(at(0), class, 0, bytes(MTU), n).unwrap();
+    }
+    assert_eq!(run(&mut pacer, 1_000_000_000).len(), 1, "the next one would leave after 10 s");
+    pacer.set_rate(at(1_000_000_000), limit, mbit(12));
+    let out = run(&mut pacer, 1_200_000_000);
+    assert_eq!(out.len(), 99);
+    // What was owed for the first packet, nine tenths of it, is paid at the new rate.
+    assert_eq!(out[0].at, at(1_000_900_000));
+    pacer.handle_packet(at(1_200_000_000), class, 0, bytes(MTU), 100).unwrap();
+    pacer.handle_packet(at(1_200_000_000), class, 0, bytes(MTU), 101).unwrap();
+    pacer.set_rate(at(1_200_000_000), limit, BitRate::ZERO);
+    let before = run(&mut pacer, 9_000_000_000).len();
+    assert_eq!(before, 0, "stopped");
+    pacer.set_rate(at(9_000_000_000), limit, mbit(12));
+    assert_eq!(run(&mut pacer, 10_000_000_000).len(), 2);
+}
+
+#[test]
+fn a_full_class_hands_the_packet_back() {
+    let mut pacer = pacer();
+    let limit = pacer.add_limit(at(0), BitRate::ZERO, Bytes::ZERO);
+    let class = pacer.add_class(ClassSettings { queue_max: bytes(6 * MTU), ..plain() }, &[limit]);
+    let mut fits =
+        |flow: u32| (0..9).take_while(|n| pacer.handle_packet(at(0), class, flow, bytes(MTU), *n).is_ok()).count();
+    // Two are on their way out and belong to no flow any more; of the room for four a flow gets half, the next a quarter.
+    assert_eq!([fits(1), fits(2), fits(3), fits(4)], [4, 1, 1, 0]);
+    assert!(!pacer.has_room(class, 5, bytes(1)));
+    assert_eq!(pacer.handle_packet(at(0), class, 9, bytes(MTU), 9), Err(9));
+}
+
+/// Senders that offer `rates` (Mbit/s) for `seconds` into a class of 100 Mbit/s, a packet at a time; what each got through,
+/// in Mbit/s, and the longest that a packet of each waited.
+fn offer(settings: ClassSettings, rates: &[u64], seconds: u64) -> Vec<(f64, Duration)> {
+    let mut pacer = pacer();
+    let limit = pacer.add_limit(at(0), mbit(100), bytes(2 * MTU));
+    let class = pacer.add_class(settings, &[limit]);
+    let mut next: Vec<u64> = (0..rates.len() as u64).collect();
+    let mut got = vec![(0_u64, Duration::ZERO); rates.len()];
+    let (mut now, end) = (0, seconds * 1_000_000_000);
+    while now < end {
+        for (sender, rate) in rates.iter().enumerate() {
+            while next[sender] <= now {
+                let _full = pacer.handle_packet(at(now), class, sender as u32, bytes(MTU), sender as u32);
+                next[sender] += mbit(*rate).time_for(bytes(MTU)).as_nanos();
+            }
+        }
+        while let Some(out) = pacer.poll(at(now)) {
+            if out.fate != Fate::Drop {
+                let sum = &mut got[out.item as usize];
+                sum.0 += out.size.as_u64();
+                sum.1 = sum.1.max(out.waited);
+            }
+        }
+        let deadline = pacer.poll_at().map_or(u64::MAX, Instant::as_nanos).max(now + 1);
+        now = next.iter().copied().min().unwrap_or(u64::MAX).min(deadline);
+    }
+    got.into_iter().map(|(sum, waited)| (sum as f64 * 8.0 / 1e6 / seconds as f64, waited)).collect()
+}
+
+#[test]
+fn a_sender_that_does_not_slow_down_gets_its_rate() {
+    let [(rate, _)] = offer(ClassSettings::default(), &[200], 5)[..] else { panic!("one sender") };
+    assert!(rate > 99.5 && rate < 100.1, "{rate} of 100 Mbit/s");
+}
+
+#[test]
+fn equal_senders_get_equal_rates_and_a_mouse_waits_for_nobody() {
+    let mut rates = vec![400];
+    rates.extend([20; 9]);
+    rates.push(1);
+    let got = offer(ClassSettings::default(), &rates, 5);
+    // 99 Mbit/s for ten.
+    for (sender, (rate, _)) in got[..10].iter().enumerate() {
+        assert!((rate / 9.9 - 1.0).abs() < 0.02, "sender {sender}: {rate} Mbit/s");
+    }
+    let (mouse, waited) = got[10];
+    assert!((mouse - 1.0).abs() < 0.01, "{mouse}");
+    // A packet of each of the others, and one on its way: 11 of 120 us.
+    assert!(waited < Duration::from_micros(2_000), "{waited:?}");
+}
+
+#[test]
+fn long_waits_are_marked_where_that_is_asked_for() {
+    let mut pacer = pacer();
+    let limit = pacer.add_limit(at(0), mbit(12), Bytes::ZERO);
+    let class = pacer.add_class(ClassSettings { mark_above: Some(Duration::from_millis(5)), ..plain() }, &[limit]);
+    for n in 0..10 {
+        pacer.handle_packet(at(0), class, 0, bytes(MTU), n).unwrap();
+    }
+    let marked: Vec<u32> =
+        run(&mut pacer, 1_000_000_000).iter().filter(|o| o.fate == Fate::Mark).map(|o| o.item).collect();
+    assert_eq!(marked, [6, 7, 8, 9]);
+}
+
+#[test]
+fn the_wheel_suits_the_rates() {
+    let (tick, slots) = granularity(mbit(5), mbit(10_000), bytes(1_514));
+    assert_eq!((tick, slots), (Duration::from_nanos(1_212), 4_096));
+    assert!(tick.as_nanos() * slots as u64 >= 2 * mbit(5).time_for(bytes(1_514)).as_nanos());
+    let (tick, slots) = granularity(BitRate::from_bits_per_sec(1_000), mbit(1), bytes(1_514));
+    assert_eq!((tick, slots), (Duration::from_micros(100), 1 << 18));
+}
+
+proptest! {
+    /// Whatever comes when: each limit's window bound, every packet exactly once, never before its instant.
+    #[test]
+    fn no_limit_is_passed_and_nothing_is_lost(
+        tenant in 1_u64..200, own in prop::collection::vec(1_u64..200, 1..4), burst in 0_u64..10_000,
+        steps in prop::collection::vec((0_u64..2_000_000, 0_usize..4, 0_u32..9, 64_u64..1_515), 1..200),
+    ) {
+        let mut pacer = pacer();
+        let above = pacer.add_limit(at(0), mbit(tenant), bytes(burst));
+        let classes: Vec<ClassId> = own
+            .iter()
+            .map(|rate| {
+                let own = pacer.add_limit(at(0), mbit(*rate), bytes(burst));
+                pacer.add_class(plain(), &[own, above])
+            })
+            .collect();
+        let (mut now, mut sent, mut out) = (0, 0, Vec::new());
+        for (n, (wait, class, flow, size)) in steps.into_iter().enumerate() {
+            let until = now + wait;
+            while let Some(next) = pacer.poll_at().filter(|t| *t <= at(until)) {
+                now = now.max(next.as_nanos());
+                while let Some(packet) = pacer.poll(at(now)) {
+                    prop_assert!(packet.at <= at(now));
+                    out.push((now, packet));
+                }
+            }
+            now = until;
+            pacer.handle_packet(at(now), classes[class % classes.len()], flow, bytes(size), n as u32).unwrap();
+            sent += 1;
+            prop_assert!(pacer.is_valid());
+        }
+        while let Some(next) = pacer.poll_at() {
+            now = now.max(next.as_nanos());
+            while let Some(packet) = pacer.poll(at(now)) {
+                out.push((now, packet));
+            }
+        }
+        let mut items: Vec<u32> = out.iter().map(|(_, o)| o.item).collect();
+        items.sort_unstable();
+        prop_assert!(items.into_iter().eq(0..sent));
+        let check = |rate: u64, packets: u64, of: &dyn Fn(&Out<u32>) -> bool| {
+            let passed: Vec<(u64, u64)> =
+                out.iter().filter(|(_, o)| of(o)).map(|(_, o)| (o.at.as_nanos(), o.size.as_u64())).collect();
+            for from in 0..passed.len() {
+                let mut sum = 0_u128;
+                for (t, size) in &passed[from..] {
+                    sum += u128::from(*size) * 8_000_000_000;
+                    // A nanosecond of rounding up.
+                    let bound = u128::from(rate) * 1_000_000 * u128::from(t.saturating_sub(passed[from].0) + 1);
+                    prop_assert!(sum <= bound + u128::from(burst + packets * 1_514) * 8_000_000_000);
+                }
+            }
+            Ok(())
+        };
+        check(tenant, 1, &|_| true)?;
+        for (class, rate) in classes.iter().zip(&own) {
+            check(*rate, 2, &|o| o.class == *class)?;
+        }
+    }
+}
