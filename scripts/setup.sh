@@ -27,8 +27,23 @@ if ((${#missing[@]})); then
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-command -v cargo >/dev/null || fail "cargo is missing: install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) or later by rustup"
-command -v npm >/dev/null || fail "npm is missing: install Node.js 20 or later"
+# Debian 12's own Rust (1.63) and Node.js (18) are too old. What is here and new enough is left alone.
+at_least() { # COMMAND MAJOR.MINOR
+  command -v "$1" >/dev/null && printf '%s\n%s\n' "$2" "$("$1" --version | grep -oE '[0-9]+\.[0-9]+' | head -1)" | sort -CV
+}
+rust=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+if ! at_least cargo "$rust"; then
+  say "installing Rust $rust by rustup into ~/.cargo"
+  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
+    sh -s -- -q -y --no-modify-path --profile minimal -c clippy -c rustfmt --default-toolchain "$rust" >/dev/null ||
+    fail "rustup could not be fetched: install Rust $rust or later (https://rustup.rs), then run this again"
+fi
+if ! at_least node 20.19; then
+  say "installing Node.js 20"
+  command -v npm >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends npm >/dev/null
+  npm install --silent --no-audit --no-fund --prefix "$tools/node" node@20
+  mkdir -p "$tools/bin" && ln -sf "$tools/node/node_modules/node/bin/node" "$tools/bin/node"
+fi
 
 # Tools of `make check` and `make test`, built once into a folder of their own.
 install_tool() {

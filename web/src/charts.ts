@@ -158,7 +158,9 @@ export class Charts {
       if (!known) {
         legend.replaceChildren();
         box.removeAttribute("aria-label");
-        say(box, (data[0].length > 0 ? chart.none : undefined) ?? chart.early ?? "The first 10 seconds are not over yet.");
+        const none = chart.none ?? "No connection was open.";
+        const early = chart.early ?? "The first 10 seconds are not over yet.";
+        say(box, data[0].length > 0 && !chart.early ? none : early);
         continue;
       }
       if (plot) {
@@ -223,7 +225,7 @@ function options(chart: Chart, width: number): uPlot.Options {
       {
         ...axis,
         size: 78,
-        values: (_, splits) => splits.map((value) => (value === null ? "" : chart.text(value))),
+        values: (_, splits) => distinct(splits.map((value) => (value === null ? "" : chart.text(value)))),
         ...(chart.log ? LOG_AXIS : {}),
       },
     ],
@@ -261,9 +263,16 @@ function roundNumbers(low: number, high: number): number[] {
   return found;
 }
 
-/** Hours and minutes, in the reader's own time. */
+/** Hours and minutes, in the reader's own time; seconds too where the ticks are closer than a minute. */
 function times(_: uPlot, splits: number[]): string[] {
-  return splits.map((at) => new Date(at * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }));
+  const close = splits.length > 1 && (splits[1] ?? 0) - (splits[0] ?? 0) < 60;
+  const form = { hour: "2-digit", minute: "2-digit", second: close ? "2-digit" : undefined } as const;
+  return splits.map((at) => new Date(at * 1000).toLocaleTimeString("en-GB", form));
+}
+
+/** A label that the tick below has as well says nothing: only the first of such is kept. */
+function distinct(labels: string[]): string[] {
+  return labels.map((label, n) => (label === labels[n - 1] ? "" : label));
 }
 
 /** The values under the pointer, over the plot. */

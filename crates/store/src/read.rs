@@ -42,7 +42,7 @@ impl TimeRange {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The folder is not there or cannot be read.
-    #[error("cannot read the store in {}: {source}", dir.display())]
+    #[error("{} is neither a store nor one of its files, or cannot be read: {source}", dir.display())]
     Folder {
         /// The folder.
         dir: PathBuf,

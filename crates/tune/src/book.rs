@@ -197,23 +197,17 @@ impl Book {
         self.slots.iter().enumerate().filter_map(|(i, n)| Some((i as u32, n.as_ref()?)))
     }
 
-    /// Keeps a round's numbers for `explain`, where there is room or `wanted` says that none are worth keeping.
-    pub(crate) fn note_detail(&mut self, slot: u32, wanted: bool, max: u32, entry: (u32, u32, f32), window: u32) {
-        let room = self.details < max;
+    /// Keeps a round's numbers for `explain`, where there is room for its network. The last tenth of the room is for those
+    /// that are `watched`: selected, or in a group lately.
+    pub(crate) fn note_detail(&mut self, slot: u32, watched: bool, max: u32, entry: (u32, u32, f32), window: u32) {
+        let room = self.details < if watched { max } else { max - max / 10 };
         let network = self.get_mut(slot);
-        match (&mut network.detail, wanted) {
-            (Some(detail), true) => detail.set(entry.0, entry.1, entry.2),
-            (Some(_), false) => {
-                network.detail = None;
-                self.details -= 1;
-            }
-            (None, true) if room => {
-                let mut detail = Box::new(Detail::new(window));
-                detail.set(entry.0, entry.1, entry.2);
-                network.detail = Some(detail);
-                self.details += 1;
-            }
-            (None, _) => {}
+        if network.detail.is_none() && room {
+            network.detail = Some(Box::new(Detail::new(window)));
+            self.details += 1;
+        }
+        if let Some(detail) = &mut self.get_mut(slot).detail {
+            detail.set(entry.0, entry.1, entry.2);
         }
     }
 

@@ -152,7 +152,7 @@ pub struct Config {
     /// A network without any connection for so many rounds is forgotten, and released if it was selected. 288 rounds are 1 day.
     pub idle_rounds: u32,
     /// Networks whose votes and metrics are kept round by round for `explain`, beside the bits that all have; about 600
-    /// bytes each. 10,000.
+    /// bytes each. The last tenth is for networks that are selected or were in a group lately. 10,000.
     pub detail_max: u32,
     /// Secret of the holdout and origin of every draw. The daemon makes it once and keeps it.
     pub seed: u64,

@@ -203,7 +203,9 @@ impl Controller {
         let mut open = core::mem::take(&mut self.open);
         let medians = crate::group::medians(&mut open);
         let age = newest.map_or(weirgate_units::Duration::MAX, |newest| now.saturating_since(newest));
-        let votes = open.stats.votes_none + open.stats.votes_treated + open.stats.votes_holdout;
+        // A vote that a change of the holdout voids is a sign of life all the same.
+        let washed_out = open.stats.ignored.washout;
+        let votes = open.stats.votes_none + open.stats.votes_treated + open.stats.votes_holdout + washed_out;
         let known_facts = (age, votes, open.metric_above_zero);
 
         let early =

@@ -100,6 +100,9 @@ impl fmt::Display for Explanation {
             let (treated, held) = (share(effect.retransmit_treated), share(effect.retransmit_holdout));
             writeln!(f, "; retransmitted {treated} treated, {held} held out")?;
         }
+        if self.rounds.iter().any(|round| round.known) && self.rounds.iter().all(|round| round.votes.is_none()) {
+            writeln!(f, "  its votes are not kept round by round: there are more networks than [tune] detail_max")?;
+        }
         writeln!(f, "  {:>9} {:>6} {:>14} {:>14}  group", "round", "votes", "median", "threshold")?;
         for round in self.rounds.iter().take(SHOWN) {
             let rate = |r: Option<BitRate>| {

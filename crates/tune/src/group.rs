@@ -97,9 +97,9 @@ impl Controller {
             let slot = tally.slot;
             let network = self.book.get_mut(slot);
             network.history.push(round, groups);
-            let wanted = network.trial.is_some()
+            let watched = network.trial.is_some()
                 || (0..self.config.rules.len()).any(|r| network.history.span(r, round, window).duty > 0.0);
-            self.book.note_detail(slot, wanted, self.config.detail_max, (round, votes, metric), window);
+            self.book.note_detail(slot, watched, self.config.detail_max, (round, votes, metric), window);
         }
         if self.thresholds.len() >= WINDOW_MAX as usize {
             self.thresholds.pop_front();

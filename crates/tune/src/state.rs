@@ -175,13 +175,14 @@ impl Writer {
         }
         self.u32(c.book.len() as u32);
         for (_, network) in c.book.iter() {
-            self.network(network);
+            self.network(network, c.round);
         }
     }
 
-    fn network(&mut self, n: &Network) {
+    fn network(&mut self, n: &Network, round: u32) {
         self.prefix(n.prefix);
-        self.u32(n.seen);
+        // What the open round counted is not saved: to the reader the network was seen in the last one at the latest.
+        self.u32(n.seen.min(round));
         self.u32(n.since);
         self.u32(n.barred_until);
         self.u32(n.clients.epoch);

@@ -84,6 +84,12 @@ proptest! {
                 before = controller.clear(None).0;
                 prop_assert!(before.networks.is_empty() && controller.is_valid());
             }
+            // In the middle of a round too: a daemon stops when it is told to.
+            let mut open = Controller::load(eager(), host("cubic"), &controller.save()).unwrap();
+            progress.iter().for_each(|p| open.handle_progress(p));
+            let resumed = Controller::load(eager(), host("cubic"), &open.save()).unwrap();
+            prop_assert!(resumed.is_valid());
+            prop_assert_eq!(resumed.policy(), controller.policy());
             // What was saved is what is loaded.
             let bytes = controller.save();
             let loaded = Controller::load(eager(), host("cubic"), &bytes).unwrap();

@@ -58,7 +58,7 @@ fn bad_usage_exits_with_2() {
 fn a_missing_file_is_named() {
     let output = weirgate(&["run", "-c", "/nonexistent/weirgate.toml"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("/nonexistent/weirgate.toml: No such file"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("/nonexistent/weirgate.toml cannot be read: No such file"), "{}", stderr(&output));
 }
 
 #[test]

@@ -152,6 +152,22 @@ fn a_person_applies_and_clears_through_the_one_door() {
 }
 
 #[test]
+fn a_restart_in_the_middle_of_a_round_forgets_nothing() {
+    let Some(space) = Space::make() else { return };
+    let listener = space.listen();
+    let mut daemon = Daemon::start(&space, "");
+    until("a round has ended", || !daemon.json("/api/v1/status")["round"].is_null());
+    // In the next round, networks are met that the last one did not know.
+    let ends = space.connect(&listener);
+    until("the connection is seen", || daemon.json("/api/v1/status")["totals"]["connections"] == 2);
+    drop(ends);
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(daemon.stop(), Some(0));
+    daemon.start_again();
+    assert!(!daemon.log().contains("history is gathered anew"), "{}", daemon.log());
+}
+
+#[test]
 fn undo_tells_a_running_daemon() {
     let Some(space) = Space::make() else { return };
     let port = space.listen().local_addr().unwrap().port();

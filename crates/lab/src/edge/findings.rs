@@ -37,6 +37,14 @@ pub(super) struct Findings {
     pub(super) retransmit_pct: Vec<f64>,
 }
 
+/// Which responses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sizes {
+    All,
+    Large,
+    Small,
+}
+
 /// How much higher a percentile of goodput is than in the CUBIC arm.
 #[derive(Clone, Copy)]
 pub(super) struct Gain {
@@ -49,6 +57,8 @@ pub(super) struct Gain {
 pub(super) struct Ratio {
     pub(super) ratio: f64,
     pub(super) interval: Interval,
+    /// Of all closes, whatever their last response was.
+    pub(super) of_all_closes: f64,
 }
 
 /// One class of networks: goodput percentiles in Mbit/s of its large responses, per arm.
@@ -56,6 +66,7 @@ pub(super) struct Class {
     pub(super) name: String,
     pub(super) large: Vec<[f64; 4]>,
     pub(super) all: Vec<[f64; 4]>,
+    pub(super) small: Vec<[f64; 4]>,
     pub(super) delivery_rate_mbit: Vec<f64>,
     pub(super) responses: Vec<usize>,
     /// p50 of the large responses, Weirgate / CUBIC.
@@ -76,13 +87,13 @@ pub(super) const PERCENTILES: [f64; 4] = [0.05, 0.10, 0.50, 0.90];
 pub(super) fn find(table: &Table, raw: &Raw, seed: u64) -> Result<Findings> {
     let names = class_names(table);
     let blocks = blocks(table, raw, &names);
-    let gain_of = |arm: usize, large: bool| gain(&blocks, arm, large, seed);
+    let gain_of = |arm: usize, sizes: Sizes| gain(&blocks, arm, sizes, seed);
     let classes: Vec<Class> = (0..names.len()).map(|c| class(table, raw, &names, &blocks, c)).collect();
     let worst =
         (0..classes.len()).min_by(|a, b| classes[*a].ratio.total_cmp(&classes[*b].ratio)).context("no class")?;
     let of_worst: Vec<&Block> = blocks.iter().filter(|b| b.class == worst).collect();
     let worst_interval = bootstrap(&of_worst, RESAMPLES, seed, |drawn| {
-        let p50 = |arm: usize| median(drawn.iter().flat_map(|b| goodputs(b, arm, true)));
+        let p50 = |arm: usize| median(drawn.iter().flat_map(|b| goodputs(b, arm, Sizes::Large)));
         p50(WEIRGATE) / p50(CUBIC)
     });
     let chosen =
@@ -92,10 +103,10 @@ pub(super) fn find(table: &Table, raw: &Raw, seed: u64) -> Result<Findings> {
         |name: &String| table.networks.iter().any(|n| n.class == "flapping" && n.prefix.to_string() == *name);
     let (small_objects, small_objects_switched) = small_switched(table, raw, chosen);
     Ok(Findings {
-        gain_large: gain_of(WEIRGATE, true),
-        gain_all: gain_of(WEIRGATE, false),
+        gain_large: gain_of(WEIRGATE, Sizes::Large),
+        gain_all: gain_of(WEIRGATE, Sizes::All),
         gains_of_arms: (1..raw.treatments.len())
-            .map(|arm| (raw.treatments[arm].name(), gain_of(arm, true), gain_of(arm, false)))
+            .map(|arm| (raw.treatments[arm].name(), gain_of(arm, Sizes::Large), gain_of(arm, Sizes::All)))
             .collect(),
         lossy_delivery_rate: lossy_delivery_rate(table, raw, chosen, seed),
         small_objects_switched,
@@ -171,30 +182,32 @@ fn blocks(table: &Table, raw: &Raw, names: &[String]) -> Vec<Block> {
     blocks.into_values().collect()
 }
 
-fn goodputs(block: &Block, arm: usize, large_only: bool) -> impl Iterator<Item = f64> + '_ {
-    block.arms[arm].iter().filter(move |(_, large)| *large || !large_only).map(|(goodput, _)| *goodput)
+fn goodputs(block: &Block, arm: usize, sizes: Sizes) -> impl Iterator<Item = f64> + '_ {
+    let wanted = move |large: bool| sizes == Sizes::All || large == (sizes == Sizes::Large);
+    block.arms[arm].iter().filter(move |(_, large)| wanted(*large)).map(|(goodput, _)| *goodput)
 }
 
-fn gain(blocks: &[Block], arm: usize, large: bool, seed: u64) -> Gain {
+fn gain(blocks: &[Block], arm: usize, sizes: Sizes, seed: u64) -> Gain {
     let gain = |drawn: &[&Block]| {
-        let p10 = |arm: usize| quantile(&sorted(drawn.iter().flat_map(|b| goodputs(b, arm, large))), 0.10);
+        let p10 = |arm: usize| quantile(&sorted(drawn.iter().flat_map(|b| goodputs(b, arm, sizes))), 0.10);
         (p10(arm) / p10(CUBIC) - 1.0) * 100.0
     };
     Gain { pct: gain(&blocks.iter().collect::<Vec<_>>()), interval: bootstrap(blocks, RESAMPLES, seed, gain) }
 }
 
 fn class(table: &Table, raw: &Raw, names: &[String], blocks: &[Block], class: usize) -> Class {
-    let percentiles = |arm: usize, large: bool| {
+    let percentiles = |arm: usize, sizes: Sizes| {
         let members = blocks.iter().filter(|b| b.class == class);
-        let goodputs = sorted(members.flat_map(|b| goodputs(b, arm, large)));
+        let goodputs = sorted(members.flat_map(|b| goodputs(b, arm, sizes)));
         PERCENTILES.map(|q| quantile(&goodputs, q) / 1e6)
     };
     let arms = 0..raw.treatments.len();
-    let large: Vec<_> = arms.clone().map(|arm| percentiles(arm, true)).collect();
+    let large: Vec<_> = arms.clone().map(|arm| percentiles(arm, Sizes::Large)).collect();
     Class {
         name: names[class].clone(),
         ratio: large[WEIRGATE][2] / large[CUBIC][2],
-        all: arms.clone().map(|arm| percentiles(arm, false)).collect(),
+        all: arms.clone().map(|arm| percentiles(arm, Sizes::All)).collect(),
+        small: arms.clone().map(|arm| percentiles(arm, Sizes::Small)).collect(),
         delivery_rate_mbit: arms
             .clone()
             .map(|arm| {
@@ -213,14 +226,16 @@ fn class(table: &Table, raw: &Raw, names: &[String], blocks: &[Block], class: us
 
 /// The median delivery rate of the lossy networks' close records, treated against the CUBIC arm: of the connections whose last
 /// response was large, in both arms alike. A record has the connection's last sample, and after a small response that says how
-/// small the response was, not what the link or the algorithm gives. Clients are drawn for the interval.
+/// small the response was, not what the link or the algorithm gives. Only connections whose last response was due in the measured
+/// phase, in both arms. Clients are drawn for the interval.
 fn lossy_delivery_rate(table: &Table, raw: &Raw, chosen: usize, seed: u64) -> Ratio {
     let mut clients: HashMap<IpAddr, [Vec<f64>; 2]> = HashMap::new();
+    let mut all: [Vec<f64>; 2] = Default::default();
     for (side, arm, treated_only) in [(0, CUBIC, false), (1, chosen, true)] {
         let mut last_is_large: HashMap<(IpAddr, u16), bool> = HashMap::new();
         for response in raw.outcome.responses.iter().filter(|r| usize::from(r.arm) == arm) {
             let network = &table.networks[usize::from(response.network)];
-            if network.class == "lossy" {
+            if network.class == "lossy" && measured(table, response) {
                 // They are in the order of their ends: the last one stays.
                 let key = (network.client(response.client), response.local_port);
                 last_is_large.insert(key, is_large(table, response));
@@ -228,7 +243,9 @@ fn lossy_delivery_rate(table: &Table, raw: &Raw, chosen: usize, seed: u64) -> Ra
         }
         for (close, rate) in rates(raw, arm, treated_only) {
             let key = close.remote_port.map(|port| (close.remote_address, port));
-            if key.and_then(|key| last_is_large.get(&key)) == Some(&true) {
+            let Some(is_large) = key.and_then(|key| last_is_large.get(&key)) else { continue };
+            all[side].push(rate);
+            if *is_large {
                 clients.entry(close.remote_address).or_default()[side].push(rate);
             }
         }
@@ -239,7 +256,11 @@ fn lossy_delivery_rate(table: &Table, raw: &Raw, chosen: usize, seed: u64) -> Ra
         let side = |side: usize| median(drawn.iter().flat_map(|(_, rates)| rates[side].iter().copied()));
         side(1) / side(0)
     };
-    Ratio { ratio: ratio(&clients.iter().collect::<Vec<_>>()), interval: bootstrap(&clients, RESAMPLES, seed, ratio) }
+    Ratio {
+        ratio: ratio(&clients.iter().collect::<Vec<_>>()),
+        interval: bootstrap(&clients, RESAMPLES, seed, ratio),
+        of_all_closes: median(all[1].iter().copied()) / median(all[0].iter().copied()),
+    }
 }
 
 /// An arm's close records with a delivery rate that the application did not limit, in bytes per second.

@@ -96,6 +96,8 @@ pub(crate) struct Table {
     pub(crate) poll: Duration,
     /// The daemon's `[tune]` settings where they differ from its defaults.
     pub(crate) daemon: toml::Table,
+    /// The round among them.
+    pub(crate) round: Duration,
     /// The client networks, in the table's order.
     pub(crate) networks: Vec<Network>,
 }
@@ -181,6 +183,13 @@ impl Table {
             },
             flapping_period: typed.flapping.period.parse()?,
             poll: typed.daemon.poll.parse()?,
+            round: typed
+                .daemon
+                .tune
+                .get("round")
+                .and_then(toml::Value::as_str)
+                .context("[daemon.tune] round")?
+                .parse()?,
             daemon: typed.daemon.tune,
             networks,
         })

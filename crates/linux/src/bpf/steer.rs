@@ -6,8 +6,9 @@
 //! - Links and maps are pinned under `pin_dir`: the program goes on when this process ends, until the expiry that
 //!   [`Steering::renew`] moves. Past it every connection goes back to its own congestion control when next active.
 //! - [`undo`] needs the pins only, no running daemon and not this version of Weirgate.
-//! - The map `conns`, what is remembered of each connection, outlives a restart, so that connections changed by an
-//!   earlier run are known as such, and not taken for an application's choice.
+//! - The map `conns`, what is remembered of each connection, outlives a process that was killed, so that what it changed is
+//!   known as such. It goes with [`Steering::detach`] and [`undo`]; connections that were changed before and are still open
+//!   then look as if their application had chosen, and the next run leaves them alone.
 
 mod algorithms;
 mod layout;

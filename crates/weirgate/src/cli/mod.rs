@@ -170,7 +170,21 @@ fn log() {
 }
 
 fn say(error: &anyhow::Error) {
-    eprintln!("weirgate: {error:#}");
+    eprintln!("weirgate: {}", in_one_line(error));
+}
+
+/// An error and its causes; a cause that the one before it has said already is left out.
+fn in_one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !line.ends_with(&cause) {
+            if !line.is_empty() {
+                line.push_str(": ");
+            }
+            line.push_str(&cause);
+        }
+    }
+    line
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

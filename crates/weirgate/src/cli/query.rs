@@ -41,7 +41,10 @@ impl Query {
         };
         let table = weirgate_store::query(&dir, sql).map_err(|error| match error {
             QueryError::Sql(_) => Failure::Usage(error.into()),
-            other => Failure::Work(other.into()),
+            other => Failure::Work(anyhow::Error::new(other).context(format!(
+                "the store in {} cannot be read: run as the user that records it, or name another with --store",
+                dir.display()
+            ))),
         })?;
         for warning in &table.warnings {
             eprintln!("weirgate: {warning}");

@@ -94,8 +94,12 @@ impl Replay {
             failed = records.finish(&mut |round| files.round(round)).err();
         }
         bar.finish_and_clear();
-        for warning in done.map_err(|error| Failure::Usage(error.into()))?.warnings {
+        let done = done.map_err(|error| Failure::Usage(error.into()))?;
+        for warning in &done.warnings {
             eprintln!("weirgate: {warning}");
+        }
+        if done.records == 0 {
+            return Err(Failure::Work(anyhow!("{} holds no record to replay", store.display())));
         }
         match failed {
             Some(error) => Err(error.into()),

@@ -72,6 +72,12 @@ impl Undo {
             if !self.json {
                 out.line("nothing to undo")?;
             }
+            if !rustix::process::geteuid().is_root() {
+                let at = path.display();
+                eprintln!(
+                    "weirgate: that is what {at} says; what root's daemon did is in its own journal: run this as root"
+                );
+            }
             return Ok(());
         }
         let boot = journal::boot_id()?;

@@ -172,7 +172,7 @@ pub enum Steer {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file cannot be read.
-    #[error("{path}: {source}")]
+    #[error("the configuration {} cannot be read: {source}", path.display())]
     Read {
         /// Its path.
         path: PathBuf,

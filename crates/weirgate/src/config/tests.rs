@@ -113,5 +113,10 @@ fn the_file_is_named_in_the_message() {
     let error = Config::load(Some(&path), &root()).unwrap_err().to_string();
     assert_eq!(error, format!("{}:2: host.nam: unknown key; did you mean `name`?", path.display()));
     let missing = dir.path().join("none.toml");
-    assert!(Config::load(Some(&missing), &root()).unwrap_err().to_string().contains("none.toml: No such file"));
+    assert!(
+        Config::load(Some(&missing), &root())
+            .unwrap_err()
+            .to_string()
+            .contains("none.toml cannot be read: No such file")
+    );
 }

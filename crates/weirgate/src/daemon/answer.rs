@@ -89,7 +89,7 @@ fn kernel(counters: SteerCounters) -> Value {
         "matched": counters.matched,
         "treated": counters.treated,
         "held_out": counters.held_out,
-        "left_to_application": counters.exempt,
+        "left_alone": counters.exempt,
         "responses_switched": counters.switched,
         "responses_returned": counters.returned,
         "starts_capped": counters.capped,

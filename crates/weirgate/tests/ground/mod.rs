@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -90,23 +90,25 @@ impl Daemon {
         );
         std::fs::write(dir.path().join("weirgate.toml"), text).unwrap();
         let log = std::fs::File::create(dir.path().join("log")).unwrap();
-        let command = within.iter().copied().chain([env!("CARGO_BIN_EXE_weirgate"), "run", "-c"]);
-        let command: Vec<&str> = command.collect();
-        let child = Command::new(command[0])
-            .args(&command[1..])
-            .arg(dir.path().join("weirgate.toml"))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let mut daemon = Self { dir, child, pins };
+        let mut daemon = Self { child: spawn(within, dir.path(), log), dir, pins };
+        daemon.wait();
+        daemon
+    }
+
+    /// The same daemon once more, after [`Self::stop`].
+    pub(crate) fn start_again(&mut self) {
+        let log = std::fs::File::create(self.dir.path().join("log")).unwrap();
+        self.child = spawn(&[], self.dir.path(), log);
+        self.wait();
+    }
+
+    fn wait(&mut self) {
         let began = Instant::now();
-        while !daemon.dir.path().join("http-address").exists() {
-            assert!(daemon.child.try_wait().unwrap().is_none(), "it ended:\n{}", daemon.log());
-            assert!(began.elapsed() < PATIENCE, "it does not start:\n{}", daemon.log());
+        while !self.dir.path().join("http-address").exists() {
+            assert!(self.child.try_wait().unwrap().is_none(), "it ended:\n{}", self.log());
+            assert!(began.elapsed() < PATIENCE, "it does not start:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(50));
         }
-        daemon
     }
 
     pub(crate) fn log(&self) -> String {
@@ -151,6 +153,18 @@ impl Drop for Daemon {
         let _ = self.run(&["undo"]);
         assert!(std::thread::panicking() || !self.pins.exists(), "pins are left: {}", self.log());
     }
+}
+
+fn spawn(within: &[&str], dir: &Path, log: std::fs::File) -> Child {
+    let command = within.iter().copied().chain([env!("CARGO_BIN_EXE_weirgate"), "run", "-c"]);
+    let command: Vec<&str> = command.collect();
+    Command::new(command[0])
+        .args(&command[1..])
+        .arg(dir.join("weirgate.toml"))
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap()
 }
 
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
