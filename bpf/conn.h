@@ -42,7 +42,8 @@ struct wg_conn {
 	__u32 cap;           /* bytes/s that it is held to while it starts; 0 is not at all */
 	__u32 cap_before;    /* the application's own limit; ~0 is none */
 	__u64 grown_rate;    /* the delivery rate when it last grew by a quarter, bytes/s */
-	__u64 best_rate;     /* the highest since then */
+	__u64 grown_ns;      /* when that was, CLOCK_BOOTTIME */
+	__u64 grown_acked;   /* and bytes_acked then */
 	__u8 settled;        /* round trips since then */
 	__u8 reserved_end[7];
 };

@@ -256,7 +256,6 @@ static __always_inline void cap_start(void *who, struct tcp_sock *tp, struct wg_
 	unsigned long own = tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate;
 	__u64 rate = carried_by(network);
 
-	conn->best_rate = 0;
 	conn->grown_rate = 0;
 	conn->settled = 0;
 	/* The option has 32 bits; all ones are no limit. */
@@ -267,31 +266,33 @@ static __always_inline void cap_start(void *who, struct tcp_sock *tp, struct wg_
 	COUNT(capped);
 }
 
-/* Once per round trip of a switched response. */
+/* Once per round trip of a switched response. What the network carries is what was acknowledged since the rate last grew, over
+ * the time that took: a single sample can look like any rate, where acknowledgements come in bunches. */
 static __always_inline void see_rate(void *who, struct tcp_sock *tp, struct wg_conn *conn)
 {
 	struct wg_network_key key;
 	struct wg_network *network;
-	__u64 rate;
+	__u64 now, rate;
 
 	if (!tp->rate_interval_us || BPF_CORE_READ_BITFIELD(tp, rate_app_limited))
 		return;
+	now = bpf_ktime_get_boot_ns();
 	rate = (__u64)tp->rate_delivered * tp->mss_cache * 1000000 / tp->rate_interval_us;
 	if (rate * 4 > conn->grown_rate * 5) {
-		/* What it grew to counts once it is met again: a bunch of acknowledgements can look like any rate. */
 		conn->grown_rate = rate;
-		conn->best_rate = 0;
+		conn->grown_ns = now;
+		conn->grown_acked = tp->bytes_acked;
 		conn->settled = 0;
 		return;
 	}
-	if (rate > conn->best_rate)
-		conn->best_rate = rate;
 	if (conn->settled < SETTLED_ROUNDS && ++conn->settled < SETTLED_ROUNDS)
 		return;
 	lift_cap(who, tp, conn);
 	network = network_of(tp, &key);
-	if (network)
-		remember_carried(network, conn->best_rate);
+	if (network && now > conn->grown_ns)
+		/* Microseconds, so that the product fits: 18 TB. */
+		remember_carried(network, (tp->bytes_acked - conn->grown_acked) * 1000000 /
+						  ((now - conn->grown_ns) / 1000 + 1));
 }
 
 /* Puts it on what it has when no response is switched: the configured default, or else its own. */
@@ -421,6 +422,9 @@ static __always_inline void see_queue(void *who, struct tcp_sock *tp, struct wg_
 		conn->received = tp->bytes_received;
 		return;
 	}
+	/* A pause is not the path's: what comes after it is measured anew. */
+	conn->grown_rate = 0;
+	conn->settled = 0;
 	if (conn->steering & SWITCHED && !s->stay) {
 		if (tp->bytes_acked - conn->base < s->switch_after)
 			COUNT(violations);

@@ -16,8 +16,8 @@ struct wg_network {
 	char cc[TCP_CA_NAME_MAX];
 	__u32 family; /* 4 or 6: ::/0 lies around the mapped addresses but selects no IPv4 client */
 	__u32 reserved;
-	/* The program's own, 0 when written by user space: the highest delivery rates, bytes/s, that switched responses
-	 * settled at in this half of the memory and the one before, and when this half began. */
+	/* The program's own, 0 when written by user space: the highest rates, bytes/s, at which switched responses were delivered
+	 * once they had settled, in this half of the memory and the one before, and when this half began. */
 	__u64 carried[2];
 	__u64 carried_since_ns;
 };
