@@ -111,12 +111,12 @@ impl Report {
             self.seed,
             escape(&self.machine.line())
         );
-        let _ = write!(out, "<p>{}</p>", escape(&self.method));
         out.push_str(&self.expectation_table().html());
         for e in self.expectations.iter().filter(|e| e.explanation.is_some()) {
             let _ =
                 write!(out, "<p><b>{}</b>: {}</p>", escape(&e.name), escape(e.explanation.as_deref().unwrap_or("")));
         }
+        let _ = write!(out, "<h2>What was measured, and what was not</h2><p>{}</p>", escape(&self.method));
         for (caption, svg) in &self.plots {
             let _ = write!(out, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(caption));
         }
@@ -201,7 +201,7 @@ const STYLE: &str = "
 :root { color-scheme: light dark; --line: #8884; --bad: #d33; }
 body { font: 16px/1.55 system-ui, sans-serif; margin: 0; }
 main { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; line-height: 1.2; } .meta { opacity: .7; font-size: .9rem; }
+h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.1rem; } .meta { opacity: .7; font-size: .9rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
 caption { text-align: left; font-weight: 600; padding: .8rem 0 .3rem; }
 th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); text-align: right; }

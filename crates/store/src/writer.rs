@@ -17,6 +17,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -132,7 +133,8 @@ impl Writer {
     /// Opens the store in `dir`, which is made where it does not exist, and clears away what a crash left unfinished.
     pub fn open(dir: &Path, origin: &Origin, options: Options) -> Result<Self, OpenError> {
         let folder = |source| OpenError::Folder { dir: dir.to_owned(), source };
-        fs::create_dir_all(dir).map_err(folder)?;
+        // Clients' addresses are not for every user of the host; what is there keeps the mode that somebody gave it.
+        fs::DirBuilder::new().recursive(true).mode(0o750).create(dir).map_err(folder)?;
         let lock = File::create(dir.join(".lock")).map_err(folder)?;
         match lock.try_lock() {
             Ok(()) => {}

@@ -280,6 +280,15 @@ fn a_folder_that_cannot_be_used_is_refused() {
 }
 
 #[test]
+fn the_folder_is_not_for_everybody() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store");
+    drop(open(&store));
+    assert_eq!(fs::metadata(&store).unwrap().permissions().mode() & 0o007, 0);
+}
+
+#[test]
 fn names_with_odd_characters_work() {
     let dir = tempfile::tempdir().unwrap();
     let odd = dir.path().join("a b%20c#d?e[1]*ü");
