@@ -129,8 +129,31 @@ static __always_inline bool queue_is_empty(struct tcp_sock *tp)
 
 /* ---- the congestion control of one socket ---- */
 
+static __always_inline bool set_pacing_max(void *who, __u32 rate)
+{
+	return !bpf_setsockopt(who, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
+}
+
+static __always_inline void lift_cap(void *who, struct tcp_sock *tp, struct wg_conn *conn)
+{
+	if (!conn->cap)
+		return;
+	/* Another value now is the application's. */
+	if (tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate == conn->cap)
+		set_pacing_max(who, conn->cap_before);
+	conn->cap = 0;
+}
+
+/* Leaves it alone for ever. */
+static __always_inline void exempt(void *who, struct tcp_sock *tp, struct wg_conn *conn)
+{
+	lift_cap(who, tp, conn);
+	conn->steering = (conn->steering & ~SWITCHED) | EXEMPT;
+	conn->arm = WG_ARM_NONE;
+}
+
 /* False, for ever, where the socket's algorithm is not ours to change. */
-static __always_inline bool is_ours(struct tcp_sock *tp, struct wg_conn *conn)
+static __always_inline bool is_ours(void *who, struct tcp_sock *tp, struct wg_conn *conn)
 {
 	bool chosen;
 
@@ -144,8 +167,7 @@ static __always_inline bool is_ours(struct tcp_sock *tp, struct wg_conn *conn)
 		chosen = BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_ca_setsockopt);
 	if (chosen) {
 		COUNT(exempt);
-		conn->steering = (conn->steering & ~SWITCHED) | EXEMPT;
-		conn->arm = WG_ARM_NONE;
+		exempt(who, tp, conn);
 	}
 	return !chosen;
 }
@@ -159,7 +181,7 @@ static __always_inline bool is_changed(struct wg_conn *conn)
 /* Sets `name`, a map's value. `who` is what this program type's setsockopt takes. False: not ours, or refused. */
 static __always_inline bool set_cc(void *who, struct tcp_sock *tp, struct wg_conn *conn, char *name)
 {
-	if (!is_ours(tp, conn))
+	if (!is_ours(who, tp, conn))
 		return false;
 	if (!(conn->steering & OWN_KNOWN)) {
 		bpf_probe_read_kernel(conn->own, sizeof(conn->own), tp->inet_conn.icsk_ca_ops->name);
@@ -169,8 +191,7 @@ static __always_inline bool set_cc(void *who, struct tcp_sock *tp, struct wg_con
 		return true;
 	if (bpf_setsockopt(who, SOL_TCP, TCP_CONGESTION, name, TCP_CA_NAME_MAX)) {
 		COUNT(failed);
-		conn->steering |= EXEMPT;
-		conn->arm = WG_ARM_NONE;
+		exempt(who, tp, conn);
 		return false;
 	}
 	conn->current_key = tp->inet_conn.icsk_ca_ops->key;
@@ -234,21 +255,6 @@ static __always_inline void remember_carried(struct wg_network *network, __u64 r
 	}
 	if (network->carried[0] < rate)
 		network->carried[0] = rate;
-}
-
-static __always_inline bool set_pacing_max(void *who, __u32 rate)
-{
-	return !bpf_setsockopt(who, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
-}
-
-static __always_inline void lift_cap(void *who, struct tcp_sock *tp, struct wg_conn *conn)
-{
-	if (!conn->cap)
-		return;
-	/* Another value now is the application's. */
-	if (tp->inet_conn.icsk_inet.sk.sk_max_pacing_rate == conn->cap)
-		set_pacing_max(who, conn->cap_before);
-	conn->cap = 0;
 }
 
 static __always_inline void cap_start(void *who, struct tcp_sock *tp, struct wg_conn *conn, struct wg_network *network)
@@ -370,7 +376,7 @@ static __always_inline void assign(void *who, struct tcp_sock *tp, struct wg_con
 
 	conn->generation = generation;
 	conn->policy_version = s->policy_version;
-	if (!is_ours(tp, conn))
+	if (!is_ours(who, tp, conn))
 		return;
 	if (network)
 		arm = wg_holds(s->seed, s->epoch, s->share_ppm, key->address) ? WG_ARM_HOLDOUT : WG_ARM_TREATED;
@@ -512,8 +518,6 @@ static __always_inline void handle_active(struct bpf_sock_ops *skops, struct bpf
 			if (skops->op == BPF_SOCK_OPS_RTT_CB)
 				see_progress(skops, tp, conn, s);
 		}
-		if (conn->steering & EXEMPT)
-			lift_cap(skops, tp, conn);
 	}
 	set_callbacks(skops, conn);
 }

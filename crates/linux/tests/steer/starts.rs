@@ -62,6 +62,23 @@ fn an_applications_own_limit_stands() {
 }
 
 #[test]
+fn an_application_that_chooses_in_the_middle_of_a_response_loses_no_cap() {
+    let Some(mut ground) = Ground::new(5) else { return };
+    let steering = ground.steer();
+    ground.serve();
+    let mut client = ground.connect("10.99.0.1");
+    client.fetch(2_000_000);
+    // Two megabytes wait in the send queue when it chooses.
+    client.send("send 2000000; setcc cubic; pause 3000");
+    client.read(200_000);
+    // Whoever notices first, the walk or the connection's own callback, leaves it alone and takes the cap away.
+    let _unwalked = steering.settle(&[ground.server_again()]);
+    client.read(1_800_000);
+    assert_eq!(client.pacing_max(), u64::MAX);
+    assert_eq!(steering.counters().unwrap().exempt, 1);
+}
+
+#[test]
 fn undoing_lifts_a_cap_in_the_middle_of_a_response() {
     let Some(mut ground) = Ground::new(5) else { return };
     let steering = ground.steer();
