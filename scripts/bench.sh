@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The benchmarks: what a limit costs beside its rivals (lab-out/bench-shape), and what one sample, one record, one round and one poll cost. The whole workspace is selected each time, so
-# that no library is built twice.
+# The benchmarks: what a limit costs beside its rivals (lab-out/bench-shape), and what one sample, one record, one round and
+# one poll cost. The whole workspace is selected each time, so that no library is built twice.
 # usage: scripts/bench.sh WEIRGATE
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -59,7 +59,8 @@ pub struct Member {
 #[derive(Clone, Copy, Debug)]
 struct Refusal {
     amount: u64,
-    until: Instant,
+    /// `None`: never enough, as things are. Asked again each time.
+    until: Option<Instant>,
     version: u64,
 }
 
@@ -76,19 +77,24 @@ impl Aggregate {
 
     /// The rate in force.
     pub fn rate(&self) -> BitRate {
-        self.rate.read().0
+        self.rate.read().1
     }
 
     /// What a member takes at once.
     pub fn lease(&self) -> Bytes {
-        self.rate().bytes_in(LEASE_TIME).max(self.packet_max)
+        self.lease_at(self.rate())
     }
 
-    /// Grants `wanted`, or as much of it as there is if that is at least `least`. Tries again only where another thread
-    /// was granted something in between. Refused, there will be `wanted` at the instant that it says: asking for each packet as
-    /// it is earned would be an exchange per packet again.
-    fn grant(&self, now: Instant, least: u64, wanted: u64) -> Result<u64, Short> {
-        let (rate, since, earned) = self.rate.read();
+    fn lease_at(&self, rate: BitRate) -> Bytes {
+        rate.bytes_in(LEASE_TIME).max(self.packet_max)
+    }
+
+    /// Grants a lease to who has `credit`, or as much of it as there is if that is at least `least`. Tries again only where
+    /// another thread was granted something in between. Refused, there will be a lease at the instant that it says: asking for
+    /// each packet as it is earned would be an exchange per packet again.
+    fn grant(&self, now: Instant, least: u64, credit: u64) -> Result<u64, Refusal> {
+        let (version, rate, since, earned) = self.rate.read();
+        let wanted = least.max(self.lease_at(rate).as_u64().saturating_sub(credit));
         let earned = earned.saturating_add(rate.bytes_in(now.saturating_since(since)).as_u64());
         let mut granted = self.granted.0.load(Ordering::Relaxed);
         loop {
@@ -98,7 +104,8 @@ impl Aggregate {
             if there < least {
                 let never = rate == BitRate::ZERO || least > self.burst.as_u64();
                 let missing = Bytes::new(base.saturating_add(wanted.min(self.burst.as_u64())) - earned);
-                return Err(Short { ready_at: (!never).then(|| now + rate.time_for(missing)) });
+                let until = (!never).then(|| now + rate.time_for(missing));
+                return Err(Refusal { amount: least, until, version });
             }
             let got = wanted.min(there);
             match self.granted.0.compare_exchange_weak(granted, base + got, Ordering::Relaxed, Ordering::Relaxed) {
@@ -133,10 +140,12 @@ impl Schedule {
         }
     }
 
-    fn read(&self) -> (BitRate, Instant, u64) {
+    /// The version, and what is consistent in it.
+    fn read(&self) -> (u64, BitRate, Instant, u64) {
         loop {
             let version = self.version.load(Ordering::Acquire);
             let read = (
+                version,
                 BitRate::from_bits_per_sec(self.bits_per_sec.load(Ordering::Acquire)),
                 Instant::from_nanos(self.since.load(Ordering::Acquire)),
                 self.earned.load(Ordering::Acquire),
@@ -149,7 +158,7 @@ impl Schedule {
     }
 
     fn set(&self, now: Instant, rate: BitRate) {
-        let (before, since, earned) = self.read();
+        let (_, before, since, earned) = self.read();
         let now = now.max(since);
         let earned = earned.saturating_add(before.bytes_in(now.saturating_since(since)).as_u64());
         self.version.fetch_add(1, Ordering::AcqRel);
@@ -163,7 +172,7 @@ impl Schedule {
 impl Member {
     /// A member of `aggregate`, holding nothing.
     pub const fn new(aggregate: Arc<Aggregate>) -> Self {
-        Self { aggregate, credit: 0, refused: Refusal { amount: 0, until: Instant::ZERO, version: 0 } }
+        Self { aggregate, credit: 0, refused: Refusal { amount: 0, until: None, version: 0 } }
     }
 
     /// Takes `amount`: from what this member has leased, else from a new lease.
@@ -174,17 +183,15 @@ impl Member {
         let amount = amount.as_u64();
         if amount > self.credit {
             let missing = amount - self.credit;
-            let refused = &self.refused;
-            if now < refused.until && missing >= refused.amount && self.aggregate.version() == refused.version {
-                return Err(Short { ready_at: Some(refused.until) });
+            let Refusal { amount: refused, until, version } = self.refused;
+            if until.is_some_and(|until| now < until) && missing >= refused && self.aggregate.version() == version {
+                return Err(Short { ready_at: until });
             }
-            let wanted = missing.max(self.aggregate.lease().as_u64().saturating_sub(self.credit));
-            let version = self.aggregate.version();
-            match self.aggregate.grant(now, missing, wanted) {
+            match self.aggregate.grant(now, missing, self.credit) {
                 Ok(granted) => self.credit += granted,
-                Err(short) => {
-                    self.refused = Refusal { amount: missing, until: short.ready_at.unwrap_or(now), version };
-                    return Err(short);
+                Err(refusal) => {
+                    self.refused = refusal;
+                    return Err(Short { ready_at: refusal.until });
                 }
             }
         }

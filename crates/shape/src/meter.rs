@@ -43,13 +43,7 @@ impl SrTcm {
     pub fn mark(&mut self, now: Instant, size: Bytes, before: Color) -> Color {
         let overflow = self.committed.earn(now);
         self.excess.put(overflow);
-        if before == Color::Green && self.committed.take(now, size).is_ok() {
-            Color::Green
-        } else if before <= Color::Yellow && self.excess.take(now, size).is_ok() {
-            Color::Yellow
-        } else {
-            Color::Red
-        }
+        take_first(&mut self.committed, &mut self.excess, now, size, before)
     }
 }
 
@@ -94,13 +88,19 @@ impl EfTcm {
 
     /// The packet's colour, and its tokens taken. `before` is what an earlier meter said; [`Color::Green`] is colour-blind.
     pub fn mark(&mut self, now: Instant, size: Bytes, before: Color) -> Color {
-        if before == Color::Green && self.committed.take(now, size).is_ok() {
-            Color::Green
-        } else if before <= Color::Yellow && self.excess.take(now, size).is_ok() {
-            Color::Yellow
-        } else {
-            Color::Red
-        }
+        take_first(&mut self.committed, &mut self.excess, now, size, before)
+    }
+}
+
+/// From the committed bucket what is green, from the excess one what that has no tokens for and what is yellow: the step that
+/// RFC 2697 and RFC 4115 share.
+fn take_first(committed: &mut Bucket, excess: &mut Bucket, now: Instant, size: Bytes, before: Color) -> Color {
+    if before == Color::Green && committed.take(now, size).is_ok() {
+        Color::Green
+    } else if before <= Color::Yellow && excess.take(now, size).is_ok() {
+        Color::Yellow
+    } else {
+        Color::Red
     }
 }
 

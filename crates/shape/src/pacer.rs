@@ -129,7 +129,6 @@ struct Class<T> {
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     waiting: Bytes,
-    packets: usize,
     heads: VecDeque<Head<T>>,
     /// Grows when its heads are stamped again: what the wheel holds of before is void.
     generation: u32,
@@ -198,7 +197,6 @@ impl<T> Pacer<T> {
             new: VecDeque::new(),
             old: VecDeque::new(),
             waiting: Bytes::ZERO,
-            packets: 0,
             heads: VecDeque::with_capacity(HEADS),
             generation: 0,
             is_ready: false,
@@ -269,7 +267,6 @@ impl<T> Pacer<T> {
             let state = &mut self.classes[class.index()];
             let Head { waiting, .. } = state.heads.pop_front()?;
             state.waiting = state.waiting.saturating_sub(waiting.size);
-            state.packets -= 1;
             let waited = at.saturating_since(waiting.since);
             let mark = state.settings.mark_above.is_some_and(|above| waited > above);
             self.fill(now, class);
@@ -376,8 +373,7 @@ impl<T> Pacer<T> {
 
 /// When a packet of `size` has passed the limit, charged to it; `None`: the rate is zero.
 fn stamp(limit: &mut Bucket, now: Instant, size: Bytes) -> Option<Instant> {
-    // What was earned by now, and nothing taken.
-    limit.charge(now, Bytes::ZERO);
+    let _lost = limit.earn(now);
     let at = limit.ready_at(Bytes::ZERO).filter(|_| limit.rate() != BitRate::ZERO);
     limit.charge(now, size);
     at
@@ -398,7 +394,6 @@ impl<T> Class<T> {
         let at = self.flow(flow);
         let flow = &mut self.flows[at];
         self.waiting += waiting.size;
-        self.packets += 1;
         flow.waiting += waiting.size;
         flow.queue.push_back(waiting);
         if !flow.listed {
@@ -442,7 +437,6 @@ impl<T> Class<T> {
             });
             if too_many {
                 self.waiting = self.waiting.saturating_sub(waiting.size);
-                self.packets -= 1;
                 drop(waiting);
                 continue;
             }
@@ -463,9 +457,7 @@ impl<T> Class<T> {
     fn is_valid(&self) -> bool {
         let queued: u64 = self.flows.iter().flat_map(|f| &f.queue).map(|w| w.size.as_u64()).sum();
         let heads: u64 = self.heads.iter().map(|h| h.waiting.size.as_u64()).sum();
-        let packets = self.flows.iter().map(|f| f.queue.len()).sum::<usize>() + self.heads.len();
         queued + heads == self.waiting.as_u64()
-            && packets == self.packets
             && self.heads.len() <= HEADS
             && self.flows.iter().all(|f| f.queue.is_empty() || f.listed)
             && self.new.len() + self.old.len() == self.flows.iter().filter(|f| f.listed).count()

@@ -161,14 +161,13 @@ impl<T> Wheel<T> {
 
     /// What always holds: the lists, the bitmaps and the counts agree. Walks everything; for tests.
     pub fn is_valid(&self) -> bool {
-        let ticks = self.ticks.iter().enumerate();
-        let blocks = self.blocks.iter().enumerate();
+        let (mut ticks, mut blocks) = (self.ticks.iter().enumerate(), self.blocks.iter().enumerate());
         let held = self.current.len()
             + self.ticks.iter().map(Vec::len).sum::<usize>()
             + self.blocks.iter().map(|b| b.items.len()).sum::<usize>();
         held == self.len
-            && ticks.clone().all(|(at, list)| self.occupied.has(at) != list.is_empty())
-            && blocks.clone().all(|(at, block)| self.blocks_occupied.has(at) != block.items.is_empty())
+            && ticks.all(|(at, list)| self.occupied.has(at) != list.is_empty())
+            && blocks.all(|(at, block)| self.blocks_occupied.has(at) != block.items.is_empty())
             && self.occupied.is_valid()
             && self.blocks_occupied.is_valid()
             && (!self.current.is_empty() || self.due == self.first())

@@ -79,8 +79,9 @@ fn method(table: &Settings, raw: &Raw, findings: &Findings) -> String {
          {:.0} s are. A response unfinished {:.0} s after that counts with the rate it had. The lossy \
          networks' delivery rate is that of close records of connections whose last response was over 100 KB, in all arms alike: a \
          record has the last sample, and after a small response that says how small it was (over all closes the ratio is {:.2}). \
-         Intervals are 95 %, bootstrapped over network x 20 s blocks, those of the delivery rate over clients. The processors were idle for {:.0} % of the measured time, {headroom}. Not measured: real access networks, cross \
-         traffic, TLS and HTTP/2 (tests have those), more than one edge. bpftune, which decides per gateway, is in no registry \
+         Intervals are 95 %, bootstrapped over network x 20 s blocks, those of the delivery rate over clients. \
+         The processors were idle for {:.0} % of the measured time, {headroom}. Not measured: real access networks, cross traffic, \
+         TLS and HTTP/2 (tests have those), more than one edge. bpftune, which decides per gateway, is in no registry \
          that this project builds from, so it is not an arm; all 20 networks here are behind one gateway, for which it \
          would have one decision.",
         table.networks.len(),

@@ -1,36 +1,20 @@
 //! The daemon on hosts that lack something: it says what, and what to do, and does the rest.
-#![allow(clippy::disallowed_methods, reason = "real sockets on the real kernel")]
-
-mod ground;
 
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
 use std::process::Command;
 
-use ground::{Daemon, Space, text, until};
+use super::ground::{Daemon, Space, text, until};
 
 /// Runs the rest of the command in a mount namespace of its own, after what is done there to the first argument.
-const WITHOUT_CGROUP2: &[&str] = &[
-    "unshare",
-    "--mount",
-    "--propagation",
-    "private",
-    "sh",
-    "-c",
-    "for at in $(findmnt -rno TARGET -t cgroup2); do umount -l $at; done; exec \"$@\"",
-    "sh",
-];
-const WITHOUT_BTF: &[&str] = &[
-    "unshare",
-    "--mount",
-    "--propagation",
-    "private",
-    "sh",
-    "-c",
-    "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"",
-    "sh",
-];
+const fn after(script: &'static str) -> [&'static str; 8] {
+    ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
+}
+
+const WITHOUT_CGROUP2: &[&str] =
+    &after("for at in $(findmnt -rno TARGET -t cgroup2); do umount -l $at; done; exec \"$@\"");
+const WITHOUT_BTF: &[&str] = &after("mount -t tmpfs none /sys/kernel/btf && exec \"$@\"");
 
 /// What `weirgate doctor` says on the same ground.
 fn doctor(within: &[&str], daemon: &Daemon) -> (Option<i32>, String) {

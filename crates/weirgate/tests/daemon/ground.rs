@@ -1,5 +1,4 @@
 //! A network namespace and a daemon in it, with everything it touches in a folder of its own.
-#![allow(dead_code, reason = "each test program that has this module uses a part of it")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

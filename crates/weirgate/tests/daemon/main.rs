@@ -1,6 +1,7 @@
 //! The daemon on this kernel: real connections in a namespace of their own, the page, the control socket, SIGKILL and undo.
 #![allow(clippy::disallowed_methods, reason = "real sockets on the real kernel")]
 
+mod bad_ground;
 mod ground;
 
 use std::io::{Read, Write};
