@@ -34,7 +34,7 @@ struct wg_conn {
 	__u8 callbacks;      /* the callback flags that we added to those of other programs */
 	__u8 rate_kept;      /* not 0: the following three are the sense's note of the last delivery-rate sample of data */
 	__u8 rate_app_limited;
-	__u8 reserved;
+	__u8 paced;          /* not 0: the kernel paced it before our first change */
 	__u32 rate_delivered;
 	__u32 rate_interval_us;
 	__u32 rate_data_segs_out; /* when it was noted: more data has been sent since where this differs */

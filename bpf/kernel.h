@@ -22,6 +22,8 @@
 #define SOL_TCP 6
 #define TCP_CONGESTION 13
 #define TCP_CA_NAME_MAX 16
+#define WG_SK_PACING_NONE 0 /* enum sk_pacing, include/net/sock.h */
+#define WG_SK_PACING_NEEDED 1
 #define WG_SOCK_BINDPORT_LOCK 8 /* SOCK_BINDPORT_LOCK, include/net/sock.h */
 #define WG_TCP_BPF_SOCK_OPS_CB_FLAGS 1008 /* TCP_BPF_SOCK_OPS_CB_FLAGS, Linux 6.12 */
 
@@ -110,6 +112,7 @@ struct sock {
 	__u32 sk_ack_backlog;
 	long unsigned int sk_pacing_rate;
 	long unsigned int sk_max_pacing_rate;
+	__u32 sk_pacing_status;
 	__u32 sk_mark;
 	__u8 sk_userlocks : 4;
 	__u16 sk_protocol;
@@ -123,6 +126,10 @@ struct inet_sock {
 struct tcp_congestion_ops {
 	char name[TCP_CA_NAME_MAX];
 	__u32 key; /* a hash of the name, unique among the registered ones */
+	void (*init)(struct sock *sk);
+	__u32 (*ssthresh)(struct sock *sk);
+	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
+	__u32 (*undo_cwnd)(struct sock *sk);
 };
 
 struct inet_connection_sock {

@@ -178,6 +178,22 @@ static __always_inline bool is_changed(struct wg_conn *conn)
 	return conn->steering & OWN_KNOWN && !same_cc(conn->current, conn->own);
 }
 
+/* The congestion control that ends a socket's pacing (unpace.bpf.c), set by the loader; empty where this kernel has none. */
+const volatile char unpacer[TCP_CA_NAME_MAX];
+
+/* Before it leaves an algorithm. Pacing that the application asked for, before or by a limit, stays. */
+static __always_inline void unpace(void *who, struct tcp_sock *tp, struct wg_conn *conn)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+
+	if (!unpacer[0] || conn->paced || sk->sk_pacing_status != WG_SK_PACING_NEEDED ||
+	    sk->sk_max_pacing_rate != ~0ul)
+		return;
+	if (!bpf_setsockopt(who, SOL_TCP, TCP_CONGESTION, (void *)unpacer, TCP_CA_NAME_MAX) &&
+	    sk->sk_pacing_status == WG_SK_PACING_NONE)
+		COUNT(unpaced);
+}
+
 /* Sets `name`, a map's value. `who` is what this program type's setsockopt takes. False: not ours, or refused. */
 static __always_inline bool set_cc(void *who, struct tcp_sock *tp, struct wg_conn *conn, char *name)
 {
@@ -186,9 +202,11 @@ static __always_inline bool set_cc(void *who, struct tcp_sock *tp, struct wg_con
 	if (!(conn->steering & OWN_KNOWN)) {
 		bpf_probe_read_kernel(conn->own, sizeof(conn->own), tp->inet_conn.icsk_ca_ops->name);
 		copy_cc(conn->current, conn->own);
+		conn->paced = tp->inet_conn.icsk_inet.sk.sk_pacing_status != WG_SK_PACING_NONE;
 	}
 	if (same_cc(conn->current, name))
 		return true;
+	unpace(who, tp, conn);
 	if (bpf_setsockopt(who, SOL_TCP, TCP_CONGESTION, name, TCP_CA_NAME_MAX)) {
 		COUNT(failed);
 		exempt(who, tp, conn);

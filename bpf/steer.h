@@ -58,6 +58,7 @@ struct wg_steer_counters {
 	__u64 open_reset;     /* open connections that a policy, or the sweep, put back */
 	__u64 open_unreached; /* open connections that this kernel cannot take up (before 6.12) */
 	__u64 capped;         /* switched responses whose start was capped */
+	__u64 unpaced;        /* connections whose pacing, an algorithm's leftover, ended with it */
 };
 
 #endif

@@ -45,6 +45,9 @@ pub struct Record<'a> {
     pub network: Prefix,
     /// Autonomous system of the remote end, 0 where no database knows it.
     pub asn: u32,
+    /// The highest delivery rate that this connection was seen at and that its application did not limit, bytes/s; 0 where none
+    /// was.
+    pub delivery_rate_max: u64,
     /// ISO 3166-1 alpha-2 country of the remote end, zeros where no database knows it.
     pub country: [u8; 2],
 }

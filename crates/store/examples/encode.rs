@@ -70,6 +70,7 @@ fn poll(connections: &mut [Sample], records: u64, mut each: impl FnMut(&Record<'
             sequence: (n / CONNECTIONS) as u32,
             direction: Direction::Accepted,
             listener_port: 443,
+            delivery_rate_max: sample.delivery_rate,
             network,
             asn: 64_500 + (sample.cookie % 50) as u32,
             country: *b"DE",

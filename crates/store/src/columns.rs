@@ -74,6 +74,7 @@ pub(crate) mod validity {
     pub(super) const ASN: u32 = FLAGS + 13;
     pub(super) const COUNTRY: u32 = FLAGS + 14;
     pub(super) const CC_KNOWN: u32 = FLAGS + 15;
+    pub(super) const DELIVERY_RATE_MAX: u32 = FLAGS + 16;
 }
 use validity::*;
 
@@ -106,6 +107,7 @@ struct Row {
     bits: u64,
     time_ns: i64,
     sequence: u32,
+    delivery_rate_max: u64,
     asn: u32,
     listener_port: u16,
     network_len: u8,
@@ -135,6 +137,7 @@ struct Leading {
     cc: Vec<u8>,
     ca_state: Vec<u8>,
     arm: Vec<u8>,
+    delivery_rate_max: Vec<u64>,
 }
 
 macro_rules! number_vecs {
@@ -211,6 +214,7 @@ impl Encoder {
             bits: 0,
             time_ns: i64::try_from(record.time.as_nanos()).unwrap_or(i64::MAX),
             sequence: record.sequence,
+            delivery_rate_max: record.delivery_rate_max,
             asn: record.asn,
             listener_port: record.listener_port,
             network_len: record.network.len(),
@@ -277,6 +281,7 @@ impl Encoder {
             booleans(nulls.bit(ECN_SEEN), nulls.of(TCP_INFO)),
             booleans(nulls.bit(TIMESTAMPS), nulls.of(TCP_INFO)),
             booleans(nulls.bit(SACK), nulls.of(TCP_INFO)),
+            number(c.delivery_rate_max, nulls.of(DELIVERY_RATE_MAX)),
         ];
         core::mem::take(&mut self.numbers).into_arrays(&mut nulls, &mut out);
         self.bits.clear();
@@ -325,6 +330,7 @@ impl Leading {
         self.cc.reserve_exact(BATCH_ROWS);
         self.ca_state.reserve_exact(BATCH_ROWS);
         self.arm.reserve_exact(BATCH_ROWS);
+        self.delivery_rate_max.reserve_exact(BATCH_ROWS);
     }
 
     fn extend(&mut self, rows: &[Row]) {
@@ -345,6 +351,7 @@ impl Leading {
         self.cc.extend(rows.iter().map(|r| r.cc));
         self.ca_state.extend(rows.iter().map(|r| r.sample.ca_state.min(CA_STATES.len() as u8 - 1)));
         self.arm.extend(rows.iter().map(|r| u8::from(r.sample.arm() == Arm::Holdout)));
+        self.delivery_rate_max.extend(rows.iter().map(|r| r.delivery_rate_max));
     }
 }
 
@@ -368,6 +375,7 @@ fn bits(row: &Row, cc_known: bool, country_known: bool) -> u64 {
         | set(REMOTE_PORT, sample.remote_port != 0)
         | set(LISTENER_PORT, row.listener_port != 0)
         | set(ASN, row.asn != 0)
+        | set(DELIVERY_RATE_MAX, row.delivery_rate_max != 0)
         | set(COUNTRY, country_known)
         | set(CC_KNOWN, cc_known && sample.given >> CC & 1 == 1)
 }

@@ -1,7 +1,7 @@
 //! Arrow columns back to records: the inverse of [`crate::columns`], by the same list of columns.
 
 use arrow::array::{Array, AsArray, BooleanArray, DictionaryArray, PrimitiveArray, StringArray};
-use arrow::datatypes::{TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow::datatypes::{ArrowPrimitiveType, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use weirgate_sockets::record::{Direction, Origin, Record};
@@ -23,6 +23,7 @@ struct Row {
     listener_port: u16,
     network_len: u8,
     asn: u32,
+    delivery_rate_max: u64,
     country: [u8; 2],
 }
 
@@ -46,6 +47,7 @@ pub(crate) fn records(
         listener_port: 0,
         network_len: 0,
         asn: 0,
+        delivery_rate_max: 0,
         country: [0; 2],
     };
     for start in (0..batch.num_rows()).step_by(BLOCK) {
@@ -62,6 +64,7 @@ pub(crate) fn records(
                 listener_port: row.listener_port,
                 network: Prefix::of(row.sample.remote().ip(), row.network_len),
                 asn: row.asn,
+                delivery_rate_max: row.delivery_rate_max,
                 country: row.country,
             };
             if !each(&record, origins.at(start + n)) {
@@ -121,6 +124,7 @@ struct Leading {
     ca_state: Keys<u8>,
     arm: Keys<u8>,
     flags: [(BooleanArray, u8); 6],
+    delivery_rate_max: PrimitiveArray<UInt64Type>,
 }
 
 impl Leading {
@@ -167,6 +171,7 @@ impl Leading {
                 flag("timestamps", flag::TIMESTAMPS),
                 flag("sack", flag::SACK),
             ],
+            delivery_rate_max: column(batch, "delivery_rate_max").as_primitive().clone(),
         }
     }
 
@@ -180,7 +185,8 @@ impl Leading {
             row.direction = direction;
             row.listener_port = or_zero(&self.listener_port, at);
             row.network_len = self.network_len.value(at);
-            row.asn = if self.asn.is_valid(at) { self.asn.value(at) } else { 0 };
+            row.asn = or_zero(&self.asn, at);
+            row.delivery_rate_max = or_zero(&self.delivery_rate_max, at);
             row.country = self.country.get(at).unwrap_or_default();
             let sample = &mut row.sample;
             sample.time_ns = self.boot_time_ns.value(at);
@@ -209,8 +215,8 @@ impl Leading {
     }
 }
 
-fn or_zero(column: &PrimitiveArray<UInt16Type>, at: usize) -> u16 {
-    if column.is_valid(at) { column.value(at) } else { 0 }
+fn or_zero<T: ArrowPrimitiveType>(column: &PrimitiveArray<T>, at: usize) -> T::Native {
+    if column.is_valid(at) { column.value(at) } else { T::Native::default() }
 }
 
 /// A dictionary column whose values were read once.

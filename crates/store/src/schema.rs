@@ -151,7 +151,7 @@ const fn column(
 }
 
 /// The columns that need more than a copy, in the order of the files; [`COLUMNS`] has all.
-const LEADING: [Column; 27] = [
+const LEADING: [Column; 28] = [
     column("time", Kind::Time, "", "civil clock", "when it was seen, UTC"),
     column("boot_time_ns", Kind::U64, "ns", "CLOCK_BOOTTIME", "the same, by the clock that is never set back"),
     column("hour", Kind::Partition, "", "folder", "the hour the record was written in: filter by it to read less"),
@@ -197,6 +197,13 @@ const LEADING: [Column; 27] = [
     column("ecn_seen", Kind::Bool, "", "tcp_info", "whether an ECN-capable packet was received"),
     column("timestamps", Kind::Bool, "", "tcp_info", "whether timestamps were negotiated (RFC 7323)"),
     column("sack", Kind::Bool, "", "tcp_info", "whether selective acknowledgements were (RFC 2018)"),
+    column(
+        "delivery_rate_max",
+        Kind::U64,
+        "B/s",
+        "weirgate",
+        "the highest delivery_rate not app_limited that the connection was seen at so far; NULL before the first",
+    ),
 ];
 
 macro_rules! number_columns {

@@ -46,7 +46,7 @@ fn a_row_shows_every_column() {
         r#""remote_address":"2001:db8:0:5600::4","remote_port":1028,"listener_port":443,"#,
         r#""network":"2001:db8:0:5600::/56","asn":64500,"country":"DE","state":"ESTAB","cc":"bbr","#,
         r#""ca_state":"Loss","arm":"treated","switched":true,"app_limited":false,"ecn":false,"ecn_seen":false,"#,
-        r#""timestamps":true,"sack":true,"cookie":1000004,"netns":4026531840,"cgroup_id":77,"mark":7004,"#,
+        r#""timestamps":true,"sack":true,"delivery_rate_max":2000004,"cookie":1000004,"netns":4026531840,"cgroup_id":77,"mark":7004,"#,
         r#""policy_version":3,"bytes_sent":100005,"bytes_acked":100006,"bytes_retrans":107,"#,
         r#""bytes_received":108,"segs_out":125,"segs_in":126,"data_segs_out":127,"data_segs_in":128,"#,
         r#""total_retrans":129,"rtt_us":118,"rttvar_us":119,"min_rtt_us":120,"rto_us":121,"busy_us":111,"#,

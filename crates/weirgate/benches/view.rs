@@ -32,6 +32,7 @@ fn main() {
                 sequence: 0,
                 direction: Direction::Accepted,
                 listener_port: 443,
+                delivery_rate_max: 0,
                 network: *network,
                 asn: 0,
                 country: [0; 2],

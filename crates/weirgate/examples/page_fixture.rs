@@ -177,6 +177,7 @@ fn poll_network(collector: &mut Collector, network: &Network, poll: u64) {
             sequence: 0,
             direction: if n % 12 == 11 { Direction::Connected } else { Direction::Accepted },
             listener_port: 443,
+            delivery_rate_max: 0,
             network: Prefix::client_network(network.client),
             asn: 0,
             country: [0; 2],

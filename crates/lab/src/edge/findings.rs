@@ -1,6 +1,6 @@
 //! What a run of `edge` shows, by the definitions that the bounds go by.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
@@ -57,8 +57,8 @@ pub(super) struct Gain {
 pub(super) struct Ratio {
     pub(super) ratio: f64,
     pub(super) interval: Interval,
-    /// Of all closes, whatever their last response was.
-    pub(super) of_all_closes: f64,
+    /// The same of the last samples.
+    pub(super) of_last_samples: f64,
 }
 
 /// One class of networks: goodput percentiles in Mbit/s of its large responses, per arm.
@@ -214,7 +214,8 @@ fn class(table: &Table, raw: &Raw, names: &[String], blocks: &[Block], class: us
                 let is_member = |close: &Close| {
                     network_of(table, close.remote_address).is_some_and(|n| table.networks[n].class == names[class])
                 };
-                median(rates(raw, arm, false).filter(|(close, _)| is_member(close)).map(|(_, rate)| rate)) * 8.0 / 1e6
+                let members = raw.records[arm].closes.iter().filter(|c| is_member(c));
+                median(members.filter_map(|c| Some(c.delivery_rate_max? as f64))) * 8.0 / 1e6
             })
             .collect(),
         responses: arms
@@ -224,29 +225,28 @@ fn class(table: &Table, raw: &Raw, names: &[String], blocks: &[Block], class: us
     }
 }
 
-/// The median delivery rate of the lossy networks' close records, treated against the CUBIC arm: of the connections whose last
-/// response was large, in both arms alike. A record has the connection's last sample, and after a small response that says how
-/// small the response was, not what the link or the algorithm gives. Only connections whose last response was due in the measured
-/// phase, in both arms. Clients are drawn for the interval.
+/// The median delivery rate of the lossy networks' close records, treated against the CUBIC arm: the highest that the application
+/// did not limit. A connection's last sample is that of its last response, and a small one's says how small it was, not what
+/// the link or the algorithm gives; the ratio of these is told beside it. Only connections that were used in the measured phase,
+/// in both arms. Clients are drawn for the interval.
 fn lossy_delivery_rate(table: &Table, raw: &Raw, chosen: usize, seed: u64) -> Ratio {
     let mut clients: HashMap<IpAddr, [Vec<f64>; 2]> = HashMap::new();
-    let mut all: [Vec<f64>; 2] = Default::default();
-    for (side, arm, treated_only) in [(0, CUBIC, false), (1, chosen, true)] {
-        let mut last_is_large: HashMap<(IpAddr, u16), bool> = HashMap::new();
-        for response in raw.outcome.responses.iter().filter(|r| usize::from(r.arm) == arm) {
-            let network = &table.networks[usize::from(response.network)];
-            if network.class == "lossy" && measured(table, response) {
-                // They are in the order of their ends: the last one stays.
-                let key = (network.client(response.client), response.local_port);
-                last_is_large.insert(key, is_large(table, response));
+    let mut last_samples: [Vec<f64>; 2] = Default::default();
+    for (side, arm) in [CUBIC, chosen].into_iter().enumerate() {
+        let responses = raw.outcome.responses.iter().filter(|r| usize::from(r.arm) == arm && measured(table, r));
+        let used: HashSet<(IpAddr, u16)> = responses
+            .map(|r| (&table.networks[usize::from(r.network)], r))
+            .filter(|(network, _)| network.class == "lossy")
+            .map(|(network, r)| (network.client(r.client), r.local_port))
+            .collect();
+        let is_used = |c: &&Close| c.remote_port.is_some_and(|port| used.contains(&(c.remote_address, port)));
+        let is_compared = |c: &&Close| side == 0 || c.arm.as_deref() == Some("treated");
+        for close in raw.records[arm].closes.iter().filter(is_used).filter(is_compared) {
+            if let Some(rate) = close.delivery_rate_max {
+                clients.entry(close.remote_address).or_default()[side].push(rate as f64);
             }
-        }
-        for (close, rate) in rates(raw, arm, treated_only) {
-            let key = close.remote_port.map(|port| (close.remote_address, port));
-            let Some(is_large) = key.and_then(|key| last_is_large.get(&key)) else { continue };
-            all[side].push(rate);
-            if *is_large {
-                clients.entry(close.remote_address).or_default()[side].push(rate);
+            if let (Some(rate), Some(false)) = (close.delivery_rate, close.app_limited) {
+                last_samples[side].push(rate as f64);
             }
         }
     }
@@ -259,16 +259,8 @@ fn lossy_delivery_rate(table: &Table, raw: &Raw, chosen: usize, seed: u64) -> Ra
     Ratio {
         ratio: ratio(&clients.iter().collect::<Vec<_>>()),
         interval: bootstrap(&clients, RESAMPLES, seed, ratio),
-        of_all_closes: median(all[1].iter().copied()) / median(all[0].iter().copied()),
+        of_last_samples: median(last_samples[1].iter().copied()) / median(last_samples[0].iter().copied()),
     }
-}
-
-/// An arm's close records with a delivery rate that the application did not limit, in bytes per second.
-fn rates(raw: &Raw, arm: usize, treated_only: bool) -> impl Iterator<Item = (&Close, f64)> {
-    let closes = raw.records[arm].closes.iter();
-    closes
-        .filter(move |c| c.app_limited == Some(false) && (!treated_only || c.arm.as_deref() == Some("treated")))
-        .filter_map(|c| Some((c, c.delivery_rate? as f64)))
 }
 
 fn retransmit_pct(raw: &Raw, arm: usize) -> f64 {

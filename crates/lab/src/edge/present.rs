@@ -76,9 +76,9 @@ fn method(table: &Settings, raw: &Raw, findings: &Findings) -> String {
          serves all) and {} client networks behind emulated links with equal seeds; all arms run at the same time, with the same \
          requests at the same times ({} clients per network, {:.0} s between a client's requests on average). Goodput is body \
          bytes over the time from the request to the client's last byte. The first {:.0} s are warm-up and not counted, then \
-         {:.0} s are. A response unfinished {:.0} s after that counts with the rate it had. The lossy \
-         networks' delivery rate is that of close records of connections whose last response was over 100 KB, in all arms alike: a \
-         record has the last sample, and after a small response that says how small it was (over all closes the ratio is {:.2}). \
+         {:.0} s are. A response unfinished {:.0} s after that counts with the rate it had. A \
+         connection's delivery rate is the highest of its close record that the application did not limit (`delivery_rate_max`); its \
+         last sample is mostly that of a small response, which says how small it was (the lossy networks' ratio of these is {:.2}). \
          Intervals are 95 %, bootstrapped over network x 20 s blocks, those of the delivery rate over clients. \
          The processors were idle for {:.0} % of the measured time, {headroom}. Not measured: real access networks, cross traffic, \
          TLS and HTTP/2 (tests have those), more than one edge. bpftune, which decides per gateway, is in no registry \
@@ -90,7 +90,7 @@ fn method(table: &Settings, raw: &Raw, findings: &Findings) -> String {
         table.phases.warm_up.as_secs_f64(),
         table.phases.measured.as_secs_f64(),
         table.phases.drain_max.as_secs_f64(),
-        findings.lossy_delivery_rate.of_all_closes,
+        findings.lossy_delivery_rate.of_last_samples,
         raw.idle_pct,
     )
 }

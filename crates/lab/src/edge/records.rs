@@ -21,8 +21,10 @@ pub(super) struct Close {
     pub(super) remote_address: IpAddr,
     pub(super) remote_port: Option<u16>,
     pub(super) arm: Option<String>,
-    /// Bytes per second.
+    /// The last delivery-rate sample, bytes per second.
     pub(super) delivery_rate: Option<u64>,
+    /// The highest that the application did not limit.
+    pub(super) delivery_rate_max: Option<u64>,
     pub(super) app_limited: Option<bool>,
     pub(super) bytes_sent: Option<u64>,
     pub(super) bytes_retrans: Option<u64>,
@@ -39,7 +41,8 @@ pub(super) struct Selected {
 pub(super) fn read(store: &Path) -> Result<Records> {
     let closes = rows(
         store,
-        "SELECT remote_address, remote_port, arm, delivery_rate, app_limited, bytes_sent, bytes_retrans FROM sockets
+        "SELECT remote_address, remote_port, arm, delivery_rate, delivery_rate_max, app_limited, bytes_sent,
+         bytes_retrans FROM sockets
          WHERE kind = 'close' AND local_port = 80 AND direction = 'accepted'",
     )?;
     let selected = rows(

@@ -14,6 +14,7 @@ mod algorithms;
 mod layout;
 mod networks;
 mod pins;
+mod unpace;
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -69,6 +70,7 @@ pub struct Steering {
     counters: MapHandle,
     conns: MapHandle,
     generation: u32,
+    paces_on: Option<LoadError>,
     /// Held so that the program stays attached where somebody removes the pin.
     _link: Link,
 }
@@ -162,9 +164,16 @@ impl Steering {
         let pin = |name: &str| options.pin_dir.join(name);
         let mut place = MaybeUninit::uninit();
         let networks_max = options.networks_max.max(1);
+        let (unpacer, paces_on) = match unpace::register(&pin(pins::UNPACE)) {
+            Ok(name) => (name, None),
+            Err(e) => ([0; 16], Some(e)),
+        };
         let mut loaded = explain("steer.bpf.c", NEEDS, || {
             let mut open = skel::SteerSkelBuilder::default().open(&mut place)?;
             open.maps.networks.set_max_entries(networks_max)?;
+            if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
+                constants.unpacer = unpacer.map(u8::cast_signed);
+            }
             if let Some(kept) = pins::kept_conns(&options.pin_dir, open.maps.conns.value_size()) {
                 open.maps.conns.reuse_fd(kept.as_fd())?;
             }
@@ -199,6 +208,7 @@ impl Steering {
             counters: MapHandle::try_from(&loaded.maps.counters).map_err(AttachError::Maps)?,
             conns: MapHandle::try_from(&loaded.maps.conns).map_err(AttachError::Maps)?,
             generation: 0,
+            paces_on,
             _link: link,
         })
     }
@@ -251,6 +261,12 @@ impl Steering {
     /// What the program counted since it was attached, over all CPUs.
     pub fn counters(&self) -> io::Result<SteerCounters> {
         SteerCounters::read(&self.counters)
+    }
+
+    /// Why connections that were on an algorithm that paces stay paced after it, where this kernel leaves no way to end
+    /// that. It costs a short response about a fifth of a round trip.
+    pub fn paces_on(&self) -> Option<&LoadError> {
+        self.paces_on.as_ref()
     }
 
     /// The map of what is known of each connection, for the sense to be loaded with.

@@ -2,7 +2,7 @@
 
 use weirgate_linux::bpf::Steering;
 
-use super::ground::{Client, EVERYBODY, Ground, policy};
+use super::ground::{Client, EVERYBODY, Ground, OWN, policy};
 
 /// Enough for the rate to settle on a link of 50 Mbit/s, and for BBR's start to be over.
 const LONG: usize = 6_000_000;
@@ -93,6 +93,26 @@ fn undoing_lifts_a_cap_in_the_middle_of_a_response() {
     steering.detach(&[ground.server_again()]).unwrap();
     assert_eq!(ground.pacing_maxima(), [0; 0]);
     client.read(1_800_000);
+}
+
+#[test]
+fn pacing_ends_with_the_algorithm_that_paced() {
+    let Some(mut ground) = Ground::new(50) else { return };
+    let steering = ground.steer();
+    assert!(steering.paces_on().is_none(), "{:?}", steering.paces_on());
+    ground.serve();
+    let mut client = ground.connect("10.99.0.1");
+    client.fetch(1_000_000);
+    assert_eq!(client.cc(), OWN);
+    let counters = steering.counters().unwrap();
+    assert_eq!((counters.switched, counters.unpaced, counters.failed), (1, 1, 0), "{counters:?}");
+    // A limit of its own is an application's wish to be paced.
+    client.send("setmax 1000000000; send 1000000");
+    client.read(1_000_000);
+    assert_eq!(client.cc(), OWN);
+    let counters = steering.counters().unwrap();
+    assert_eq!((counters.switched, counters.unpaced), (2, 1), "{counters:?}");
+    assert_eq!(client.pacing_max(), 1_000_000_000);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::progress::Progress;
 use crate::record::Direction;
 use crate::sample::{Arm, CcName, Field, Kind, Sample, flag, state};
 
-/// What is kept of one connection between two samples: 152 bytes, so a new field wants a reason.
+/// What is kept of one connection between two samples: 160 bytes, so a new field wants a reason.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) cookie: u64,
@@ -20,6 +20,8 @@ pub(super) struct Entry {
     taken: Totals,
     /// Bytes per second, of the last sample since the last [`Progress`] that the application did not limit.
     delivery_rate: u64,
+    /// The highest of those since the connection began; 0 where there was none.
+    delivery_rate_max: u64,
     client: [u8; 16],
     /// Of the last record.
     pub(super) sequence: u32,
@@ -67,6 +69,7 @@ impl Entry {
             last: Totals::default(),
             taken: Totals::default(),
             delivery_rate: NO_RATE,
+            delivery_rate_max: 0,
             client: [0; 16],
             sequence,
             seen,
@@ -94,6 +97,7 @@ impl Entry {
         self.last = self.last.max(now);
         if sample.has(Field::DeliveryRate) && sample.delivery_rate > 0 && !sample.is(flag::APP_LIMITED) {
             self.delivery_rate = sample.delivery_rate.min(NO_RATE - 1);
+            self.delivery_rate_max = self.delivery_rate_max.max(self.delivery_rate);
         }
         if sample.has(Field::MinRttUs) && sample.min_rtt_us != 0 {
             let known = if self.min_rtt_us == 0 { u32::MAX } else { self.min_rtt_us };
@@ -126,7 +130,15 @@ impl Entry {
     pub(super) fn seen_as(&self, first: bool, last: Option<Progress>) -> Seen {
         let listener_port = if self.direction == Direction::Accepted { self.local_port } else { 0 };
         let remote = SocketAddr::new(self.client(), self.remote_port);
-        Seen { sequence: self.sequence, direction: self.direction, listener_port, first, remote, last }
+        Seen {
+            sequence: self.sequence,
+            direction: self.direction,
+            listener_port,
+            first,
+            remote,
+            delivery_rate_max: self.delivery_rate_max,
+            last,
+        }
     }
 
     /// What it did since this was last called; `None` where that is nothing.
@@ -216,4 +228,4 @@ impl Names {
     }
 }
 
-const _: () = assert!(size_of::<Entry>() == 152, "see the ledger's memory bound");
+const _: () = assert!(size_of::<Entry>() == 160, "see the ledger's memory bound");

@@ -129,6 +129,10 @@ fn delivery_rate_and_round_trip_are_the_last_and_the_least() {
     assert_eq!(progress.min_rtt, Duration::from_micros(500));
     whole_poll(&mut ledger, &mut now, &[seen(4, 50, flag::APP_LIMITED, 600)]);
     assert_eq!(round(&mut ledger)[0].delivery_rate, None, "no sample of this round was free of the application");
+    // Of the connection's life, whatever the rounds.
+    let max = |ledger: &mut Ledger, sample: &Sample| ledger.handle_sample(sample).unwrap().delivery_rate_max;
+    assert_eq!(max(&mut ledger, &seen(5, 9000, flag::APP_LIMITED, 600)), 2000);
+    assert_eq!(max(&mut ledger, &Sample { delivery_rate: 3000, ..close(1, 6) }), 3000);
 }
 
 #[test]

@@ -109,6 +109,7 @@ pub(crate) fn record(sample: &Sample, n: u64, time: UnixTime) -> Record<'_> {
         sequence: n as u32,
         direction: if n.is_multiple_of(7) { Direction::Unknown } else { Direction::Accepted },
         listener_port: 443,
+        delivery_rate_max: if n.is_multiple_of(2) { 2_000_000 + n } else { 0 },
         network: Prefix::client_network(sample.remote().ip()),
         asn: if n.is_multiple_of(2) { 64_500 } else { 0 },
         country: if n.is_multiple_of(2) { *b"DE" } else { [0, 0] },

@@ -13,7 +13,7 @@ use weirgate_store::Geo;
 
 use super::output::Output;
 use super::{Common, Failure};
-use crate::config::{Close, Config, Mode, SYSTEM_FILE, Source, Steer};
+use crate::config::{Close, Config, Mode, SYSTEM_FILE, Source, Steer, Surroundings};
 use crate::control::{CallError, Request, call};
 use crate::daemon::namespaces::Namespaces;
 use crate::daemon::sources::cgroup_of;
@@ -52,16 +52,26 @@ struct Check {
 
 impl Doctor {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
-        let config = self.common.load()?;
         let mut checks = Checks(Vec::new());
-        checks.ok(
-            "configuration",
-            match &self.common.config {
-                Some(path) => path.display().to_string(),
-                None if Path::new(SYSTEM_FILE).exists() => SYSTEM_FILE.to_owned(),
-                None => "none: the defaults observe this host".to_owned(),
-            },
-        );
+        let around = Surroundings::current();
+        let config = match Config::load(self.common.config.as_deref(), &around) {
+            Ok(config) => {
+                checks.ok(
+                    "configuration",
+                    match &self.common.config {
+                        Some(path) => path.display().to_string(),
+                        None if Path::new(SYSTEM_FILE).exists() => SYSTEM_FILE.to_owned(),
+                        None => "none: the defaults observe this host".to_owned(),
+                    },
+                );
+                config
+            }
+            Err(error) => {
+                let said = format!("{error}\nwhat follows is of the defaults");
+                checks.add("configuration", Verdict::Fails, said);
+                Config::defaults(&around)
+            }
+        };
         let mut namespaces = Namespaces::new(config.sockets.namespaces.clone());
         let missing = namespaces.refresh().missing;
         let facts = Facts::gather(namespaces.open());

@@ -163,6 +163,7 @@ mod tests {
                 sequence: 0,
                 direction: Direction::Accepted,
                 listener_port: 443,
+                delivery_rate_max: 0,
                 network: weirgate_units::Prefix::client_network(sample.remote().ip()),
                 asn: 0,
                 country: [0; 2],

@@ -222,10 +222,15 @@ impl Config {
         let path = match path {
             Some(path) => path,
             None if Path::new(SYSTEM_FILE).exists() => Path::new(SYSTEM_FILE),
-            None => return Ok(Self::from_text("", around).expect("the defaults are sound, a test says")),
+            None => return Ok(Self::defaults(around)),
         };
         let text = std::fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
         Self::from_text(&text, around).map_err(|problems| LoadError::Wrong { path: path.to_owned(), problems })
+    }
+
+    /// What holds where nothing is configured.
+    pub fn defaults(around: &Surroundings) -> Self {
+        Self::from_text("", around).expect("the defaults are sound, a test says")
     }
 
     /// The configuration in `text`, or everything that is wrong with it.

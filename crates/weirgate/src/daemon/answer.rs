@@ -93,6 +93,7 @@ fn kernel(counters: SteerCounters) -> Value {
         "responses_switched": counters.switched,
         "responses_returned": counters.returned,
         "starts_capped": counters.capped,
+        "connections_unpaced": counters.unpaced,
         "expired": counters.expired,
         "failed": counters.failed,
         "below_threshold_while_switched": counters.violations,

@@ -77,6 +77,7 @@ impl Books {
             sequence: seen.sequence,
             direction: seen.direction,
             listener_port: seen.listener_port,
+            delivery_rate_max: seen.delivery_rate_max,
             network,
             asn: place.asn,
             country: place.country,

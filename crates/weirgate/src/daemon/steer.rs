@@ -94,7 +94,12 @@ impl Steer {
                 (Means::Routes, "the configuration says so".to_owned())
             }
             wanted => match self.attach(&mut journal, actor, namespaces)? {
-                Ok(steering) => (Means::Bpf(Box::new(steering)), "the kernel and these privileges allow it".to_owned()),
+                Ok(steering) => {
+                    if let Some(error) = steering.paces_on() {
+                        tracing::warn!("{error}");
+                    }
+                    (Means::Bpf(Box::new(steering)), "the kernel and these privileges allow it".to_owned())
+                }
                 Err(bpf) if wanted == Wanted::Bpf => return Err(SteerError::Bpf(bpf)),
                 Err(bpf) => {
                     if !rustix::process::geteuid().is_root() {

@@ -25,11 +25,12 @@ use axum::routing::get;
 use axum::{Json, Router};
 use rust_embed::RustEmbed;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error};
 use tokio::net::TcpListener;
 use weirgate_units::UnixTime;
 
 use crate::metrics;
-use crate::view::{Order, Shared, api};
+use crate::view::{DECISIONS_MAX, NETWORKS_MAX, Order, Shared, api};
 use limit::Limited;
 
 /// Rows of an answer whose request does not say how many.
@@ -120,26 +121,38 @@ async fn show_metrics(State(view): State<Shared>) -> Response {
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&view, now())).into_response()
 }
 
+/// How many rows are asked for, of the `MAX` that there may be.
+fn at_most<'de, D: Deserializer<'de>, const MAX: usize>(from: D) -> Result<usize, D::Error> {
+    let limit = usize::deserialize(from)?;
+    if limit <= MAX { Ok(limit) } else { Err(D::Error::custom(format!("limit is at most {MAX}"))) }
+}
+
+const fn rows_default() -> usize {
+    ROWS_DEFAULT
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NetworksQuery {
     #[serde(default)]
     sort: Order,
-    limit: Option<usize>,
+    #[serde(default = "rows_default", deserialize_with = "at_most::<_, NETWORKS_MAX>")]
+    limit: usize,
 }
 
 async fn networks(State(view): State<Shared>, query: Result<Query<NetworksQuery>, BadQuery>) -> Response {
-    answer(query, |q| view.networks(now(), q.sort, q.limit.unwrap_or(ROWS_DEFAULT)))
+    answer(query, |q| view.networks(now(), q.sort, q.limit))
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DecisionsQuery {
-    limit: Option<usize>,
+    #[serde(default = "rows_default", deserialize_with = "at_most::<_, DECISIONS_MAX>")]
+    limit: usize,
 }
 
 async fn decisions(State(view): State<Shared>, query: Result<Query<DecisionsQuery>, BadQuery>) -> Response {
-    answer(query, |q| view.decisions(now(), q.limit.unwrap_or(ROWS_DEFAULT)))
+    answer(query, |q| view.decisions(now(), q.limit))
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]

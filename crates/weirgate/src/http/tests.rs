@@ -66,7 +66,14 @@ fn the_documents_are_there_and_are_json() {
 #[test]
 fn a_query_that_is_not_understood_is_refused_and_says_why() {
     let server = Running::start();
-    for path in ["networks?sort=size", "networks?limit=many", "networks?sorted=rtt", "history?range=year"] {
+    for path in [
+        "networks?sort=size",
+        "networks?limit=many",
+        "networks?limit=10001",
+        "decisions?limit=1001",
+        "networks?sorted=rtt",
+        "history?range=year",
+    ] {
         let answer = server.get(&format!("/api/v1/{path}"));
         assert_eq!(answer.status, 400, "{path}");
         assert!(text(&answer).contains("docs/api.md"), "{path}: {}", text(&answer));

@@ -18,7 +18,7 @@ use super::shared::Shared;
 
 /// Networks with a row of their own; the connections of others are summed in one row. An edge POP serves hundreds of
 /// thousands of clients from fewer networks than this at a time; a scan or a flood of spoofed addresses must not grow us.
-pub(super) const NETWORKS_MAX: usize = 10_000;
+pub(crate) const NETWORKS_MAX: usize = 10_000;
 /// A network without connections keeps its row for so many polls, so that it does not flicker.
 const QUIET_POLLS_MAX: u8 = 6;
 /// Congestion controls told apart, the last slot being for all others. The kernel has about fifteen, hosts use two.

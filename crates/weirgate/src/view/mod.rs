@@ -16,7 +16,9 @@ mod shared;
 
 pub mod api;
 
+pub(crate) use collector::NETWORKS_MAX;
 pub use collector::{Collector, PollEnd};
+pub(crate) use shared::DECISIONS_MAX;
 pub use shared::{Order, Shared};
 
 /// A view of a host of which nothing has been seen yet.

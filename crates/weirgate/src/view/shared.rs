@@ -12,11 +12,9 @@ use super::collector::{CCS, Picture, Row, cc_label};
 use super::history::{History, Slot};
 
 /// Decisions kept; the newest push out the oldest.
-const DECISIONS_MAX: usize = 1_000;
+pub(crate) const DECISIONS_MAX: usize = 1_000;
 /// Problems shown at once.
 const PROBLEMS_MAX: usize = 20;
-/// Rows that one answer may hold.
-pub(super) const ROWS_MAX: usize = 10_000;
 
 /// The daemon's view, for any thread; cloning it is cloning a pointer. Every call takes one lock for at most a
 /// millisecond (10,000 rows copied), and nothing that a reader does is longer than that for the thread that polls.
@@ -182,7 +180,7 @@ impl Shared {
             Order::Retransmits => rows.sort_by_key(down(|row| (row.retransmit_share.unwrap_or(0.0) * 1e9) as u64)),
             Order::Name => {}
         }
-        rows.truncate(limit.min(ROWS_MAX));
+        rows.truncate(limit);
         let decided = state.last_decisions();
         let network = |row: &Row, name: String| api::Network {
             closed: row.closed.into(),

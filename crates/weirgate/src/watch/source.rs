@@ -154,6 +154,7 @@ impl Own {
                     sequence: seen.sequence,
                     direction: seen.direction,
                     listener_port: seen.listener_port,
+                    delivery_rate_max: seen.delivery_rate_max,
                     network: Prefix::client_network(seen.remote.ip()),
                     asn: 0,
                     country: [0; 2],

@@ -81,6 +81,18 @@ fn a_congestion_control_that_is_not_loaded_is_named_with_its_module() {
 }
 
 #[test]
+fn the_doctor_says_what_is_wrong_with_a_configuration_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("weirgate.toml");
+    fs::write(&path, "[tune]\nswitch_after = \"100 Kb\"\nmood = \"bold\"\n").unwrap();
+    let done = Command::new(env!("CARGO_BIN_EXE_weirgate")).args(["doctor", "-c"]).arg(&path).output().unwrap();
+    let said = text(&done.stdout);
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains("100 Kb") && said.contains("mood"), "{said}");
+    assert!(said.contains("kernel") && said.contains("store"), "{said}");
+}
+
+#[test]
 fn a_taken_port_refuses_the_start() {
     let Some(space) = Space::make() else { return };
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -44,6 +44,8 @@ pub struct SteerCounters {
     pub open_unreached: u64,
     /// Switched responses whose start was capped at what their network is known to carry.
     pub capped: u64,
+    /// Connections whose pacing, the leftover of a chosen algorithm, ended when they went back.
+    pub unpaced: u64,
 }
 
 impl SteerCounters {
@@ -213,7 +215,7 @@ mod tests {
         assert_eq!(offset_of!(Page, settings), 16);
         assert_eq!(offset_of!(Page, cgroup_id), 112);
         assert_eq!(size_of::<Page>(), 120);
-        assert_eq!(SteerCounters::WORDS, 14);
+        assert_eq!(SteerCounters::WORDS, 15);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) const SWEEP: &str = "sweep";
 pub(super) const CONNS: &str = "conns-1";
 /// The map with expiry and settings.
 pub(super) const CONTROL: &str = "control";
+/// The link that keeps the congestion control `unpace` registered.
+pub(super) const UNPACE: &str = "unpace";
 /// The map of counters.
 pub(super) const COUNTERS: &str = "counters";
 

@@ -43,6 +43,7 @@ fn handle(collector: &mut Collector, samples: &[Sample]) {
             sequence: 0,
             direction: Direction::Accepted,
             listener_port: 443,
+            delivery_rate_max: 0,
             network: Prefix::client_network(sample.remote().ip()),
             asn: 0,
             country: [0; 2],
