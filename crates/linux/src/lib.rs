@@ -12,5 +12,6 @@ pub mod memory;
 pub mod netns;
 pub mod poll;
 pub mod route_cc;
+pub mod tap;
 pub mod tun;
 pub mod wait;

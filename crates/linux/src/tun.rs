@@ -60,22 +60,7 @@ impl Tun {
     /// # Errors
     /// Where the name is taken or no name, or the process may not.
     pub fn create(ns: &Netns, name: &str) -> Result<Self, TunError> {
-        let mut request = Request { name: [0; libc::IFNAMSIZ], flags: 0, rest: [0; 22] };
-        if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
-            return Err(TunError::Name(name.to_owned()));
-        }
-        request.name[..name.len()].copy_from_slice(name.as_bytes());
-        request.flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_TUN_EXCL) as libc::c_short;
-        // The device is born in the namespace of the thread that opens the file.
-        let file = ns
-            .within(|| OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun"))
-            .map_err(TunError::Namespace)?
-            .map_err(TunError::Open)?;
-        // SAFETY: TUNSETIFF reads and writes a `struct ifreq` (40 bytes), which `request` is and which outlives the call.
-        let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
-        if result < 0 {
-            return Err(TunError::Create { name: name.to_owned(), source: io::Error::last_os_error() });
-        }
+        let file = open(ns, name, libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_TUN_EXCL)?;
         Ok(Self { file, name: name.to_owned() })
     }
 
@@ -104,6 +89,26 @@ impl Tun {
     pub fn send(&self, packet: &[u8]) -> io::Result<()> {
         rustix::io::write(&self.file, packet).map(drop).map_err(Into::into)
     }
+}
+
+/// Opens the driver and attaches a device, or a queue of one, with these flags of TUNSETIFF. Non-blocking.
+pub(crate) fn open(ns: &Netns, name: &str, flags: libc::c_int) -> Result<File, TunError> {
+    let mut request = Request { name: [0; libc::IFNAMSIZ], flags: flags as libc::c_short, rest: [0; 22] };
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
+        return Err(TunError::Name(name.to_owned()));
+    }
+    request.name[..name.len()].copy_from_slice(name.as_bytes());
+    // The device is born in the namespace of the thread that opens the file.
+    let file = ns
+        .within(|| OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun"))
+        .map_err(TunError::Namespace)?
+        .map_err(TunError::Open)?;
+    // SAFETY: TUNSETIFF reads and writes a `struct ifreq` (40 bytes), which `request` is and which outlives the call.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    if result < 0 {
+        return Err(TunError::Create { name: name.to_owned(), source: io::Error::last_os_error() });
+    }
+    Ok(file)
 }
 
 impl AsFd for Tun {

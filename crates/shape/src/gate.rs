@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Short};
 
 /// One of a gate's queues, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -120,6 +120,24 @@ impl Gate {
             return None;
         }
         self.bucket.ready_at(self.least())
+    }
+
+    /// Takes `size` of something that comes past the gate's queues and cannot be held back.
+    ///
+    /// # Errors
+    /// [`Short`]: nothing was taken.
+    pub fn take(&mut self, now: Instant, size: Bytes) -> Result<(), Short> {
+        self.bucket.take(now, size)
+    }
+
+    /// Puts back what [`take`](Self::take) took.
+    pub fn refund(&mut self, size: Bytes) {
+        self.bucket.refund(size);
+    }
+
+    /// The rate.
+    pub const fn rate(&self) -> BitRate {
+        self.bucket.rate()
     }
 
     /// Changes the rate from `now` on; what is owed stays.

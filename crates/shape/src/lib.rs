@@ -6,11 +6,13 @@
 //!   all or none. [`Aggregate`] is one limit for many threads, without a lock.
 //! - [`SrTcm`], [`TrTcm`] and [`EfTcm`] colour packets as RFC 2697, 2698 and 4115 have it.
 //! - [`Gate`] holds back those who can be held back: it says which queue may be read now, and how much.
+//!   [`Borrow`] is how it began, kept to be compared with.
 //! - [`Pacer`] delays everybody else: flow queues, [`Codel`], chains of limits, and the timing [`Wheel`], which holds things
 //!   until their instant and says when to ask again.
 #![forbid(unsafe_code)]
 
 mod aggregate;
+mod borrow;
 mod bucket;
 mod chain;
 mod codel;
@@ -21,6 +23,7 @@ mod sync;
 mod wheel;
 
 pub use aggregate::{Aggregate, LEASE_TIME, Member};
+pub use borrow::Borrow;
 pub use bucket::{Amount, Bucket, Short};
 pub use chain::{Limit, Refused, take_all};
 pub use codel::{Codel, Settings as CodelSettings};

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod header;
+pub mod limits;
 mod switch;
 mod table;
 

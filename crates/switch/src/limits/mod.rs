@@ -1,0 +1,497 @@
+//! The limits that traffic is held to: each one drops, gates or paces, and counts what it did.
+//!
+//! A [class](ClassId) of traffic lies below a chain of limits, the nearest first. A packet of it is first held against those that
+//! drop ([`Mode::Drop`]; all of them are charged or none), and then waits for those that pace ([`Mode::Pace`]). A limit that
+//! gates ([`Mode::Gate`], [`Mode::Borrow`]) holds back [sources](SourceId), the queues that packets are read from: it says
+//! which may be read now. Where a packet comes to it from elsewhere, it cannot hold that back and drops instead.
+//!
+//! Generic over what a packet is: `T` is handed in and comes out again. Everything that does not is handed back and counted.
+//! Nothing waits beyond [`Limits::memory_max`], whatever the classes allow themselves.
+
+mod count;
+
+#[cfg(test)]
+mod tests;
+
+use weirgate_shape::{Borrow, Bucket, ClassSettings, Fate, Gate, Pacer, QueueId, granularity, quantum};
+use weirgate_units::{BitRate, Bytes, Instant};
+
+pub use self::count::{Delays, LimitCounters};
+
+/// The largest packet on most links; what quanta and bursts are made for.
+const PACKET: Bytes = Bytes::new(1_514);
+
+/// As much as there is.
+const ALL: Bytes = Bytes::new(u64::MAX);
+
+/// How a limit holds traffic to its rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// What comes too early waits.
+    #[default]
+    Pace,
+    /// What comes too early stays where it is: the queue is not read. For queues whose owner notices that they are full.
+    Gate,
+    /// As the article's first improvement: a queue is read whole, and then not before that is repaid. To be compared with.
+    Borrow,
+    /// What comes too early is dropped. To be compared with.
+    Drop,
+}
+
+/// What a limit allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitSettings {
+    /// Zero: nothing passes.
+    pub rate: BitRate,
+    /// What may pass at once after idling.
+    pub burst: Bytes,
+    /// By what means.
+    pub mode: Mode,
+}
+
+/// A limit, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LimitId(u32);
+
+/// A class of traffic, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClassId(u32);
+
+/// A queue that packets are read from, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(u32);
+
+impl LimitId {
+    /// Limits are numbered from 0 in the order in which they were added.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl ClassId {
+    /// Classes are numbered from 0 in the order in which they were added.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl SourceId {
+    /// Sources are numbered from 0 in the order in which they were added.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A packet on its way in.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// What it belongs to.
+    pub class: ClassId,
+    /// The queue that it was read from.
+    pub source: Option<SourceId>,
+    /// A number that packets of one flow share, a hash of their addresses.
+    pub flow: u32,
+    /// As the class's limits count it.
+    pub size: Bytes,
+}
+
+/// What became of a packet that came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict<T> {
+    /// It may be sent at once.
+    Pass(T),
+    /// It waits, and comes out of [`Limits::poll`].
+    Wait,
+    /// It is to be dropped.
+    Drop(T, Reason),
+}
+
+/// Why a packet was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// It came too early for a limit that drops.
+    Rate,
+    /// Its queue, or the memory of all queues, was full.
+    Room,
+    /// Its flow's queue was too long for too long (CoDel, RFC 8289).
+    Codel,
+}
+
+/// What came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Release<T> {
+    /// The packet.
+    pub item: T,
+    /// Its class.
+    pub class: ClassId,
+    /// The instant that it was to leave at.
+    pub at: Instant,
+    /// Whether it is to be marked (ECN CE), or dropped and why.
+    pub fate: ReleaseFate,
+}
+
+/// What is to become of a packet that came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseFate {
+    /// It is sent.
+    Send,
+    /// It is sent, marked where its sender can read that.
+    Mark,
+    /// It is dropped.
+    Drop(Reason),
+}
+
+/// The item that waits, and what is needed when it leaves.
+#[derive(Debug)]
+struct Held<T> {
+    item: T,
+    source: Option<SourceId>,
+}
+
+#[derive(Debug)]
+enum Means {
+    Pace(weirgate_shape::LimitId),
+    Gate(Box<Gate>),
+    Borrow(Borrow),
+    Drop(Bucket),
+}
+
+#[derive(Debug)]
+struct State {
+    means: Means,
+    rate: BitRate,
+    counters: LimitCounters,
+}
+
+#[derive(Debug)]
+struct Class {
+    chain: Vec<LimitId>,
+    /// Where it waits; `None`: no limit above it paces.
+    paced: Option<weirgate_shape::ClassId>,
+}
+
+#[derive(Debug)]
+struct Source {
+    gated_by: Option<(LimitId, Option<QueueId>)>,
+    /// What was read from it and waits now.
+    waiting: Bytes,
+    /// Whether it has something to be read, as far as is known.
+    ready: bool,
+}
+
+/// Limits, the classes below them and the sources above them.
+#[derive(Debug)]
+pub struct Limits<T> {
+    limits: Vec<State>,
+    classes: Vec<Class>,
+    /// The class of each of the pacer's, by its number.
+    paced: Vec<ClassId>,
+    sources: Vec<Source>,
+    pacer: Pacer<Held<T>>,
+    memory_max: Bytes,
+    waiting: Bytes,
+}
+
+impl<T> Limits<T> {
+    /// No limits yet. Rates of those to come are best between `slowest` and `fastest`: the wheel is made for them. At most
+    /// `memory_max` waits in all.
+    pub fn new(now: Instant, slowest: BitRate, fastest: BitRate, memory_max: Bytes) -> Self {
+        let (tick, slots) = granularity(slowest, fastest, PACKET);
+        Self {
+            limits: Vec::new(),
+            classes: Vec::new(),
+            paced: Vec::new(),
+            sources: Vec::new(),
+            pacer: Pacer::new(now, tick, slots),
+            memory_max,
+            waiting: Bytes::ZERO,
+        }
+    }
+
+    /// Adds a limit.
+    ///
+    /// # Panics
+    /// Past 2^32 limits.
+    pub fn add_limit(&mut self, now: Instant, settings: LimitSettings) -> LimitId {
+        let id = LimitId(u32::try_from(self.limits.len()).expect("fewer than 2^32 limits"));
+        let LimitSettings { rate, burst, mode } = settings;
+        let means = match mode {
+            Mode::Pace => Means::Pace(self.pacer.add_limit(now, rate, burst)),
+            Mode::Gate => Means::Gate(Box::new(Gate::new(now, rate, burst, quantum(rate, PACKET)))),
+            Mode::Borrow => Means::Borrow(Borrow::new(now, rate)),
+            Mode::Drop => Means::Drop(Bucket::new(now, rate, burst)),
+        };
+        self.limits.push(State { means, rate, counters: LimitCounters::default() });
+        id
+    }
+
+    /// Adds a class below the limits of `chain`, the nearest first. `settings` is for where it waits.
+    ///
+    /// # Panics
+    /// Past 2^32 classes.
+    pub fn add_class(&mut self, settings: ClassSettings, chain: &[LimitId]) -> ClassId {
+        let id = ClassId(u32::try_from(self.classes.len()).expect("fewer than 2^32 classes"));
+        let paced: Vec<_> = chain
+            .iter()
+            .filter_map(|limit| match self.limits[limit.index()].means {
+                Means::Pace(limit) => Some(limit),
+                _ => None,
+            })
+            .collect();
+        let paced = (!paced.is_empty()).then(|| {
+            self.paced.push(id);
+            self.pacer.add_class(settings, &paced)
+        });
+        self.classes.push(Class { chain: chain.to_vec(), paced });
+        id
+    }
+
+    /// Adds a queue that packets are read from, held back by `gate` where that gates.
+    ///
+    /// # Panics
+    /// Past 2^32 sources.
+    pub fn add_source(&mut self, gate: Option<LimitId>) -> SourceId {
+        let id = SourceId(u32::try_from(self.sources.len()).expect("fewer than 2^32 sources"));
+        let gated_by = gate.and_then(|limit| match &mut self.limits[limit.index()].means {
+            Means::Gate(gate) => Some((limit, Some(gate.add_queue()))),
+            Means::Borrow(_) => Some((limit, None)),
+            Means::Pace(_) | Means::Drop(_) => None,
+        });
+        self.sources.push(Source { gated_by, waiting: Bytes::ZERO, ready: false });
+        id
+    }
+
+    /// The most that waits in all.
+    pub const fn memory_max(&self) -> Bytes {
+        self.memory_max
+    }
+
+    /// What waits in all.
+    pub const fn waiting(&self) -> Bytes {
+        self.waiting
+    }
+
+    /// What was read from a source and waits: a queue whose backlog is long is better left unread.
+    pub fn backlog(&self, source: SourceId) -> Bytes {
+        self.sources[source.index()].waiting
+    }
+
+    /// A limit's rate.
+    pub fn rate(&self, limit: LimitId) -> BitRate {
+        self.limits[limit.index()].rate
+    }
+
+    /// The lowest rate above a class; `None`: nothing limits it. A packet that takes long at this is better cut before.
+    pub fn lowest_rate(&self, class: ClassId) -> Option<BitRate> {
+        self.classes[class.index()].chain.iter().map(|limit| self.rate(*limit)).min()
+    }
+
+    /// What a limit did until `now`.
+    pub fn counters(&self, limit: LimitId, now: Instant) -> LimitCounters {
+        self.limits[limit.index()].counters.until(now)
+    }
+
+    /// Changes a limit's rate from `now` on, for what waits as well; nothing is lost. Steps: as [`Pacer::set_rate`].
+    pub fn set_rate(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
+        let state = &mut self.limits[limit.index()];
+        state.rate = rate;
+        match &mut state.means {
+            Means::Pace(limit) => self.pacer.set_rate(now, *limit, rate),
+            Means::Gate(gate) => gate.set_rate(now, rate),
+            Means::Borrow(borrow) => borrow.set_rate(now, rate),
+            Means::Drop(bucket) => bucket.set_rate(now, rate),
+        }
+    }
+
+    // ---- sources ----
+
+    /// Says that a source has something to be read. Constant time.
+    pub fn handle_ready(&mut self, source: SourceId) {
+        let state = &mut self.sources[source.index()];
+        state.ready = true;
+        if let Some((limit, Some(queue))) = state.gated_by
+            && let Means::Gate(gate) = &mut self.limits[limit.index()].means
+        {
+            gate.handle_ready(queue);
+        }
+    }
+
+    /// How much may be read from `source` now, in bytes as its limit counts them: stop at the first packet with which so much was
+    /// read. `None`: nothing, until [`source_at`](Self::source_at). A source that no limit gates may always be read.
+    ///
+    /// Steps: as [`Gate::poll_queue`].
+    pub fn may_read(&mut self, now: Instant, source: SourceId) -> Option<Bytes> {
+        let Some((limit, queue)) = self.sources[source.index()].gated_by else { return Some(ALL) };
+        let ready = self.sources[source.index()].ready;
+        let State { means, counters, .. } = &mut self.limits[limit.index()];
+        let (open, allowed) = match (means, queue) {
+            (Means::Gate(gate), Some(queue)) => {
+                let turn = gate.poll_queue(now);
+                (turn.is_some(), turn.filter(|(of, _)| *of == queue).map(|(_, allowed)| allowed))
+            }
+            (Means::Borrow(borrow), _) => (borrow.is_open(now), borrow.is_open(now).then_some(ALL)),
+            _ => (true, Some(ALL)),
+        };
+        if !open && ready {
+            counters.throttle(now);
+        } else {
+            counters.unthrottle(now);
+        }
+        allowed
+    }
+
+    /// Says what was read from a source, and whether it has more.
+    pub fn handle_read(&mut self, now: Instant, source: SourceId, read: Bytes, more: bool) {
+        let state = &mut self.sources[source.index()];
+        state.ready = more;
+        let Some((limit, queue)) = state.gated_by else { return };
+        match (&mut self.limits[limit.index()].means, queue) {
+            (Means::Gate(gate), Some(queue)) => gate.handle_read(now, queue, read, more),
+            (Means::Borrow(borrow), _) if read > Bytes::ZERO => borrow.handle_sent(now, read),
+            _ => {}
+        }
+    }
+
+    /// When a source that is held back may be read. `None`: no time is known, or it is not held back.
+    pub fn source_at(&self, source: SourceId) -> Option<Instant> {
+        let Source { gated_by, ready, .. } = &self.sources[source.index()];
+        let (limit, _) = gated_by.filter(|_| *ready)?;
+        match &self.limits[limit.index()].means {
+            Means::Gate(gate) => gate.poll_at(),
+            Means::Borrow(borrow) => borrow.poll_at(),
+            Means::Pace(_) | Means::Drop(_) => None,
+        }
+    }
+
+    // ---- packets ----
+
+    /// Takes a packet in. Steps: twice the limits of its chain.
+    pub fn handle_packet(&mut self, now: Instant, arrival: Arrival, item: T) -> Verdict<T> {
+        let Arrival { class, source, flow, size } = arrival;
+        let gated_by = source.and_then(|source| self.sources[source.index()].gated_by).map(|(limit, _)| limit);
+        if let Err(by) = self.charge(now, class, gated_by, size) {
+            self.limits[by.index()].counters.dropped_rate += 1;
+            return Verdict::Drop(item, Reason::Rate);
+        }
+        let Class { chain, paced } = &self.classes[class.index()];
+        let Some(paced) = *paced else {
+            for limit in chain {
+                self.limits[limit.index()].counters.passed(size);
+            }
+            return Verdict::Pass(item);
+        };
+        let has_room = size <= self.memory_max.saturating_sub(self.waiting);
+        let held = Held { item, source };
+        let put = if has_room { self.pacer.handle_packet(now, paced, flow, size, held) } else { Err(held) };
+        if let Err(Held { item, .. }) = put {
+            self.refund(class, gated_by, size);
+            for limit in &self.classes[class.index()].chain {
+                self.limits[limit.index()].counters.dropped_room += 1;
+            }
+            return Verdict::Drop(item, Reason::Room);
+        }
+        self.waiting += size;
+        for limit in chain {
+            self.limits[limit.index()].counters.enter(now);
+        }
+        if let Some(source) = source {
+            self.sources[source.index()].waiting += size;
+        }
+        Verdict::Wait
+    }
+
+    /// The next packet whose instant has come, or that was dropped meanwhile. Call until `None`. Steps: as [`Pacer::poll`], and
+    /// the limits of its chain.
+    pub fn poll(&mut self, now: Instant) -> Option<Release<T>> {
+        let out = self.pacer.poll(now)?;
+        let class = self.paced[out.class.index()];
+        self.waiting = self.waiting.saturating_sub(out.size);
+        if let Some(source) = out.item.source {
+            let waiting = &mut self.sources[source.index()].waiting;
+            *waiting = waiting.saturating_sub(out.size);
+        }
+        for limit in &self.classes[class.index()].chain {
+            let counters = &mut self.limits[limit.index()].counters;
+            counters.leave(now);
+            match out.fate {
+                Fate::Drop => counters.dropped_codel += 1,
+                Fate::Send | Fate::Mark => {
+                    counters.passed(out.size);
+                    counters.delays.add(out.waited);
+                    counters.marked += u64::from(out.fate == Fate::Mark);
+                }
+            }
+        }
+        let fate = match out.fate {
+            Fate::Send => ReleaseFate::Send,
+            Fate::Mark => ReleaseFate::Mark,
+            Fate::Drop => ReleaseFate::Drop(Reason::Codel),
+        };
+        Some(Release { item: out.item.item, class, at: out.at, fate })
+    }
+
+    /// When [`poll`](Self::poll) will have something; an instant that has passed: now.
+    pub fn poll_at(&self) -> Option<Instant> {
+        self.pacer.poll_at()
+    }
+
+    /// What always holds: the sums are right. Walks everything; for tests.
+    pub fn is_valid(&self) -> bool {
+        let waiting: u64 = self
+            .classes
+            .iter()
+            .filter_map(|class| class.paced)
+            .map(|class| self.pacer.waiting(class).as_u64())
+            .sum::<u64>();
+        // What CoDel dropped and was not handed out yet is still counted here, and no longer by the pacer.
+        self.pacer.is_valid() && waiting <= self.waiting.as_u64() && self.waiting <= self.memory_max
+    }
+
+    /// Charges the limits of the chain that cannot let the packet wait, all or none; which one refused.
+    fn charge(&mut self, now: Instant, class: ClassId, gated_by: Option<LimitId>, size: Bytes) -> Result<(), LimitId> {
+        let chain = &self.classes[class.index()].chain;
+        for (at, limit) in chain.iter().enumerate() {
+            if Some(*limit) == gated_by {
+                continue;
+            }
+            let taken = match &mut self.limits[limit.index()].means {
+                Means::Pace(_) => true,
+                Means::Gate(gate) => gate.take(now, size).is_ok(),
+                Means::Borrow(borrow) => {
+                    let open = borrow.is_open(now);
+                    if open {
+                        borrow.handle_sent(now, size);
+                    }
+                    open
+                }
+                Means::Drop(bucket) => bucket.take(now, size).is_ok(),
+            };
+            if !taken {
+                let (limit, before) = (*limit, at);
+                self.refund_first(class, before, gated_by, size);
+                return Err(limit);
+            }
+        }
+        Ok(())
+    }
+
+    fn refund(&mut self, class: ClassId, gated_by: Option<LimitId>, size: Bytes) {
+        let all = self.classes[class.index()].chain.len();
+        self.refund_first(class, all, gated_by, size);
+    }
+
+    /// Puts back what the first limits of the chain were charged.
+    fn refund_first(&mut self, class: ClassId, first: usize, gated_by: Option<LimitId>, size: Bytes) {
+        for limit in &self.classes[class.index()].chain[..first] {
+            if Some(*limit) == gated_by {
+                continue;
+            }
+            match &mut self.limits[limit.index()].means {
+                Means::Gate(gate) => gate.refund(size),
+                Means::Drop(bucket) => bucket.refund(size),
+                // The article's has no way back, and a pacer charges as things leave.
+                Means::Borrow(_) | Means::Pace(_) => {}
+            }
+        }
+    }
+}

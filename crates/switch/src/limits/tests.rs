@@ -1,0 +1,227 @@
+use super::*;
+use proptest::prelude::*;
+use weirgate_units::Duration;
+
+const MTU: Bytes = Bytes::new(1_500);
+const BURST: Bytes = Bytes::new(3_000);
+
+fn at(nanos: u64) -> Instant {
+    Instant::from_nanos(nanos)
+}
+
+const fn mbit(n: u64) -> BitRate {
+    BitRate::from_bits_per_sec(n * 1_000_000)
+}
+
+fn limits() -> Limits<u64> {
+    Limits::new(at(0), mbit(1), mbit(1_000), Bytes::new(10_000_000))
+}
+
+fn limit(limits: &mut Limits<u64>, rate: BitRate, mode: Mode) -> LimitId {
+    limits.add_limit(at(0), LimitSettings { rate, burst: BURST, mode })
+}
+
+fn arrival(class: ClassId, source: Option<SourceId>) -> Arrival {
+    Arrival { class, source, flow: 1, size: MTU }
+}
+
+/// Offers packets of an MTU every `gap` for `time`, and gives the bytes that leave.
+fn offer(limits: &mut Limits<u64>, class: ClassId, gap: Duration, time: Duration) -> u64 {
+    let (mut now, mut left) = (at(0), 0);
+    while now < at(0) + time {
+        if let Verdict::Pass(_) = limits.handle_packet(now, arrival(class, None), 0) {
+            left += 1;
+        }
+        now += gap;
+        while let Some(out) = limits.poll(now) {
+            left += u64::from(!matches!(out.fate, ReleaseFate::Drop(_)));
+        }
+        assert!(limits.is_valid());
+    }
+    left * MTU.as_u64()
+}
+
+#[test]
+fn each_mode_meets_its_rate() {
+    for mode in [Mode::Pace, Mode::Gate, Mode::Borrow, Mode::Drop] {
+        let mut limits = limits();
+        let id = limit(&mut limits, mbit(10), mode);
+        let class = limits.add_class(ClassSettings { codel: None, ..ClassSettings::default() }, &[id]);
+        // 20 Mbit/s offered.
+        let left = offer(&mut limits, class, Duration::from_micros(600), Duration::from_secs(2));
+        let allowed = 2_500_000.0;
+        assert!((left as f64 / allowed - 1.0).abs() < 0.003, "{mode:?}: {left}");
+        let counters = limits.counters(id, at(2_000_000_000));
+        assert_eq!(counters.passed_bytes, left);
+        assert_eq!(counters.dropped_rate > 0, mode != Mode::Pace, "{mode:?}");
+        assert_eq!(counters.waiting() > 0, mode == Mode::Pace, "{mode:?}");
+    }
+}
+
+#[test]
+fn what_one_limit_refuses_is_not_charged_to_the_others() {
+    let mut limits = limits();
+    let near = limit(&mut limits, mbit(10), Mode::Drop);
+    let gate = limit(&mut limits, mbit(10), Mode::Gate);
+    let far = limit(&mut limits, mbit(9), Mode::Drop);
+    let class = limits.add_class(ClassSettings::default(), &[near, gate, far]);
+    let other = limits.add_class(ClassSettings::default(), &[near]);
+    let (mut left, mut beside) = (0_u64, 0_u64);
+    for step in 0..20_000 {
+        let now = at(step * 100_000);
+        left += u64::from(matches!(limits.handle_packet(now, arrival(class, None), 0), Verdict::Pass(_)));
+        // What the first leaves over is there for who needs only it.
+        beside += u64::from(matches!(limits.handle_packet(now, arrival(other, None), 0), Verdict::Pass(_)));
+    }
+    let all = (left + beside) * 1_500 * 8 / 2;
+    assert!((9_950_000..=10_100_000).contains(&all), "{all}");
+}
+
+#[test]
+fn a_full_queue_gives_back_what_was_taken() {
+    let mut limits = limits();
+    let first = limit(&mut limits, mbit(100), Mode::Drop);
+    let second = limit(&mut limits, BitRate::ZERO, Mode::Pace);
+    let room = ClassSettings { queue_max: Bytes::new(6_000), ..ClassSettings::default() };
+    let class = limits.add_class(room, &[first, second]);
+    let beside = limits.add_class(ClassSettings::default(), &[first]);
+    let mut fates = [0; 3];
+    for step in 0..20 {
+        match limits.handle_packet(at(step * 120_000), arrival(class, None), step) {
+            Verdict::Pass(_) => fates[0] += 1,
+            Verdict::Wait => fates[1] += 1,
+            Verdict::Drop(item, Reason::Room) => {
+                assert_eq!(item, step);
+                fates[2] += 1;
+            }
+            Verdict::Drop(_, other) => panic!("{other:?}"),
+        }
+    }
+    // Two have an instant already; of the room, a flow has half of what the others leave free.
+    assert_eq!(fates, [0, 3, 17]);
+    assert_eq!(limits.counters(second, at(0)).dropped_room, 17);
+    let passes =
+        (0..2).all(|_| matches!(limits.handle_packet(at(2_400_000), arrival(beside, None), 0), Verdict::Pass(_)));
+    assert!(passes, "the burst is there");
+    assert_eq!(limits.waiting(), Bytes::new(4_500));
+}
+
+#[test]
+fn all_queues_together_are_bounded() {
+    let mut limits: Limits<u64> = Limits::new(at(0), mbit(1), mbit(10), Bytes::new(4_500));
+    let stopped = limit(&mut limits, BitRate::ZERO, Mode::Pace);
+    let classes = [(); 4].map(|()| limits.add_class(ClassSettings::default(), &[stopped]));
+    let waits = |limits: &mut Limits<u64>, class| limits.handle_packet(at(1), arrival(class, None), 0) == Verdict::Wait;
+    assert_eq!(classes.map(|class| waits(&mut limits, class)), [true, true, true, false]);
+    limits.set_rate(at(2), stopped, mbit(10));
+    let mut left = 0;
+    while let Some(due) = limits.poll_at() {
+        while limits.poll(due.max(at(2))).is_some() {
+            left += 1;
+        }
+        assert!(limits.is_valid());
+    }
+    assert_eq!((left, limits.waiting()), (3, Bytes::ZERO));
+}
+
+#[test]
+fn a_gated_source_is_read_at_its_rate_and_charged_once() {
+    for mode in [Mode::Gate, Mode::Borrow] {
+        let mut limits = limits();
+        let gate = limit(&mut limits, mbit(12), mode);
+        let source = limits.add_source(Some(gate));
+        let class = limits.add_class(ClassSettings::default(), &[gate]);
+        limits.handle_ready(source);
+        let (mut now, mut read) = (at(0), 0);
+        while now < at(1_000_000_000) {
+            let Some(allowed) = limits.may_read(now, source) else {
+                now = limits.source_at(source).expect("it opens").max(now + Duration::from_nanos(1));
+                continue;
+            };
+            let mut taken = Bytes::ZERO;
+            while taken < allowed.min(Bytes::new(6_000)) {
+                taken += MTU;
+                let passed = limits.handle_packet(now, arrival(class, Some(source)), 0);
+                assert_eq!(passed, Verdict::Pass(0), "it is not charged again");
+            }
+            read += taken.as_u64();
+            limits.handle_read(now, source, taken, true);
+        }
+        assert!((1_495_000..=1_512_000).contains(&read), "{mode:?}: {read}");
+        let counters = limits.counters(gate, now);
+        assert_eq!((counters.passed_bytes, counters.dropped_rate), (read, 0));
+        assert!(counters.throttled > Duration::from_millis(900), "{:?}", counters.throttled);
+    }
+}
+
+#[test]
+fn the_backlog_of_a_source_is_what_waits_of_it() {
+    let mut limits = limits();
+    let paced = limit(&mut limits, mbit(12), Mode::Pace);
+    let (a, b) = (limits.add_source(None), limits.add_source(None));
+    let class = limits.add_class(ClassSettings::default(), &[paced]);
+    for _ in 0..10 {
+        limits.handle_packet(at(0), arrival(class, Some(a)), 0);
+    }
+    assert_eq!((limits.backlog(a), limits.backlog(b)), (Bytes::new(15_000), Bytes::ZERO));
+    assert_eq!(limits.may_read(at(0), a), Some(Bytes::new(u64::MAX)), "no gate holds it");
+    for ms in 0..=5 {
+        while limits.poll(at(ms * 1_000_000)).is_some() {}
+    }
+    // 3,000 B of burst and one packet, then one each millisecond.
+    assert_eq!(limits.backlog(a), Bytes::new(15_000 - 3_000 - 1_500 * 6));
+    let counters = limits.counters(paced, at(5_000_000));
+    assert_eq!((counters.passed_packets, counters.waiting()), (8, 2));
+    assert!(counters.delays.quantile(0.99).expect("some waited") >= Duration::from_millis(4));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever comes, and however the rates change: what went in is passed, waits or was dropped, and nothing is both.
+    #[test]
+    fn nothing_is_lost_uncounted(
+        steps in prop::collection::vec((0_u8..5, 0_usize..3, 0_u64..2_000_000, 1_u64..1_500), 1..300),
+        rates in prop::collection::vec(0_u64..50, 4),
+    ) {
+        let mut limits: Limits<u64> = Limits::new(at(0), mbit(1), mbit(100), Bytes::new(40_000));
+        let modes = [Mode::Pace, Mode::Drop, Mode::Gate, Mode::Pace];
+        let ids: Vec<_> = rates.iter().zip(modes).map(|(rate, mode)| limit(&mut limits, mbit(*rate), mode)).collect();
+        let chains = [vec![ids[0], ids[3]], vec![ids[1], ids[0]], vec![ids[2], ids[1]]];
+        let classes: Vec<_> = chains.iter().map(|c| limits.add_class(ClassSettings::default(), c)).collect();
+        let (mut now, mut into, mut out, mut dropped) = (at(0), 0_u64, 0_u64, 0_u64);
+        for (what, which, wait, size) in steps {
+            now += Duration::from_nanos(wait);
+            match what {
+                0 => limits.set_rate(now, ids[which], mbit(size % 20)),
+                1 => while let Some(release) = limits.poll(now) {
+                    prop_assert!(release.at <= now);
+                    if let ReleaseFate::Drop(_) = release.fate { dropped += 1 } else { out += 1 }
+                },
+                _ => {
+                    into += 1;
+                    let arrival = Arrival { class: classes[which], source: None, flow: size as u32, size: Bytes::new(size) };
+                    match limits.handle_packet(now, arrival, 7) {
+                        Verdict::Pass(_) => out += 1,
+                        Verdict::Wait => {}
+                        Verdict::Drop(item, _) => {
+                            prop_assert_eq!(item, 7);
+                            dropped += 1;
+                        }
+                    }
+                }
+            }
+            prop_assert!(limits.is_valid());
+        }
+        for id in &ids {
+            limits.set_rate(now, *id, mbit(100));
+        }
+        while let Some(due) = limits.poll_at() {
+            now = now.max(due);
+            while let Some(release) = limits.poll(now) {
+                if let ReleaseFate::Drop(_) = release.fate { dropped += 1 } else { out += 1 }
+            }
+        }
+        prop_assert_eq!((into, limits.waiting()), (out + dropped, Bytes::ZERO));
+    }
+}
