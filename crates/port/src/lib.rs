@@ -7,10 +7,12 @@
 #![forbid(unsafe_code)]
 
 mod impair;
+mod offload;
 mod packet;
 mod wire;
 
 pub use impair::{Chance, Counters, Impair, Settings};
+pub use offload::{Checksum, Gso, GsoKind, Offload, OffloadError};
 pub use packet::{Packet, STANDARD_CAPACITY};
 pub use wire::Wire;
 

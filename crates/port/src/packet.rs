@@ -5,6 +5,8 @@ use std::cell::RefCell;
 
 use weirgate_units::{Bytes, Instant};
 
+use crate::Offload;
+
 /// The buffer size that is kept for reuse: an Ethernet MTU of 1,500 and room for what a device puts before the packet.
 pub const STANDARD_CAPACITY: usize = 2_048;
 
@@ -17,7 +19,8 @@ thread_local! {
     static FREE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A packet: an owned buffer, the part of it that is filled, and the instant at which the packet was where it is.
+/// A packet: an owned buffer, the part of it that is filled, the instant at which the packet was where it is, and what its
+/// sender left to be done to it.
 ///
 /// Buffers of up to [`STANDARD_CAPACITY`] come from the thread's free ones and return there when the packet is dropped,
 /// so that a steady flow of packets allocates nothing.
@@ -25,6 +28,7 @@ pub struct Packet {
     buffer: Box<[u8]>,
     len: usize,
     at: Instant,
+    offload: Offload,
 }
 
 impl Packet {
@@ -37,7 +41,7 @@ impl Packet {
         } else {
             vec![0; capacity].into_boxed_slice()
         };
-        Self { buffer, len: 0, at: Instant::ZERO }
+        Self { buffer, len: 0, at: Instant::ZERO, offload: Offload::default() }
     }
 
     /// A packet with these bytes.
@@ -62,6 +66,21 @@ impl Packet {
     /// Says that the first `len` bytes are the packet; cut to the capacity.
     pub fn set_len(&mut self, len: usize) {
         self.len = len.min(self.buffer.len());
+    }
+
+    /// What it says, to be changed in place.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[..self.len]
+    }
+
+    /// What is still to be done to it; nothing, unless [`set_offload`](Self::set_offload) said so.
+    pub const fn offload(&self) -> &Offload {
+        &self.offload
+    }
+
+    /// Says what is still to be done to it.
+    pub const fn set_offload(&mut self, offload: Offload) {
+        self.offload = offload;
     }
 
     /// Its length.
