@@ -7,6 +7,7 @@
 //! touched: to the hosts at its ends the switch is a wire.
 #![forbid(unsafe_code)]
 
+pub mod frame;
 mod header;
 pub mod limits;
 mod switch;
