@@ -7,23 +7,28 @@ use weirgate_units::{Bytes, Instant};
 
 use crate::Offload;
 
-/// The buffer size that is kept for reuse: an Ethernet MTU of 1,500 and room for what a device puts before the packet.
+/// The smallest buffer: an Ethernet MTU of 1,500 and room for what a device puts before the packet.
 pub const STANDARD_CAPACITY: usize = 2_048;
 
-/// The most free buffers a thread keeps, 32 MB of them: what a second of 250 Mbit/s in 1,500 B packets holds. More than
-/// that at once in a thread's queues is rare, and merely goes back to the allocator.
-const FREE_MAX: usize = 16_384;
+/// The sizes of buffers that are kept for reuse. The last is for the longest super-packet, 64 KB of IP and its Ethernet header.
+const CAPACITIES: [usize; 6] = [STANDARD_CAPACITY, 4_096, 8_192, 16_384, 32_768, 66_560];
+
+/// The most free buffers of one size that a thread keeps, in bytes: what a second of 250 Mbit/s holds. More than that at once in
+/// a thread's queues is rare, and merely goes back to the allocator.
+const FREE_MAX: usize = 32 << 20;
+
+type Free = [Vec<Box<[u8]>>; CAPACITIES.len()];
 
 thread_local! {
-    /// A thread's free buffers, all of the standard capacity. An allocator's cache, without meaning of its own.
-    static FREE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+    /// A thread's free buffers, by their size. An allocator's cache, without meaning of its own.
+    static FREE: RefCell<Free> = const { RefCell::new([const { Vec::new() }; CAPACITIES.len()]) };
 }
 
 /// A packet: an owned buffer, the part of it that is filled, the instant at which the packet was where it is, and what its
 /// sender left to be done to it.
 ///
-/// Buffers of up to [`STANDARD_CAPACITY`] come from the thread's free ones and return there when the packet is dropped,
-/// so that a steady flow of packets allocates nothing.
+/// Buffers of up to 66,560 bytes come from the thread's free ones and return there when the packet is dropped, so that a steady
+/// flow of packets allocates nothing.
 pub struct Packet {
     buffer: Box<[u8]>,
     len: usize,
@@ -34,12 +39,13 @@ pub struct Packet {
 impl Packet {
     /// An empty packet with room for at least `capacity` bytes.
     pub fn with_capacity(capacity: usize) -> Self {
-        let buffer = if capacity <= STANDARD_CAPACITY {
-            // `try_with`: at the end of a thread the list may be gone already.
-            let free = FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten();
-            free.unwrap_or_else(|| vec![0; STANDARD_CAPACITY].into_boxed_slice())
-        } else {
-            vec![0; capacity].into_boxed_slice()
+        let buffer = match CAPACITIES.iter().position(|held| capacity <= *held) {
+            Some(class) => {
+                // `try_with`: at the end of a thread the list may be gone already.
+                let free = FREE.try_with(|free| free.borrow_mut()[class].pop()).ok().flatten();
+                free.unwrap_or_else(|| vec![0; CAPACITIES[class]].into_boxed_slice())
+            }
+            None => vec![0; capacity].into_boxed_slice(),
         };
         Self { buffer, len: 0, at: Instant::ZERO, offload: Offload::default() }
     }
@@ -88,6 +94,11 @@ impl Packet {
         Bytes::new(self.len as u64)
     }
 
+    /// What it takes of memory: its buffer.
+    pub const fn memory(&self) -> Bytes {
+        Bytes::new(self.buffer.len() as u64)
+    }
+
     /// When it came to, or through, the last place it passed.
     pub const fn at(&self) -> Instant {
         self.at
@@ -102,11 +113,11 @@ impl Packet {
 impl Drop for Packet {
     fn drop(&mut self) {
         let buffer = core::mem::take(&mut self.buffer);
-        if buffer.len() == STANDARD_CAPACITY {
+        if let Some(class) = CAPACITIES.iter().position(|held| buffer.len() == *held) {
             // Where the list is gone (the thread ends) or full, the buffer goes to the allocator.
             let _ = FREE.try_with(|free| {
-                let mut free = free.borrow_mut();
-                if free.len() < FREE_MAX {
+                let free = &mut free.borrow_mut()[class];
+                if free.len() < FREE_MAX / CAPACITIES[class] {
                     free.push(buffer);
                 }
             });
@@ -134,11 +145,15 @@ mod tests {
     }
 
     #[test]
-    fn a_large_packet_has_its_own_buffer() {
+    fn a_large_packets_buffer_is_used_for_a_large_one() {
         let packet = Packet::copy_of(&[7; 9_000]);
-        assert_eq!((packet.size(), packet.bytes()[8_999]), (Bytes::new(9_000), 7));
+        assert_eq!((packet.size(), packet.memory(), packet.bytes()[8_999]), (Bytes::new(9_000), Bytes::new(16_384), 7));
+        let buffer = packet.bytes().as_ptr();
         drop(packet);
         assert_eq!(Packet::with_capacity(1).buffer_mut().len(), STANDARD_CAPACITY);
+        assert_eq!(Packet::with_capacity(10_000).buffer_mut().as_ptr(), buffer);
+        let giant = Packet::with_capacity(1 << 20);
+        assert_eq!(giant.memory(), Bytes::new(1 << 20));
     }
 
     #[test]

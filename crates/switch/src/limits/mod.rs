@@ -6,7 +6,7 @@
 //! which may be read now. Where a packet comes to it from elsewhere, it cannot hold that back and drops instead.
 //!
 //! Generic over what a packet is: `T` is handed in and comes out again. Everything that does not is handed back and counted.
-//! Nothing waits beyond [`Limits::memory_max`], whatever the classes allow themselves.
+//! What waits takes no more memory than it may in all, whatever the classes allow themselves.
 
 mod count;
 
@@ -93,6 +93,8 @@ pub struct Arrival {
     pub flow: u32,
     /// As the class's limits count it.
     pub size: Bytes,
+    /// What it takes of memory while it waits.
+    pub memory: Bytes,
 }
 
 /// What became of a packet that came in.
@@ -146,6 +148,7 @@ pub enum ReleaseFate {
 struct Held<T> {
     item: T,
     source: Option<SourceId>,
+    memory: Bytes,
 }
 
 #[derive(Debug)]
@@ -189,7 +192,7 @@ pub struct Limits<T> {
     sources: Vec<Source>,
     pacer: Pacer<Held<T>>,
     memory_max: Bytes,
-    waiting: Bytes,
+    memory: Bytes,
 }
 
 impl<T> Limits<T> {
@@ -204,7 +207,7 @@ impl<T> Limits<T> {
             sources: Vec::new(),
             pacer: Pacer::new(now, tick, slots),
             memory_max,
-            waiting: Bytes::ZERO,
+            memory: Bytes::ZERO,
         }
     }
 
@@ -261,14 +264,9 @@ impl<T> Limits<T> {
         id
     }
 
-    /// The most that waits in all.
-    pub const fn memory_max(&self) -> Bytes {
-        self.memory_max
-    }
-
-    /// What waits in all.
-    pub const fn waiting(&self) -> Bytes {
-        self.waiting
+    /// The memory that what waits takes.
+    pub const fn memory(&self) -> Bytes {
+        self.memory
     }
 
     /// What was read from a source and waits: a queue whose backlog is long is better left unread.
@@ -367,7 +365,7 @@ impl<T> Limits<T> {
 
     /// Takes a packet in. Steps: twice the limits of its chain.
     pub fn handle_packet(&mut self, now: Instant, arrival: Arrival, item: T) -> Verdict<T> {
-        let Arrival { class, source, flow, size } = arrival;
+        let Arrival { class, source, flow, size, memory } = arrival;
         let gated_by = source.and_then(|source| self.sources[source.index()].gated_by).map(|(limit, _)| limit);
         if let Err(by) = self.charge(now, class, gated_by, size) {
             self.limits[by.index()].counters.dropped_rate += 1;
@@ -380,8 +378,8 @@ impl<T> Limits<T> {
             }
             return Verdict::Pass(item);
         };
-        let has_room = size <= self.memory_max.saturating_sub(self.waiting);
-        let held = Held { item, source };
+        let has_room = memory <= self.memory_max.saturating_sub(self.memory);
+        let held = Held { item, source, memory };
         let put = if has_room { self.pacer.handle_packet(now, paced, flow, size, held) } else { Err(held) };
         if let Err(Held { item, .. }) = put {
             self.refund(class, gated_by, size);
@@ -390,7 +388,7 @@ impl<T> Limits<T> {
             }
             return Verdict::Drop(item, Reason::Room);
         }
-        self.waiting += size;
+        self.memory += memory;
         for limit in chain {
             self.limits[limit.index()].counters.enter(now);
         }
@@ -405,7 +403,7 @@ impl<T> Limits<T> {
     pub fn poll(&mut self, now: Instant) -> Option<Release<T>> {
         let out = self.pacer.poll(now)?;
         let class = self.paced[out.class.index()];
-        self.waiting = self.waiting.saturating_sub(out.size);
+        self.memory = self.memory.saturating_sub(out.item.memory);
         if let Some(source) = out.item.source {
             let waiting = &mut self.sources[source.index()].waiting;
             *waiting = waiting.saturating_sub(out.size);
@@ -435,16 +433,11 @@ impl<T> Limits<T> {
         self.pacer.poll_at()
     }
 
-    /// What always holds: the sums are right. Walks everything; for tests.
+    /// What always holds: nothing waits where no memory is counted. Walks everything; for tests.
     pub fn is_valid(&self) -> bool {
-        let waiting: u64 = self
-            .classes
-            .iter()
-            .filter_map(|class| class.paced)
-            .map(|class| self.pacer.waiting(class).as_u64())
-            .sum::<u64>();
-        // What CoDel dropped and was not handed out yet is still counted here, and no longer by the pacer.
-        self.pacer.is_valid() && waiting <= self.waiting.as_u64() && self.waiting <= self.memory_max
+        let mut paced = self.classes.iter().filter_map(|class| class.paced);
+        let waits = paced.any(|class| self.pacer.waiting(class) > Bytes::ZERO);
+        self.pacer.is_valid() && self.memory <= self.memory_max && (!waits || self.memory > Bytes::ZERO)
     }
 
     /// Charges the limits of the chain that cannot let the packet wait, all or none; which one refused.

@@ -22,7 +22,7 @@ fn limit(limits: &mut Limits<u64>, rate: BitRate, mode: Mode) -> LimitId {
 }
 
 fn arrival(class: ClassId, source: Option<SourceId>) -> Arrival {
-    Arrival { class, source, flow: 1, size: MTU }
+    Arrival { class, source, flow: 1, size: MTU, memory: MTU }
 }
 
 /// Offers packets of an MTU every `gap` for `time`, and gives the bytes that leave.
@@ -103,7 +103,7 @@ fn a_full_queue_gives_back_what_was_taken() {
     let passes =
         (0..2).all(|_| matches!(limits.handle_packet(at(2_400_000), arrival(beside, None), 0), Verdict::Pass(_)));
     assert!(passes, "the burst is there");
-    assert_eq!(limits.waiting(), Bytes::new(4_500));
+    assert_eq!(limits.memory(), Bytes::new(4_500));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn all_queues_together_are_bounded() {
         }
         assert!(limits.is_valid());
     }
-    assert_eq!((left, limits.waiting()), (3, Bytes::ZERO));
+    assert_eq!((left, limits.memory()), (3, Bytes::ZERO));
 }
 
 #[test]
@@ -200,7 +200,7 @@ proptest! {
                 },
                 _ => {
                     into += 1;
-                    let arrival = Arrival { class: classes[which], source: None, flow: size as u32, size: Bytes::new(size) };
+                    let arrival = Arrival { class: classes[which], source: None, flow: size as u32, size: Bytes::new(size), memory: Bytes::new(size) };
                     match limits.handle_packet(now, arrival, 7) {
                         Verdict::Pass(_) => out += 1,
                         Verdict::Wait => {}
@@ -222,6 +222,6 @@ proptest! {
                 if let ReleaseFate::Drop(_) = release.fate { dropped += 1 } else { out += 1 }
             }
         }
-        prop_assert_eq!((into, limits.waiting()), (out + dropped, Bytes::ZERO));
+        prop_assert_eq!((into, limits.memory()), (out + dropped, Bytes::ZERO));
     }
 }
