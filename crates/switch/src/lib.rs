@@ -5,14 +5,20 @@
 //! deadlines says which ports have something to give, so that a hundred idle ones cost nothing. Layer 3 only: the lab's
 //! devices are TUN, and no Ethernet, ARP or neighbour discovery is needed. TTL is not counted down and no header is
 //! touched: to the hosts at its ends the switch is a wire.
+//!
+//! Beside it stand the parts of a layer 2 switch that limits: [`frame`] reads a frame, says what it counts for and cuts
+//! super-packets, [`class`] says which class it is of, [`Macs`] which port leads to its receiver.
 #![forbid(unsafe_code)]
 
+pub mod class;
 pub mod frame;
 mod header;
 pub mod limits;
+mod macs;
 mod switch;
 mod table;
 
 pub use header::{HeaderError, destination};
+pub use macs::{AGE_MAX, Decision, Learnt, Macs, MacsFull};
 pub use switch::{Counters, PortId, Switch, TableId};
 pub use table::Table;

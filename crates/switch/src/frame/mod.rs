@@ -23,6 +23,7 @@ pub(crate) mod testing;
 
 pub use ecn::NotEct;
 pub use flow::FlowKey;
+pub(crate) use flow::Seeded;
 pub use ip::{Ecn, Fragment, Ip, TcpFlags, Transport};
 pub use link::{Link, Mac, ParseMacError};
 pub use parse::{EXTENSIONS_MAX, Frame, FrameError};

@@ -1,7 +1,7 @@
 //! Where a frame's headers are and what they say. Read first: RFC 791 section 3.1 (IPv4), RFC 8200 sections 3 and 4 (IPv6 and
 //! its extension headers), RFC 9293 section 3.1 (TCP), RFC 768 (UDP).
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 use super::flow::FlowKey;
 use super::ip::{Ecn, Fragment, Ip, TcpFlags, Transport};

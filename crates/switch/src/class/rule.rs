@@ -1,0 +1,127 @@
+//! A rule, and what it must be.
+
+use weirgate_units::Prefix;
+
+use super::RULES_MAX;
+use crate::frame::Frame;
+
+/// What a frame must be to be of a class. Every field that is `None` asks for nothing; what a frame does not have (an ARP request
+/// an address, a later fragment a port) is never what is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule<C> {
+    /// Rules with lower numbers come first.
+    pub priority: u32,
+    /// What a frame is that this rule is the first one for.
+    pub class: C,
+    /// The port by which it came in.
+    pub port: Option<u16>,
+    /// The VLAN id, 0 to 4095; 0 is untagged or a priority tag.
+    pub vlan: Option<u16>,
+    /// The source address. An IPv4-mapped IPv6 address is IPv4, as [`Prefix`] has it.
+    pub source: Option<Prefix>,
+    /// The destination address.
+    pub destination: Option<Prefix>,
+    /// The differentiated services code point, 0 to 63.
+    pub dscp: Option<u8>,
+    /// The protocol over IP.
+    pub protocol: Option<u8>,
+    /// TCP's or UDP's source port.
+    pub source_ports: Option<Ports>,
+    /// TCP's or UDP's destination port.
+    pub destination_ports: Option<Ports>,
+}
+
+/// A range of ports, both ends within.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// The lowest.
+    pub first: u16,
+    /// The highest.
+    pub last: u16,
+}
+
+impl Ports {
+    /// One port.
+    pub const fn one(port: u16) -> Self {
+        Self { first: port, last: port }
+    }
+
+    /// Whether `port` is one of them.
+    pub const fn contains(self, port: u16) -> bool {
+        self.first <= port && port <= self.last
+    }
+}
+
+/// Which rule cannot be, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rule {at}: {problem}")]
+pub struct RuleError {
+    /// The rule's place in the list, from 0.
+    pub at: usize,
+    /// What is wrong with it.
+    pub problem: RuleProblem,
+}
+
+/// What is wrong with a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleProblem {
+    /// It is one too many.
+    #[error("one more than the {RULES_MAX} that there may be: join networks or ranges")]
+    TooMany,
+    /// No VLAN has this id.
+    #[error("VLAN {0} is past 4095")]
+    Vlan(u16),
+    /// No packet has this code point.
+    #[error("DSCP {0} is past 63: it is the upper six bits of the traffic class")]
+    Dscp(u8),
+    /// The range holds nothing.
+    #[error("ports {0} to {1} are none: write the lower one first")]
+    Ports(u16, u16),
+}
+
+impl<C> Rule<C> {
+    /// A rule that every frame is right for, to be narrowed down: `Rule { vlan: Some(7), ..Rule::any(10, class) }`.
+    pub const fn any(priority: u32, class: C) -> Self {
+        Self {
+            priority,
+            class,
+            port: None,
+            vlan: None,
+            source: None,
+            destination: None,
+            dscp: None,
+            protocol: None,
+            source_ports: None,
+            destination_ports: None,
+        }
+    }
+
+    /// Whether a frame that came in by `port` is what is asked for: what a [`Classifier`](super::Classifier) means, rule by rule.
+    pub fn matches(&self, port: u16, frame: &Frame) -> bool {
+        let ip = frame.ip.as_ref();
+        let ports = ip.and_then(|ip| ip.transport.ports());
+        self.port.is_none_or(|wanted| wanted == port)
+            && self.vlan.is_none_or(|vlan| vlan == frame.vlan())
+            && self.source.is_none_or(|network| ip.is_some_and(|ip| network.contains(ip.source)))
+            && self.destination.is_none_or(|network| ip.is_some_and(|ip| network.contains(ip.destination)))
+            && self.dscp.is_none_or(|dscp| ip.is_some_and(|ip| ip.dscp == dscp))
+            && self.protocol.is_none_or(|protocol| ip.is_some_and(|ip| ip.protocol == protocol))
+            && self.source_ports.is_none_or(|range| ports.is_some_and(|(source, _)| range.contains(source)))
+            && self.destination_ports.is_none_or(|range| ports.is_some_and(|(_, to)| range.contains(to)))
+    }
+}
+
+pub(super) fn check<C>(rules: &[Rule<C>]) -> Result<(), RuleError> {
+    for (at, rule) in rules.iter().enumerate() {
+        let empty = [rule.source_ports, rule.destination_ports].into_iter().flatten().find(|p| p.first > p.last);
+        let problem = match (rule.vlan, rule.dscp, empty) {
+            _ if at >= RULES_MAX => RuleProblem::TooMany,
+            (Some(vlan), _, _) if vlan > 4_095 => RuleProblem::Vlan(vlan),
+            (_, Some(dscp), _) if dscp > 63 => RuleProblem::Dscp(dscp),
+            (_, _, Some(ports)) => RuleProblem::Ports(ports.first, ports.last),
+            _ => continue,
+        };
+        return Err(RuleError { at, problem });
+    }
+    Ok(())
+}
