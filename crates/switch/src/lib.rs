@@ -6,10 +6,12 @@
 //! devices are TUN, and no Ethernet, ARP or neighbour discovery is needed. TTL is not counted down and no header is
 //! touched: to the hosts at its ends the switch is a wire.
 //!
-//! Beside it stand the parts of a layer 2 switch that limits: [`frame`] reads a frame, says what it counts for and cuts
-//! super-packets, [`class`] says which class it is of, [`Macs`] which port leads to its receiver.
+//! Beside it stands a layer 2 switch that limits, the [`bridge`], and its parts: [`frame`] reads a frame, says what it counts for
+//! and cuts super-packets, [`class`] says which class it is of, [`limits`] when it may leave, [`Macs`] which port leads to its
+//! receiver.
 #![forbid(unsafe_code)]
 
+pub mod bridge;
 pub mod class;
 pub mod frame;
 mod header;

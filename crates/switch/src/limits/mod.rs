@@ -173,9 +173,10 @@ struct Class {
     paced: Option<weirgate_shape::ClassId>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Source {
     gated_by: Option<(LimitId, Option<QueueId>)>,
+    backlog_max: Option<Bytes>,
     /// What was read from it and waits now.
     waiting: Bytes,
     /// Whether it has something to be read, as far as is known.
@@ -249,18 +250,19 @@ impl<T> Limits<T> {
         id
     }
 
-    /// Adds a queue that packets are read from, held back by `gate` where that gates.
+    /// Adds a queue that packets are read from, held back by `gate` where that gates, and while `backlog_max` of what was read from
+    /// it waits.
     ///
     /// # Panics
     /// Past 2^32 sources.
-    pub fn add_source(&mut self, gate: Option<LimitId>) -> SourceId {
+    pub fn add_source(&mut self, gate: Option<LimitId>, backlog_max: Option<Bytes>) -> SourceId {
         let id = SourceId(u32::try_from(self.sources.len()).expect("fewer than 2^32 sources"));
         let gated_by = gate.and_then(|limit| match &mut self.limits[limit.index()].means {
             Means::Gate(gate) => Some((limit, Some(gate.add_queue()))),
             Means::Borrow(_) => Some((limit, None)),
             Means::Pace(_) | Means::Drop(_) => None,
         });
-        self.sources.push(Source { gated_by, waiting: Bytes::ZERO, ready: false });
+        self.sources.push(Source { gated_by, backlog_max, waiting: Bytes::ZERO, ready: false });
         id
     }
 
@@ -315,12 +317,15 @@ impl<T> Limits<T> {
     }
 
     /// How much may be read from `source` now, in bytes as its limit counts them: stop at the first packet with which so much was
-    /// read. `None`: nothing, until [`source_at`](Self::source_at). A source that no limit gates may always be read.
+    /// read. `None`: nothing, until [`source_at`](Self::source_at), or until something that waited has left.
     ///
     /// Steps: as [`Gate::poll_queue`].
     pub fn may_read(&mut self, now: Instant, source: SourceId) -> Option<Bytes> {
-        let Some((limit, queue)) = self.sources[source.index()].gated_by else { return Some(ALL) };
-        let ready = self.sources[source.index()].ready;
+        let Source { gated_by, backlog_max, waiting, ready } = self.sources[source.index()];
+        if backlog_max.is_some_and(|most| waiting >= most) {
+            return None;
+        }
+        let Some((limit, queue)) = gated_by else { return Some(ALL) };
         let State { means, counters, .. } = &mut self.limits[limit.index()];
         let (open, allowed) = match (means, queue) {
             (Means::Gate(gate), Some(queue)) => {

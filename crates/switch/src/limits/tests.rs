@@ -129,7 +129,7 @@ fn a_gated_source_is_read_at_its_rate_and_charged_once() {
     for mode in [Mode::Gate, Mode::Borrow] {
         let mut limits = limits();
         let gate = limit(&mut limits, mbit(12), mode);
-        let source = limits.add_source(Some(gate));
+        let source = limits.add_source(Some(gate), None);
         let class = limits.add_class(ClassSettings::default(), &[gate]);
         limits.handle_ready(source);
         let (mut now, mut read) = (at(0), 0);
@@ -158,18 +158,19 @@ fn a_gated_source_is_read_at_its_rate_and_charged_once() {
 fn the_backlog_of_a_source_is_what_waits_of_it() {
     let mut limits = limits();
     let paced = limit(&mut limits, mbit(12), Mode::Pace);
-    let (a, b) = (limits.add_source(None), limits.add_source(None));
+    let (a, b) = (limits.add_source(None, Some(Bytes::new(15_000))), limits.add_source(None, None));
     let class = limits.add_class(ClassSettings::default(), &[paced]);
     for _ in 0..10 {
         limits.handle_packet(at(0), arrival(class, Some(a)), 0);
     }
     assert_eq!((limits.backlog(a), limits.backlog(b)), (Bytes::new(15_000), Bytes::ZERO));
-    assert_eq!(limits.may_read(at(0), a), Some(Bytes::new(u64::MAX)), "no gate holds it");
+    assert_eq!((limits.may_read(at(0), a), limits.may_read(at(0), b)), (None, Some(ALL)), "a's backlog is full");
     for ms in 0..=5 {
         while limits.poll(at(ms * 1_000_000)).is_some() {}
     }
     // 3,000 B of burst and one packet, then one each millisecond.
     assert_eq!(limits.backlog(a), Bytes::new(15_000 - 3_000 - 1_500 * 6));
+    assert_eq!(limits.may_read(at(5_000_000), a), Some(ALL));
     let counters = limits.counters(paced, at(5_000_000));
     assert_eq!((counters.passed_packets, counters.waiting()), (8, 2));
     assert!(counters.delays.quantile(0.99).expect("some waited") >= Duration::from_millis(4));

@@ -1,0 +1,400 @@
+//! Frames between ports, through the limits: the pipeline of the software switch.
+//!
+//! A frame that comes in is read ([`Frame`]), finds its way ([`Macs`]: learnt, flooded, or the port's fixed peer), and is classified
+//! twice ([`Classifier`]): by the port it came from and by the port it goes to. A super-packet that would take longer than
+//! [`STEP`] at the lowest rate on its way is cut before it waits. Then the limits of the first class, and those of the second
+//! ([`Limits`]); what is released is handed out, to be sent by whoever drives this.
+//!
+//! No clock, no device: [`Bridge::handle_frame`] in, [`Bridge::poll_frame`] out, [`Bridge::poll_at`] says when. Nothing that comes
+//! in is dropped without being counted, here or by the limit that dropped it.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use weirgate_port::{Offload, Packet};
+use weirgate_shape::ClassSettings;
+use weirgate_units::{BitRate, Bytes, Duration, Instant};
+
+use crate::class::{Classifier, Rule, RuleError};
+use crate::frame::{Accounting, Frame, Segments, Sums};
+use crate::limits::{Arrival, ClassId, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SourceId, Verdict};
+use crate::macs::{AGE_MAX, Decision, Learnt, Macs};
+
+/// The longest that a super-packet may take at the lowest rate on its way without being cut: what others wait for behind it.
+pub const STEP: Duration = Duration::from_millis(1);
+
+/// MAC addresses that are learnt at most, over all ports.
+const MACS_MAX: u32 = 16_384;
+
+/// A port, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BridgePort(u16);
+
+impl BridgePort {
+    /// Ports are numbered from 0 in the order in which they were added.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Which way a class looks at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// What comes in by it.
+    From,
+    /// What goes out by it.
+    To,
+}
+
+/// A class of traffic: its limits and how they count.
+#[derive(Clone, Debug)]
+pub struct BridgeClass {
+    /// The limits above it, the nearest first.
+    pub limits: Vec<LimitId>,
+    /// How its frames are counted, by all of them.
+    pub accounting: Accounting,
+    /// Where they wait.
+    pub queue: ClassSettings,
+}
+
+/// A class of this bridge, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClassRef(u32);
+
+/// What a bridge did beside its limits, in frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BridgeCounters {
+    /// Handed in. This and `added` are the sum of all below but `cut` and `marked`, and of what waits.
+    pub received: u64,
+    /// Handed out. A flooded one counts at each port, a super-packet that was cut with each of its pieces.
+    pub sent: u64,
+    /// Pieces made of super-packets, and copies made of flooded frames, less one for each.
+    pub added: u64,
+    /// Dropped because they contradict themselves.
+    pub malformed: u64,
+    /// Dropped because their receiver is where they came from, or their sender cannot be.
+    pub filtered: u64,
+    /// Dropped by a limit.
+    pub limited: u64,
+    /// Super-packets that were cut.
+    pub cut: u64,
+    /// Marked with congestion (ECN CE); others that were to be marked are not ECN-capable and were sent as they were.
+    pub marked: u64,
+}
+
+/// A frame that waits, or is about to be sent.
+#[derive(Debug)]
+struct Item {
+    packet: Packet,
+    to: BridgePort,
+    /// The limits that are still before it.
+    next: Option<(ClassId, Bytes)>,
+    source: Option<SourceId>,
+    flow: u32,
+}
+
+#[derive(Debug)]
+struct Class {
+    id: ClassId,
+    accounting: Accounting,
+}
+
+/// Ports, classes and limits.
+#[derive(Debug)]
+pub struct Bridge {
+    /// The fixed peer of each port, if it has one.
+    ports: Vec<Option<BridgePort>>,
+    macs: Macs<BridgePort>,
+    classes: Vec<Class>,
+    from: Classifier<ClassRef>,
+    to: Classifier<ClassRef>,
+    limits: Limits<Item>,
+    leaving: VecDeque<Item>,
+    seed: u64,
+    counters: BridgeCounters,
+}
+
+impl Bridge {
+    /// A bridge without ports. The rates of its limits are best between `slowest` and `fastest`; what waits takes at most
+    /// `memory_max`. `seed` is to be secret: flows and addresses are hashed with it.
+    pub fn new(now: Instant, slowest: BitRate, fastest: BitRate, memory_max: Bytes, seed: u64) -> Self {
+        let none = || Classifier::new(Vec::new(), 0, seed).expect("no rules are sound rules");
+        Self {
+            ports: Vec::new(),
+            macs: Macs::new(MACS_MAX, AGE_MAX, seed),
+            classes: Vec::new(),
+            from: none(),
+            to: none(),
+            limits: Limits::new(now, slowest, fastest, memory_max),
+            leaving: VecDeque::new(),
+            seed,
+            counters: BridgeCounters::default(),
+        }
+    }
+
+    /// Adds a port.
+    ///
+    /// # Panics
+    /// Past 2^16 ports.
+    pub fn add_port(&mut self) -> BridgePort {
+        let id = BridgePort(u16::try_from(self.ports.len()).expect("fewer than 2^16 ports"));
+        self.ports.push(None);
+        id
+    }
+
+    /// Sends everything that comes in by `a` out by `b`, and the other way round: no addresses are learnt there.
+    pub fn join(&mut self, a: BridgePort, b: BridgePort) {
+        self.ports[a.index()] = Some(b);
+        self.ports[b.index()] = Some(a);
+    }
+
+    /// Adds a limit.
+    pub fn add_limit(&mut self, now: Instant, settings: LimitSettings) -> LimitId {
+        self.limits.add_limit(now, settings)
+    }
+
+    /// Adds a class; [`set_rules`](Self::set_rules) says what belongs to it.
+    ///
+    /// # Panics
+    /// Past 2^32 classes.
+    pub fn add_class(&mut self, class: &BridgeClass) -> ClassRef {
+        let at = ClassRef(u32::try_from(self.classes.len()).expect("fewer than 2^32 classes"));
+        let id = self.limits.add_class(class.queue, &class.limits);
+        self.classes.push(Class { id, accounting: class.accounting });
+        at
+    }
+
+    /// Adds a queue of a port that frames are read from, held back by `gate`, and by its backlog where that is not to exceed
+    /// `backlog_max`.
+    pub fn add_source(&mut self, gate: Option<LimitId>, backlog_max: Option<Bytes>) -> SourceId {
+        self.limits.add_source(gate, backlog_max)
+    }
+
+    /// Says which frames belong to which class, in both directions. What no rule asks for is not limited.
+    ///
+    /// # Errors
+    /// The rule that cannot be; nothing is changed.
+    pub fn set_rules(&mut self, from: Vec<Rule<ClassRef>>, to: Vec<Rule<ClassRef>>) -> Result<(), RuleError> {
+        let from = Classifier::new(from, 0, self.seed)?;
+        self.to = Classifier::new(to, 0, self.seed)?;
+        self.from = from;
+        Ok(())
+    }
+
+    /// What was done beside the limits.
+    pub const fn counters(&self) -> &BridgeCounters {
+        &self.counters
+    }
+
+    /// The limits; rates are changed by [`set_rate`](Self::set_rate).
+    pub fn limit_counters(&self, limit: LimitId, now: Instant) -> LimitCounters {
+        self.limits.counters(limit, now)
+    }
+
+    /// A limit's rate.
+    pub fn rate(&self, limit: LimitId) -> BitRate {
+        self.limits.rate(limit)
+    }
+
+    /// Changes a limit's rate from `now` on, for what waits as well.
+    pub fn set_rate(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
+        self.limits.set_rate(now, limit, rate);
+    }
+
+    /// The memory that waiting frames take.
+    pub const fn memory(&self) -> Bytes {
+        self.limits.memory()
+    }
+
+    // ---- sources: see the methods of the same names of [`Limits`] ----
+
+    /// Says that a source has something to be read.
+    pub fn handle_ready(&mut self, source: SourceId) {
+        self.limits.handle_ready(source);
+    }
+
+    /// How much may be read from a source now; `None`: nothing, until [`source_at`](Self::source_at) or until something was sent.
+    pub fn may_read(&mut self, now: Instant, source: SourceId) -> Option<Bytes> {
+        self.limits.may_read(now, source)
+    }
+
+    /// Says what was read from a source, as [`handle_frame`](Self::handle_frame) counted it, and whether it has more.
+    pub fn handle_read(&mut self, now: Instant, source: SourceId, read: Bytes, more: bool) {
+        self.limits.handle_read(now, source, read, more);
+    }
+
+    /// When a source that is held back may be read, where that is known.
+    pub fn source_at(&self, source: SourceId) -> Option<Instant> {
+        self.limits.source_at(source)
+    }
+
+    // ---- frames ----
+
+    /// Takes a frame in, read by `port` from `source`; gives what it counts for to the first of its classes, which is what
+    /// [`handle_read`](Self::handle_read) wants to know. Steps: the frame's headers, its classes' rules and limits, and, where it
+    /// is cut or flooded, the pieces and ports.
+    pub fn handle_frame(&mut self, now: Instant, port: BridgePort, source: Option<SourceId>, packet: Packet) -> Bytes {
+        self.counters.received += 1;
+        let Ok(frame) = Frame::ethernet(packet.bytes()) else {
+            self.counters.malformed += 1;
+            return packet.size();
+        };
+        let from = self.from.classify(port.0, &frame);
+        let counted = self.size(from, &frame, packet.offload()).unwrap_or(packet.size());
+        match self.decide(now, port, &frame) {
+            Decision::To(to) => self.forward(now, &frame, from, to, source, packet),
+            Decision::Filter => self.counters.filtered += 1,
+            Decision::Flood => {
+                let ports = (0..self.ports.len() as u16).map(BridgePort);
+                let others: Vec<BridgePort> = ports.filter(|to| *to != port).collect();
+                self.counters.added += (others.len() as u64).saturating_sub(1);
+                self.counters.filtered += u64::from(others.is_empty());
+                for to in others {
+                    let mut copy = Packet::copy_of(packet.bytes());
+                    copy.set_offload(*packet.offload());
+                    self.forward(now, &frame, from, to, source, copy);
+                }
+            }
+        }
+        counted
+    }
+
+    /// The next frame that is to be sent, and by which port. Call until `None`.
+    pub fn poll_frame(&mut self, now: Instant) -> Option<(BridgePort, Packet)> {
+        loop {
+            if let Some(item) = self.leaving.pop_front() {
+                self.counters.sent += 1;
+                return Some((item.to, item.packet));
+            }
+            let release = self.limits.poll(now)?;
+            let mut item = release.item;
+            item.packet.set_at(release.at);
+            match release.fate {
+                ReleaseFate::Drop(_) => {
+                    self.counters.limited += 1;
+                    continue;
+                }
+                ReleaseFate::Mark => self.mark(&mut item.packet),
+                ReleaseFate::Send => {}
+            }
+            self.offer(now, item);
+        }
+    }
+
+    /// When [`poll_frame`](Self::poll_frame) will have something; an instant that has passed: now.
+    pub fn poll_at(&self) -> Option<Instant> {
+        if self.leaving.is_empty() { self.limits.poll_at() } else { Some(Instant::ZERO) }
+    }
+
+    /// What always holds; for tests.
+    pub fn is_valid(&self) -> bool {
+        self.limits.is_valid() && self.macs.is_valid()
+    }
+
+    fn decide(&mut self, now: Instant, port: BridgePort, frame: &Frame) -> Decision<BridgePort> {
+        if let Some(peer) = self.ports[port.index()] {
+            return Decision::To(peer);
+        }
+        let Some(link) = &frame.link else { return Decision::Filter };
+        if matches!(self.macs.learn(now, port, link), Learnt::Refused) {
+            return Decision::Filter;
+        }
+        self.macs.decide(now, port, link)
+    }
+
+    /// Sends one frame on its way to one port, cut where it is too long.
+    fn forward(
+        &mut self,
+        now: Instant,
+        frame: &Frame,
+        from: Option<ClassRef>,
+        to: BridgePort,
+        source: Option<SourceId>,
+        packet: Packet,
+    ) {
+        let towards = self.to.classify(to.0, frame);
+        let flow = frame.flow().map_or(0, |flow| flow.hash(self.seed) as u32);
+        let stages = [from, towards];
+        match self.segments_max(stages, frame, packet.offload()) {
+            None => self.enter(now, stages, frame, Item { packet, to, next: None, source, flow }),
+            Some(most) => {
+                let Ok(pieces) = Segments::new(packet.bytes(), frame, packet.offload(), most, Sums::Partial) else {
+                    self.counters.malformed += 1;
+                    return;
+                };
+                self.counters.cut += 1;
+                self.counters.added += pieces.len() as u64 - 1;
+                for piece in pieces {
+                    let piece = piece.packet();
+                    match Frame::ethernet(piece.bytes()) {
+                        Ok(frame) => {
+                            self.enter(now, stages, &frame, Item { packet: piece, to, next: None, source, flow })
+                        }
+                        Err(_) => self.counters.malformed += 1,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a frame to the limits of its first class.
+    fn enter(&mut self, now: Instant, stages: [Option<ClassRef>; 2], frame: &Frame, mut item: Item) {
+        let stage = |class: Option<ClassRef>| {
+            let class = &self.classes[class?.0 as usize];
+            Some((class.id, class.accounting.size(frame, item.packet.offload()).bytes))
+        };
+        let (first, second) = (stage(stages[0]), stage(stages[1]));
+        let Some((class, size)) = first else {
+            item.next = second;
+            return self.offer(now, item);
+        };
+        item.next = second;
+        self.offer_to(now, class, size, item);
+    }
+
+    /// Takes a frame to the limits that are still before it, or sends it.
+    fn offer(&mut self, now: Instant, mut item: Item) {
+        match item.next.take() {
+            Some((class, size)) => self.offer_to(now, class, size, item),
+            None => self.leaving.push_back(item),
+        }
+    }
+
+    fn offer_to(&mut self, now: Instant, class: ClassId, size: Bytes, item: Item) {
+        let arrival = Arrival { class, source: item.source, flow: item.flow, size, memory: item.packet.memory() };
+        match self.limits.handle_packet(now, arrival, item) {
+            Verdict::Pass(item) => self.offer(now, item),
+            Verdict::Wait => {}
+            Verdict::Drop(_, _) => self.counters.limited += 1,
+        }
+    }
+
+    /// What a frame counts for in a class.
+    fn size(&self, class: Option<ClassRef>, frame: &Frame, offload: &Offload) -> Option<Bytes> {
+        Some(self.classes[class?.0 as usize].accounting.size(frame, offload).bytes)
+    }
+
+    /// Into pieces of how many segments a super-packet is to be cut; `None`: it may stay whole.
+    fn segments_max(&self, stages: [Option<ClassRef>; 2], frame: &Frame, offload: &Offload) -> Option<u16> {
+        offload.gso?;
+        let classes = stages.iter().flatten().map(|class| &self.classes[class.0 as usize]);
+        let lowest = classes
+            .filter_map(|class| {
+                let rate = self.limits.lowest_rate(class.id)?;
+                let size = class.accounting.size(frame, offload);
+                (rate.bytes_in(STEP) < size.bytes).then(|| {
+                    let segment = size.bytes.as_u64().div_ceil(size.packets.as_u64().max(1));
+                    rate.bytes_in(STEP).as_u64() / segment.max(1)
+                })
+            })
+            .min()?;
+        Some(u16::try_from(lowest).unwrap_or(u16::MAX).max(1))
+    }
+
+    fn mark(&mut self, packet: &mut Packet) {
+        let Ok(mut frame) = Frame::ethernet(packet.bytes()) else { return };
+        self.counters.marked += u64::from(frame.mark_ce(packet.bytes_mut()).is_ok());
+    }
+}

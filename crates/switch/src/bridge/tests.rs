@@ -1,0 +1,189 @@
+use super::*;
+use crate::frame::testing::{Build, checksums_verify};
+use crate::limits::Mode;
+use proptest::prelude::*;
+
+fn at(nanos: u64) -> Instant {
+    Instant::from_nanos(nanos)
+}
+
+const fn mbit(n: u64) -> BitRate {
+    BitRate::from_bits_per_sec(n * 1_000_000)
+}
+
+fn bridge(ports: u16) -> (Bridge, Vec<BridgePort>) {
+    let mut bridge = Bridge::new(at(0), mbit(1), mbit(1_000), Bytes::new(64 << 20), 7);
+    let ports = (0..ports).map(|_| bridge.add_port()).collect();
+    (bridge, ports)
+}
+
+/// A limit of `rate`, with a class of its own for all that goes by `port` in `direction`.
+fn limit(bridge: &mut Bridge, rate: BitRate, mode: Mode, port: BridgePort, direction: Direction) -> LimitId {
+    let id = bridge.add_limit(at(0), LimitSettings { rate, burst: Bytes::new(3_000), mode });
+    let queue = ClassSettings { codel: None, ..ClassSettings::default() };
+    let class = bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
+    let rules = vec![Rule { port: Some(port.0), ..Rule::any(0, class) }];
+    let (from, to) = if direction == Direction::From { (rules, vec![]) } else { (vec![], rules) };
+    bridge.set_rules(from, to).expect("sound rules");
+    id
+}
+
+/// A frame of `payload` bytes from MAC number `source` to number `destination`.
+fn frame(source: u8, destination: u8, payload: usize) -> Packet {
+    let mut bytes = Build { payload: vec![1; payload], ..Build::default() }.bytes();
+    bytes[..12].copy_from_slice(&[2, 0, 0, 0, 0, destination, 2, 0, 0, 0, 0, source]);
+    Packet::copy_of(&bytes)
+}
+
+fn super_packet(payload: usize) -> Packet {
+    let (bytes, offload) = Build { payload: vec![1; payload], ..Build::default() }.super_packet(1_448);
+    let mut packet = Packet::copy_of(&bytes);
+    packet.set_offload(offload);
+    packet
+}
+
+/// What leaves by `until`, with when and where.
+fn run(bridge: &mut Bridge, until: Instant) -> Vec<(Instant, BridgePort, Packet)> {
+    let mut left = Vec::new();
+    while let Some(due) = bridge.poll_at().filter(|due| *due <= until) {
+        while let Some((port, packet)) = bridge.poll_frame(due) {
+            left.push((due, port, packet));
+        }
+        assert!(bridge.is_valid());
+    }
+    left
+}
+
+#[test]
+fn an_address_is_flooded_for_until_it_is_learnt() {
+    let (mut bridge, ports) = bridge(3);
+    let mut send = |from: usize, source, destination| {
+        bridge.handle_frame(at(1), ports[from], None, frame(source, destination, 10));
+        let mut to: Vec<usize> = run(&mut bridge, at(1)).iter().map(|(_, port, _)| port.index()).collect();
+        to.sort_unstable();
+        to
+    };
+    assert_eq!(send(0, 1, 2), [1, 2]);
+    assert_eq!(send(1, 2, 1), [0]);
+    assert_eq!(send(0, 1, 2), [1]);
+    assert_eq!(send(0, 3, 1), [0_usize; 0], "both are there");
+    let counters = *bridge.counters();
+    assert_eq!((counters.received, counters.added, counters.sent, counters.filtered), (4, 1, 4, 1));
+}
+
+#[test]
+fn joined_ports_are_a_wire_for_whatever_is_a_frame() {
+    let (mut bridge, ports) = bridge(2);
+    bridge.join(ports[0], ports[1]);
+    bridge.handle_frame(at(0), ports[0], None, frame(1, 1, 10));
+    bridge.handle_frame(at(0), ports[1], None, Packet::copy_of(&[0xff; 60]));
+    bridge.handle_frame(at(0), ports[1], None, Packet::copy_of(&[1, 2, 3]));
+    let left = run(&mut bridge, at(0));
+    assert_eq!(left.iter().map(|(_, port, _)| port.index()).collect::<Vec<_>>(), [1, 0]);
+    assert_eq!(bridge.counters().malformed, 1);
+}
+
+#[test]
+fn both_directions_have_limits_of_their_own() {
+    let (mut bridge, ports) = bridge(2);
+    bridge.join(ports[0], ports[1]);
+    let out = bridge.add_limit(at(0), LimitSettings { rate: mbit(8), burst: Bytes::new(1_500), mode: Mode::Pace });
+    let into = bridge.add_limit(at(0), LimitSettings { rate: mbit(4), burst: Bytes::new(1_500), mode: Mode::Pace });
+    let mut class = |limit| {
+        let queue = ClassSettings { codel: None, ..ClassSettings::default() };
+        bridge.add_class(&BridgeClass { limits: vec![limit], accounting: Accounting::default(), queue })
+    };
+    let (out_class, in_class) = (class(out), class(into));
+    let rule = |class| vec![Rule { port: Some(ports[0].0), ..Rule::any(0, class) }];
+    bridge.set_rules(rule(out_class), rule(in_class)).expect("sound rules");
+    // 1,000 bytes of IP each: a millisecond at 8 Mbit/s, two at 4.
+    for _ in 0..200 {
+        bridge.handle_frame(at(0), ports[0], None, frame(1, 2, 960));
+        bridge.handle_frame(at(0), ports[1], None, frame(2, 1, 960));
+    }
+    let left = run(&mut bridge, at(100_000_000));
+    let by = |port: usize| left.iter().filter(|(_, p, _)| p.index() == port).count();
+    assert!((100..=103).contains(&by(1)) && (50..=53).contains(&by(0)), "{} {}", by(1), by(0));
+    // What waits leaves at the new rate; nothing is lost.
+    bridge.set_rate(at(100_000_000), out, mbit(800));
+    bridge.set_rate(at(100_000_000), into, mbit(800));
+    let rest = run(&mut bridge, at(110_000_000));
+    assert_eq!(left.len() + rest.len(), 400);
+    assert_eq!(bridge.memory(), Bytes::ZERO);
+}
+
+#[test]
+fn a_super_packet_is_cut_where_it_would_take_long() {
+    // At 10 Mbit/s a millisecond is 1,250 bytes: single packets. At 100 Mbit/s eight of them.
+    for (rate, pieces) in [(10, 40), (100, 5), (1_000, 1)] {
+        let (mut bridge, ports) = bridge(2);
+        bridge.join(ports[0], ports[1]);
+        let id = limit(&mut bridge, mbit(rate), Mode::Pace, ports[0], Direction::From);
+        let counted = bridge.handle_frame(at(0), ports[0], None, super_packet(40 * 1_448));
+        assert_eq!(counted, Bytes::new(40 * 1_488));
+        let left = run(&mut bridge, at(1_000_000_000));
+        assert_eq!(left.len(), pieces, "{rate} Mbit/s");
+        assert_eq!(bridge.limit_counters(id, at(1_000_000_000)).passed_bytes, 40 * 1_488);
+        let payload: usize = left
+            .iter()
+            .map(|(_, _, p)| Build::default().parse(p.bytes()))
+            .map(|f| f.ip.expect("IP").payload_len() as usize)
+            .sum();
+        assert_eq!(payload, 40 * 1_448);
+        // Nothing is sent faster than the limit, but for its burst and a packet.
+        let last = left.last().expect("some").0;
+        let total = 40 * 1_488_u64;
+        let earliest = total.saturating_sub(3_000 + 2 * total / pieces as u64) * 8_000 / rate;
+        assert!(last >= at(earliest), "{rate} Mbit/s: {last:?}");
+    }
+}
+
+#[test]
+fn pieces_verify_once_their_sums_are_done() {
+    let (mut bridge, ports) = bridge(2);
+    bridge.join(ports[0], ports[1]);
+    limit(&mut bridge, mbit(1), Mode::Pace, ports[1], Direction::To);
+    bridge.handle_frame(at(0), ports[0], None, super_packet(10_000));
+    for (_, _, mut packet) in run(&mut bridge, at(1_000_000_000)) {
+        let mut offload = *packet.offload();
+        assert!(crate::frame::checksum::finish(packet.bytes_mut(), &mut offload));
+        assert!(checksums_verify(packet.bytes(), &Build::default().parse(packet.bytes())));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever comes in is sent, counted as dropped, or waits.
+    #[test]
+    fn every_frame_is_accounted_for(
+        frames in prop::collection::vec((0_usize..3, 0_u8..4, 0_u8..4, 0_usize..1_400, 0_u64..300_000, 0_u8..8), 1..200),
+        modes in prop::collection::vec(0_usize..4, 3),
+    ) {
+        let (mut bridge, ports) = bridge(3);
+        let modes = modes.iter().map(|mode| [Mode::Pace, Mode::Drop, Mode::Gate, Mode::Borrow][*mode]);
+        let ids: Vec<_> = modes.map(|mode| bridge.add_limit(at(0), LimitSettings { rate: mbit(5), burst: Bytes::new(3_000), mode })).collect();
+        let queue = ClassSettings { queue_max: Bytes::new(20_000), ..ClassSettings::default() };
+        let class = |limits: Vec<LimitId>| BridgeClass { limits, accounting: Accounting::default(), queue };
+        let first = bridge.add_class(&class(vec![ids[0], ids[1]]));
+        let second = bridge.add_class(&class(vec![ids[2], ids[0]]));
+        let rules = |port: BridgePort, class| vec![Rule { port: Some(port.0), ..Rule::any(0, class) }];
+        bridge.set_rules(rules(ports[0], first), rules(ports[1], second)).expect("sound rules");
+        let mut now = at(0);
+        let mut left = 0;
+        for (from, source, destination, payload, wait, what) in frames {
+            now += Duration::from_nanos(wait);
+            let packet = match what {
+                0 => Packet::copy_of(&[0; 5]),
+                1 => super_packet(payload * 20 + 1),
+                _ => frame(source, destination, payload),
+            };
+            bridge.handle_frame(now, ports[from], None, packet);
+            left += run(&mut bridge, now).len() as u64;
+        }
+        left += run(&mut bridge, at(u64::MAX)).len() as u64;
+        let c = *bridge.counters();
+        prop_assert_eq!((bridge.memory(), c.sent), (Bytes::ZERO, left));
+        prop_assert_eq!(c.received + c.added, c.sent + c.malformed + c.filtered + c.limited, "{:?}", c);
+    }
+}
