@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod bpffs;
 pub mod cgroup;
 pub mod clock;
+pub mod dataplane;
 pub mod diag;
 pub mod facts;
 pub mod link;

@@ -10,7 +10,7 @@
 //! counted here but by the device.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::netns::Netns;
@@ -19,8 +19,8 @@ use crate::tun::{TunError, open};
 /// Bytes of the header before each frame.
 pub const HEADER: usize = 12;
 
-/// The longest that a read can give: a header, an Ethernet header with two VLAN tags, and 64 KB of IP.
-pub const FRAME_MAX: usize = HEADER + 22 + 65_535;
+/// The longest frame: an Ethernet header with two VLAN tags, and 64 KB of IP.
+pub const FRAME_MAX: usize = 22 + 65_535;
 
 // linux/if_tun.h
 const TUN_F_CSUM: libc::c_uint = 0x01;
@@ -75,14 +75,15 @@ impl Tap {
         self.queues.len()
     }
 
-    /// Reads the next frame of `queue` into `buffer`, its header first; `None` where there is none now. What does not fit is cut by
-    /// the kernel: give it [`FRAME_MAX`].
+    /// Reads the next frame of `queue`, its header apart, and gives its length; `None` where there is none now. What does not fit
+    /// into `frame` is cut by the kernel: give it [`FRAME_MAX`].
     ///
     /// # Errors
     /// The kernel's, `EBADFD` where the device was removed.
-    pub fn receive(&self, queue: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match rustix::io::read(&self.queues[queue], buffer) {
-            Ok(len) => Ok(Some(len)),
+    pub fn receive(&self, queue: usize, header: &mut [u8; HEADER], frame: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut parts = [IoSliceMut::new(header), IoSliceMut::new(frame)];
+        match rustix::io::readv(&self.queues[queue], &mut parts) {
+            Ok(len) => Ok(Some(len.saturating_sub(HEADER))),
             Err(rustix::io::Errno::AGAIN) => Ok(None),
             Err(e) => Err(e.into()),
         }

@@ -35,6 +35,15 @@ impl Waiter {
         Ok(epoll::add(&self.epoll, file, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
     }
 
+    /// The same, edge-triggered: `token` is said once for all that has come until then, so read until there is no more.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn add_edge(&self, file: impl AsFd, token: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        Ok(epoll::add(&self.epoll, file, epoll::EventData::new_u64(token), flags)?)
+    }
+
     /// Waits until a file is ready or `timeout` has passed (`None`: however long), and gives the tokens of the files that
     /// are, at most 128. A signal ends the wait with none.
     ///

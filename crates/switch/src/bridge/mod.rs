@@ -14,12 +14,13 @@ mod tests;
 use std::collections::VecDeque;
 
 use weirgate_port::{Offload, Packet};
-use weirgate_shape::ClassSettings;
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 use crate::class::{Classifier, Rule, RuleError};
 use crate::frame::{Accounting, Frame, Segments, Sums};
-use crate::limits::{Arrival, ClassId, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SourceId, Verdict};
+use crate::limits::{
+    Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SourceId, Verdict,
+};
 use crate::macs::{AGE_MAX, Decision, Learnt, Macs};
 
 /// The longest that a super-packet may take at the lowest rate on its way without being cut: what others wait for behind it.

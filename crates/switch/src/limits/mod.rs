@@ -13,8 +13,10 @@ mod count;
 #[cfg(test)]
 mod tests;
 
-use weirgate_shape::{Borrow, Bucket, ClassSettings, Fate, Gate, Pacer, QueueId, granularity, quantum};
+use weirgate_shape::{Borrow, Bucket, Fate, Gate, Pacer, QueueId, granularity, quantum};
 use weirgate_units::{BitRate, Bytes, Instant};
+
+pub use weirgate_shape::{ClassSettings, CodelSettings};
 
 pub use self::count::{Delays, LimitCounters};
 

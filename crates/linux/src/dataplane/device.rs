@@ -1,0 +1,88 @@
+//! What a port of the switch is made of.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use weirgate_port::{Offload, OffloadError, Packet};
+
+use crate::tap::{HEADER, Tap};
+
+/// A device whose frames the switch reads and writes. Only the thread that switches calls it.
+pub trait Device: Send {
+    /// How many queues there are to read from.
+    fn queues(&self) -> usize;
+
+    /// What becomes readable when a queue has something, to be waited for edge-triggered; `None`: it is to be asked.
+    fn queue_fd(&self, queue: usize) -> Option<BorrowedFd<'_>>;
+
+    /// Reads the next frame of `queue` into `packet`, which has room for the longest one.
+    ///
+    /// # Errors
+    /// Where the device is gone.
+    fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received>;
+
+    /// Sends a frame, or says that there is no room now.
+    ///
+    /// # Errors
+    /// Where the device will not have it.
+    fn send(&mut self, packet: &mut Packet) -> io::Result<Sent>;
+
+    /// Whether a queue that is not read holds back who fills it, and does not just drop.
+    fn pushes_back(&self) -> bool;
+}
+
+/// What came of reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// A frame.
+    Frame,
+    /// Nothing is there now.
+    Empty,
+    /// A frame whose header cannot be relied on. It is gone; there may be another.
+    Malformed(OffloadError),
+}
+
+/// What came of sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is sent.
+    Yes,
+    /// The device has no room; offer it again.
+    Full,
+}
+
+impl Device for Tap {
+    fn queues(&self) -> usize {
+        Tap::queues(self)
+    }
+
+    fn queue_fd(&self, queue: usize) -> Option<BorrowedFd<'_>> {
+        Some(Tap::queue_fd(self, queue))
+    }
+
+    fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {
+        let mut header = [0; HEADER];
+        let Some(len) = Tap::receive(self, queue, &mut header, packet.buffer_mut())? else {
+            return Ok(Received::Empty);
+        };
+        packet.set_len(len);
+        match Offload::from_bytes(&header, len) {
+            Ok(offload) => packet.set_offload(offload),
+            Err(error) => return Ok(Received::Malformed(error)),
+        }
+        Ok(Received::Frame)
+    }
+
+    fn send(&mut self, packet: &mut Packet) -> io::Result<Sent> {
+        match Tap::send(self, 0, &packet.offload().to_bytes(0), packet.bytes()) {
+            Ok(()) => Ok(Sent::Yes),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Full),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Its driver drops what its queue has no room for.
+    fn pushes_back(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,327 @@
+//! The software switch on real devices: one thread that reads frames, hands them to the [`Bridge`] and sends what it releases.
+//!
+//! It runs to completion and sleeps when there is nothing to do: until a device has something, a packet's instant comes, a gate
+//! opens, or somebody [calls](Handle::call). A queue that a limit gates, or whose backlog is full, is not read, so that who fills
+//! it is held back where the [`Device`] can do that.
+//!
+//! Ground rules: no device is waited for, so one that is full keeps nobody else waiting; what it has no room for is kept, up to
+//! [`UNSENT_MAX`] frames, and then dropped and counted. A device that fails is let go, and said.
+
+mod device;
+mod thread;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+
+use weirgate_port::Packet;
+use weirgate_switch::bridge::{Bridge, BridgePort};
+use weirgate_switch::limits::{LimitId, SourceId};
+use weirgate_units::{Bytes, Duration, Instant};
+
+use crate::clock;
+use crate::wait::Waiter;
+
+pub use self::device::{Device, Received, Sent};
+pub use self::thread::{Handle, Stopped, spawn};
+
+/// Frames read from one queue before it is the next one's turn.
+const TURN: usize = 64;
+
+/// Frames kept for a device that has no room.
+pub const UNSENT_MAX: usize = 1_024;
+
+/// Room for the longest frame: 64 KB of IP and an Ethernet header with tags.
+const FRAME_MAX: usize = 66_560;
+
+/// What a port did, in frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Read from the device.
+    pub received: u64,
+    /// Written to it.
+    pub sent: u64,
+    /// Dropped because the device's header contradicts the frame.
+    pub malformed: u64,
+    /// Dropped because the device refused them.
+    pub refused: u64,
+    /// Dropped because the device had no room for long.
+    pub unsent: u64,
+}
+
+struct Port {
+    device: Option<Box<dyn Device>>,
+    /// Why the device was let go.
+    failed: Option<io::Error>,
+    unsent: VecDeque<Packet>,
+    counters: PortCounters,
+}
+
+struct Queue {
+    port: BridgePort,
+    number: usize,
+    source: SourceId,
+    /// Whether it may have something: until it said that it has not.
+    ready: bool,
+}
+
+/// The switch and its devices.
+pub struct Dataplane {
+    bridge: Bridge,
+    ports: Vec<Port>,
+    queues: Vec<Queue>,
+    waiter: Waiter,
+    /// The buffer that the next frame is read into.
+    scratch: Packet,
+    busy: Duration,
+}
+
+impl Dataplane {
+    /// A switch without devices.
+    ///
+    /// # Errors
+    /// Where the process has too many files open.
+    pub fn new(bridge: Bridge) -> io::Result<Self> {
+        Ok(Self {
+            bridge,
+            ports: Vec::new(),
+            queues: Vec::new(),
+            waiter: Waiter::new()?,
+            scratch: Packet::with_capacity(FRAME_MAX),
+            busy: Duration::ZERO,
+        })
+    }
+
+    /// Adds a device as a port of the bridge. Its queues are held back by `gate`, and, where that holds back who fills them, by a
+    /// backlog of more than `backlog_max`.
+    ///
+    /// # Errors
+    /// Where it cannot be waited for.
+    pub fn add_port(
+        &mut self,
+        device: Box<dyn Device>,
+        gate: Option<LimitId>,
+        backlog_max: Bytes,
+    ) -> io::Result<BridgePort> {
+        let port = self.bridge.add_port();
+        let backlog_max = device.pushes_back().then_some(backlog_max);
+        for number in 0..device.queues() {
+            if let Some(fd) = device.queue_fd(number) {
+                self.waiter.add_edge(fd, self.queues.len() as u64)?;
+            }
+            let source = self.bridge.add_source(gate, backlog_max);
+            // It may have had something before.
+            self.bridge.handle_ready(source);
+            self.queues.push(Queue { port, number, source, ready: true });
+        }
+        self.ports.push(Port {
+            device: Some(device),
+            failed: None,
+            unsent: VecDeque::new(),
+            counters: PortCounters::default(),
+        });
+        Ok(port)
+    }
+
+    /// The pipeline.
+    pub const fn bridge(&self) -> &Bridge {
+        &self.bridge
+    }
+
+    /// The pipeline, to change it.
+    pub const fn bridge_mut(&mut self) -> &mut Bridge {
+        &mut self.bridge
+    }
+
+    /// What a port did, and why it does no more.
+    pub fn port(&self, port: BridgePort) -> (PortCounters, Option<&io::Error>) {
+        let port = &self.ports[port.index()];
+        (port.counters, port.failed.as_ref())
+    }
+
+    /// The time spent on frames, since the start.
+    pub const fn busy(&self) -> Duration {
+        self.busy
+    }
+
+    /// Has something waited for beside the devices; its token comes out of [`turn`](Self::turn).
+    ///
+    /// # Errors
+    /// Where it cannot be.
+    pub fn wait_for(&self, file: impl AsFd, token: u64) -> io::Result<()> {
+        self.waiter.add(file, OTHERS + token)
+    }
+
+    /// Does what there is to do, then waits for more, at most `patience`. True: the file of [`wait_for`](Self::wait_for) has
+    /// something.
+    ///
+    /// # Errors
+    /// Where the kernel cannot wait.
+    pub fn turn(&mut self, patience: Duration) -> io::Result<bool> {
+        let began = clock::boottime();
+        let more = self.read(began);
+        self.send();
+        let now = clock::boottime();
+        self.busy = self.busy.saturating_add(now.saturating_since(began));
+        let wait = if more {
+            Duration::ZERO
+        } else {
+            self.deadline().map_or(patience, |due| due.saturating_since(now).min(patience))
+        };
+        let mut called = false;
+        let Self { waiter, queues, bridge, .. } = self;
+        for token in waiter.wait(Some(wait))? {
+            match queues.get_mut(usize::try_from(token).unwrap_or(usize::MAX)) {
+                Some(queue) => {
+                    queue.ready = true;
+                    bridge.handle_ready(queue.source);
+                }
+                None => called = true,
+            }
+        }
+        Ok(called)
+    }
+
+    /// Reads a turn's frames of every queue that has some and may be read. True: there is more.
+    fn read(&mut self, began: Instant) -> bool {
+        let mut more = false;
+        let mut now = began;
+        for at in 0..self.queues.len() {
+            if !self.queues[at].ready {
+                continue;
+            }
+            let Some(allowed) = self.bridge.may_read(now, self.queues[at].source) else { continue };
+            let read = self.read_queue(now, at, allowed);
+            self.bridge.handle_read(now, self.queues[at].source, read, self.queues[at].ready);
+            more |= self.queues[at].ready;
+            now = clock::boottime();
+        }
+        more
+    }
+
+    /// Reads from one queue until `allowed` bytes were read, a turn is over or it has no more.
+    fn read_queue(&mut self, now: Instant, at: usize, allowed: Bytes) -> Bytes {
+        let Queue { port, number, source, .. } = self.queues[at];
+        let mut read = Bytes::ZERO;
+        for _ in 0..TURN {
+            let state = &mut self.ports[port.index()];
+            let Some(device) = &mut state.device else { break };
+            match device.receive(number, &mut self.scratch) {
+                Ok(Received::Frame) => {}
+                Ok(Received::Empty) => {
+                    self.queues[at].ready = false;
+                    break;
+                }
+                Ok(Received::Malformed(_)) => {
+                    state.counters.malformed += 1;
+                    continue;
+                }
+                Err(error) => {
+                    state.fail(error);
+                    self.queues[at].ready = false;
+                    break;
+                }
+            }
+            state.counters.received += 1;
+            let packet = self.take();
+            read += self.bridge.handle_frame(now, port, Some(source), packet);
+            if read >= allowed {
+                break;
+            }
+        }
+        read
+    }
+
+    /// What was read, in a buffer of its size.
+    fn take(&mut self) -> Packet {
+        if self.scratch.size() > Bytes::new(FRAME_MAX as u64 / 2) {
+            return std::mem::replace(&mut self.scratch, Packet::with_capacity(FRAME_MAX));
+        }
+        let mut packet = Packet::copy_of(self.scratch.bytes());
+        packet.set_offload(*self.scratch.offload());
+        packet
+    }
+
+    fn send(&mut self) {
+        for port in &mut self.ports {
+            while let Some(mut packet) = port.unsent.pop_front() {
+                if !port.send(&mut packet) {
+                    port.unsent.push_front(packet);
+                    break;
+                }
+            }
+        }
+        // More than a turn's reading can bring; whoever waits to be read has his turn, too.
+        let most = 4 * TURN * self.queues.len().max(1);
+        let mut now = clock::boottime();
+        let mut sent = 0_usize;
+        while let Some((to, mut packet)) = self.bridge.poll_frame(now) {
+            let port = &mut self.ports[to.index()];
+            if !port.unsent.is_empty() || !port.send(&mut packet) {
+                if port.unsent.len() < UNSENT_MAX {
+                    port.unsent.push_back(packet);
+                } else {
+                    port.counters.unsent += 1;
+                }
+            }
+            sent += 1;
+            if sent.is_multiple_of(16) {
+                now = clock::boottime();
+            }
+            if sent >= most {
+                break;
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let held = self.queues.iter().filter(|queue| queue.ready);
+        let gates = held.filter_map(|queue| self.bridge.source_at(queue.source));
+        gates.chain(self.bridge.poll_at()).chain(self.unsent_at()).min()
+    }
+
+    /// A device that had no room is asked again soon: not every one says when it has.
+    fn unsent_at(&self) -> Option<Instant> {
+        let full = self.ports.iter().any(|port| !port.unsent.is_empty());
+        full.then(|| clock::boottime() + Duration::from_micros(100))
+    }
+}
+
+impl std::fmt::Debug for Dataplane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dataplane")
+            .field("ports", &self.ports.len())
+            .field("bridge", &self.bridge)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Tokens from here on are not queues.
+const OTHERS: u64 = 1 << 32;
+
+impl Port {
+    /// False: there is no room for it now.
+    fn send(&mut self, packet: &mut Packet) -> bool {
+        let Some(device) = &mut self.device else {
+            self.counters.refused += 1;
+            return true;
+        };
+        match device.send(packet) {
+            Ok(Sent::Yes) => self.counters.sent += 1,
+            Ok(Sent::Full) => return false,
+            Err(error) => {
+                self.counters.refused += 1;
+                // A device that is gone says EBADFD; one that is down, or a frame that it will not have, is nothing to end for.
+                if error.raw_os_error() == Some(libc::EBADFD) {
+                    self.fail(error);
+                }
+            }
+        }
+        true
+    }
+
+    fn fail(&mut self, error: io::Error) {
+        self.device = None;
+        self.failed = Some(error);
+    }
+}

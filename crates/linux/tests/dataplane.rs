@@ -1,0 +1,208 @@
+//! The switch between two hosts that are network namespaces: real devices, real TCP.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use weirgate_linux::clock;
+use weirgate_linux::dataplane::{Dataplane, Handle, spawn};
+use weirgate_linux::netns::Netns;
+use weirgate_linux::tap::Tap;
+use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, Direction};
+use weirgate_switch::class::Rule;
+use weirgate_switch::frame::Accounting;
+use weirgate_switch::limits::{ClassSettings, LimitId, LimitSettings, Mode};
+use weirgate_units::{BitRate, Bytes};
+
+/// Two namespaces, `10.98.0.1` and `10.98.0.2`, with a TAP each, and the switch between them.
+struct Ground {
+    name: String,
+    ns: [Netns; 2],
+    switch: Handle,
+    ports: [BridgePort; 2],
+}
+
+fn run(script: &str) {
+    let done = Command::new("sh").args(["-ec", script]).output().unwrap();
+    assert!(done.status.success(), "{script}\n{}", String::from_utf8_lossy(&done.stderr));
+}
+
+const fn mbit(n: u64) -> BitRate {
+    BitRate::from_bits_per_sec(n * 1_000_000)
+}
+
+impl Ground {
+    fn new() -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: TAP devices and namespaces need root");
+            return None;
+        }
+        let name = format!("wgp{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        run(&format!("ip netns add {name}a; ip netns add {name}b"));
+        let ns = ["a", "b"].map(|side| Netns::by_name(&format!("{name}{side}")).unwrap());
+        let bridge = Bridge::new(clock::boottime(), mbit(1), mbit(10_000), Bytes::new(64 << 20), 1);
+        let mut dataplane = Dataplane::new(bridge).unwrap();
+        let ports = [0, 1].map(|side| {
+            let tap = Tap::create(&ns[side], "tap0", 1).unwrap();
+            dataplane.add_port(Box::new(tap), None, Bytes::new(1 << 20)).unwrap()
+        });
+        for (n, side) in ["a", "b"].into_iter().enumerate() {
+            run(&format!(
+                "ip -n {name}{side} link set lo up; ip -n {name}{side} link set tap0 up txqueuelen 4000
+                 ip -n {name}{side} addr add 10.98.0.{0}/24 dev tap0
+                 ip netns exec {name}{side} sh -c 'echo cubic >/proc/sys/net/ipv4/tcp_congestion_control || true'",
+                n + 1
+            ));
+        }
+        let switch = spawn("switch", dataplane).unwrap();
+        Some(Self { name, ns, switch, ports })
+    }
+
+    /// A limit on all that goes by port `side` in `direction`.
+    fn limit(&self, rate: BitRate, mode: Mode, side: usize, direction: Direction) -> LimitId {
+        let port = u16::try_from(self.ports[side].index()).unwrap();
+        let act = move |dataplane: &mut Dataplane| {
+            let bridge = dataplane.bridge_mut();
+            let burst = rate.bytes_in(weirgate_units::Duration::from_millis(1)).max(Bytes::new(3_028));
+            let id = bridge.add_limit(clock::boottime(), LimitSettings { rate, burst, mode });
+            let class =
+                BridgeClass { limits: vec![id], accounting: Accounting::default(), queue: ClassSettings::default() };
+            let class = bridge.add_class(&class);
+            let rules = vec![Rule { port: Some(port), ..Rule::any(0, class) }];
+            let (from, to) = if direction == Direction::From { (rules, vec![]) } else { (vec![], rules) };
+            bridge.set_rules(from, to).unwrap();
+            id
+        };
+        self.switch.call(act).unwrap()
+    }
+
+    fn passed(&self, id: LimitId) -> u64 {
+        self.switch.call(move |d| d.bridge().limit_counters(id, clock::boottime()).passed_bytes).unwrap()
+    }
+
+    fn address(side: usize, port: u16) -> SocketAddr {
+        SocketAddr::new(IpAddr::from([10, 98, 0, side as u8 + 1]), port)
+    }
+
+    /// Sends by TCP from a to b for `time`, and gives the bytes that came.
+    fn transfer(&self, time: Duration) -> u64 {
+        let listener = self.ns[1].within(|| TcpListener::bind(Self::address(1, 5000)).unwrap()).unwrap();
+        let mut client = self.ns[0].within(|| TcpStream::connect(Self::address(1, 5000)).unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let until = Instant::now() + time;
+        let sender = std::thread::spawn(move || {
+            let data = vec![7; 1 << 17];
+            client.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+            while Instant::now() < until {
+                // A full buffer is what a limit makes.
+                let _ = client.write(&data);
+            }
+            client
+        });
+        server.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let (mut buffer, mut got) = (vec![0; 1 << 18], 0);
+        while Instant::now() < until {
+            got += server.read(&mut buffer).unwrap_or(0) as u64;
+        }
+        drop(sender.join().unwrap());
+        got
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        let name = &self.name;
+        // The devices go with the switch, which is dropped after this, wherever they are.
+        run(&format!("ip netns del {name}a; ip netns del {name}b"));
+    }
+}
+
+fn assert_share(got: u64, allowed: u64, low: f64, high: f64) {
+    let share = got as f64 / allowed as f64;
+    assert!((low..=high).contains(&share), "{got} of {allowed} bytes, {share:.3}");
+}
+
+#[test]
+fn a_tcp_connection_gets_its_rate_and_no_more() {
+    let Some(ground) = Ground::new() else { return };
+    for (mode, low) in [(Mode::Pace, 0.93), (Mode::Drop, 0.0)] {
+        let id = ground.limit(mbit(100), mode, 0, Direction::From);
+        let got = ground.transfer(Duration::from_secs(3));
+        assert_share(got, 37_500_000, low, 1.005);
+        let now = clock::boottime();
+        let counters = ground.switch.call(move |d| d.bridge().limit_counters(id, now)).unwrap();
+        assert!(counters.passed_bytes >= got, "{counters:?}");
+        assert_eq!(counters.dropped_rate > 0, mode == Mode::Drop, "{counters:?}");
+        assert_eq!(counters.throttled.as_nanos() > 1_000_000_000, mode == Mode::Pace, "{counters:?}");
+    }
+}
+
+#[test]
+fn a_sender_that_does_not_slow_down_gets_its_rate() {
+    let Some(ground) = Ground::new() else { return };
+    let id = ground.limit(mbit(20), Mode::Pace, 1, Direction::To);
+    let receiver = ground.ns[1].within(|| UdpSocket::bind(Ground::address(1, 6000)).unwrap()).unwrap();
+    let sender = ground.ns[0].within(|| UdpSocket::bind(Ground::address(0, 0)).unwrap()).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let until = Instant::now() + Duration::from_secs(3);
+    let flood = std::thread::spawn(move || {
+        // 80 Mbit/s: 1,000 bytes each 100 us.
+        let mut next = Instant::now();
+        while Instant::now() < until {
+            let _ = sender.send_to(&[1; 972], Ground::address(1, 6000));
+            next += Duration::from_micros(100);
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+    });
+    let (mut buffer, mut got) = (vec![0; 2_000], 0);
+    while Instant::now() < until {
+        if receiver.recv(&mut buffer).is_ok() {
+            got += 1_000;
+        }
+    }
+    flood.join().unwrap();
+    assert_share(got, 7_500_000, 0.95, 1.01);
+    let now = clock::boottime();
+    let counters = ground.switch.call(move |d| d.bridge().limit_counters(id, now)).unwrap();
+    assert!(counters.dropped_codel + counters.dropped_room > 0, "{counters:?}");
+}
+
+#[test]
+fn a_rate_is_changed_while_it_runs_and_without_a_limit_it_is_fast() {
+    let Some(ground) = Ground::new() else { return };
+    let free = ground.transfer(Duration::from_secs(1));
+    let id = ground.limit(mbit(10), Mode::Pace, 0, Direction::From);
+    let slow = ground.transfer(Duration::from_secs(2));
+    // What came in order by then; what was passed is exact.
+    assert_share(slow, 2_500_000, 0.4, 1.05);
+    assert_share(ground.passed(id), 2_500_000, 0.98, 1.05);
+    ground.switch.call(move |d| d.bridge_mut().set_rate(clock::boottime(), id, mbit(50))).unwrap();
+    let before = ground.passed(id);
+    let faster = ground.transfer(Duration::from_secs(2));
+    assert_share(ground.passed(id) - before, 12_500_000, 0.95, 1.03);
+    assert!(free > 10 * faster / 2, "{free} bytes in a second without a limit");
+    println!("without a limit: {} Mbit/s", free * 8 / 1_000_000);
+}
+
+#[test]
+fn a_device_that_vanishes_is_let_go_and_said() {
+    let Some(ground) = Ground::new() else { return };
+    run(&format!("ip -n {}b link del tap0", ground.name));
+    let until = Instant::now() + Duration::from_secs(5);
+    let port = ground.ports[1];
+    loop {
+        // Something has to be sent to it.
+        let socket = ground.ns[0].within(|| UdpSocket::bind(Ground::address(0, 0)).unwrap()).unwrap();
+        let _ = socket.set_broadcast(true);
+        let _ = socket.send_to(b"hello", "10.98.0.255:9");
+        let failed = ground.switch.call(move |d| d.port(port).1.map(ToString::to_string)).unwrap();
+        if failed.is_some() {
+            break;
+        }
+        assert!(Instant::now() < until, "nobody noticed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
