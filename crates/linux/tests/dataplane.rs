@@ -175,14 +175,16 @@ fn a_rate_is_changed_while_it_runs_and_without_a_limit_it_is_fast() {
     let Some(ground) = Ground::new() else { return };
     let free = ground.transfer(Duration::from_secs(1));
     let id = ground.limit(mbit(10), Mode::Pace, 0, Direction::From);
-    let slow = ground.transfer(Duration::from_secs(2));
+    let (began, slow) = (Instant::now(), ground.transfer(Duration::from_secs(2)));
     // What came in order by then; what was passed is exact.
     assert_share(slow, 2_500_000, 0.4, 1.05);
-    assert_share(ground.passed(id), 2_500_000, 0.98, 1.05);
+    let most = began.elapsed().as_secs_f64() * 1_250_000.0 + 6_000.0;
+    assert_share(ground.passed(id), most as u64, 0.9, 1.0);
     ground.switch.call(move |d| d.bridge_mut().set_rate(clock::boottime(), id, mbit(50))).unwrap();
-    let before = ground.passed(id);
+    let (began, before) = (Instant::now(), ground.passed(id));
     let faster = ground.transfer(Duration::from_secs(2));
-    assert_share(ground.passed(id) - before, 12_500_000, 0.95, 1.03);
+    let most = began.elapsed().as_secs_f64() * 6_250_000.0 + 20_000.0;
+    assert_share(ground.passed(id) - before, most as u64, 0.85, 1.0);
     assert!(free > 10 * faster / 2, "{free} bytes in a second without a limit");
     println!("without a limit: {} Mbit/s", free * 8 / 1_000_000);
 }
