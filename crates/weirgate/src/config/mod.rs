@@ -4,6 +4,7 @@
 //! means ([`Config`]) are two types: the first knows lines and keys, the second is all that the rest of the program sees.
 
 mod read;
+pub(crate) mod shaping;
 mod tune;
 mod typed;
 
@@ -18,6 +19,7 @@ use weirgate_sockets::sample::state;
 use weirgate_units::{Bytes, Duration};
 
 pub use read::Problem;
+pub use shaping::Shaping;
 use read::Typed;
 pub(crate) use read::nearest;
 
@@ -39,6 +41,8 @@ pub struct Config {
     pub store: Option<Store>,
     /// `[tune]`.
     pub tune: Tune,
+    /// `[[port]]`, `[[limit]]` and `[[class]]`.
+    pub shaping: Shaping,
 }
 
 /// `[host]`: who this is.
@@ -274,6 +278,7 @@ fn meaning(file: typed::File, around: &Surroundings, problems: &mut Vec<Problem>
         sockets: sockets(file.sockets, problems),
         store: store(file.store, &host.state, problems),
         tune: tune::meaning(file.tune, problems),
+        shaping: shaping::meaning(file.shaping, problems),
         host,
     }
 }

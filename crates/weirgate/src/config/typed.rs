@@ -6,6 +6,7 @@ use std::str::FromStr;
 use weirgate_units::{Bytes, Duration, Prefix};
 
 use super::read::{self, Problem, Section, Typed};
+use super::shaping::{self, TypedShaping};
 use super::tune::{self, TypedTune};
 use super::{Close, Source};
 
@@ -20,6 +21,7 @@ pub(super) struct File {
     pub(super) sockets: Sockets,
     pub(super) store: Store,
     pub(super) tune: TypedTune,
+    pub(super) shaping: TypedShaping,
 }
 
 #[derive(Debug)]
@@ -76,6 +78,7 @@ pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
         sockets: root.table("sockets", sockets),
         store: root.table("store", store),
         tune: root.table("tune", tune::read),
+        shaping: shaping::read(&mut root),
     };
     let problems = root.finish();
     if problems.is_empty() { Ok(file) } else { Err(problems) }

@@ -1,0 +1,426 @@
+//! `[[port]]`, `[[limit]]` and `[[class]]`: the software switch and what it holds to which rate, typed and meant.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use weirgate_switch::bridge::Direction;
+use weirgate_switch::class::Ports;
+use weirgate_switch::frame::{Accounting, Layer};
+use weirgate_switch::limits::Mode;
+use weirgate_units::{BitRate, Bytes, Duration, Prefix};
+
+use super::read::{Problem, Section, Typed, nearest};
+use super::typed::{self, Maybe};
+use super::{Namespace, or};
+
+/// The switch; without ports there is none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shaping {
+    /// `[[port]]`.
+    pub ports: Vec<Port>,
+    /// `[[limit]]`.
+    pub limits: Vec<Limit>,
+    /// `[[class]]`, the first that fits a frame is its.
+    pub classes: Vec<Class>,
+}
+
+/// A port of the switch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// By which classes name it.
+    pub name: String,
+    /// What it is.
+    pub kind: PortKind,
+    /// Queues that are read from.
+    pub queues: u16,
+}
+
+/// What a port is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// A TAP device that the daemon makes.
+    Tap {
+        /// Its name.
+        device: String,
+        /// Where it is made.
+        namespace: Namespace,
+    },
+}
+
+/// A limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    /// By which classes and people name it.
+    pub name: String,
+    /// Its rate; zero lets nothing pass.
+    pub rate: BitRate,
+    /// What may pass at once after idling.
+    pub burst: Option<Bytes>,
+    /// By what means it holds.
+    pub mode: Mode,
+    /// How it counts.
+    pub accounting: Accounting,
+}
+
+/// What belongs together below a chain of limits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Class {
+    /// Which port, by its place in [`Shaping::ports`].
+    pub port: usize,
+    /// Which way.
+    pub direction: Direction,
+    /// Which frames; all of them where nothing is said.
+    pub matches: Match,
+    /// The limits above it by their places in [`Shaping::limits`], the nearest first.
+    pub limits: Vec<usize>,
+    /// What may wait.
+    pub queue: Bytes,
+    /// How long a flow's packets may wait for long before they are dropped; `None`: for ever.
+    pub target: Option<Duration>,
+    /// After which wait packets are marked with congestion.
+    pub mark_above: Option<Duration>,
+}
+
+/// Which frames belong to a class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Match {
+    /// VLAN; 0 is none.
+    pub vlan: Option<u16>,
+    /// Source network.
+    pub source: Option<Prefix>,
+    /// Destination network.
+    pub destination: Option<Prefix>,
+    /// Differentiated services code point.
+    pub dscp: Option<u8>,
+    /// Protocol over IP.
+    pub protocol: Option<u8>,
+    /// Source ports.
+    pub source_ports: Option<Ports>,
+    /// Destination ports.
+    pub destination_ports: Option<Ports>,
+}
+
+/// As typed.
+#[derive(Debug)]
+pub(super) struct TypedShaping {
+    ports: Vec<TypedPort>,
+    limits: Vec<TypedLimit>,
+    classes: Vec<TypedClass>,
+}
+
+#[derive(Debug)]
+struct TypedPort {
+    line: usize,
+    name: Maybe<String>,
+    kind: Maybe<Kind>,
+    device: Maybe<String>,
+    namespace: Maybe<String>,
+    queues: Maybe<u64>,
+}
+
+#[derive(Debug)]
+struct TypedLimit {
+    line: usize,
+    name: Maybe<String>,
+    rate: Maybe<BitRate>,
+    burst: Maybe<Bytes>,
+    mode: Maybe<Word<Mode>>,
+    layer: Maybe<Word<Layer>>,
+    overhead: Maybe<u64>,
+}
+
+#[derive(Debug)]
+struct TypedClass {
+    line: usize,
+    port: Maybe<String>,
+    direction: Maybe<Word<Direction>>,
+    vlan: Maybe<u64>,
+    source: Maybe<Prefix>,
+    destination: Maybe<Prefix>,
+    dscp: Maybe<u64>,
+    protocol: Maybe<Protocol>,
+    source_ports: Maybe<PortRange>,
+    destination_ports: Maybe<PortRange>,
+    limits: Maybe<Vec<String>>,
+    queue: Maybe<Bytes>,
+    target: Maybe<Target>,
+    mark_above: Maybe<Duration>,
+}
+
+pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
+    let ports = root.tables("port", |s, line| TypedPort {
+        line,
+        name: s.parsed("name"),
+        kind: s.parsed("kind"),
+        device: s.parsed("device"),
+        namespace: s.parsed("namespace"),
+        queues: s.integer("queues", 1, 64),
+    });
+    let limits = root.tables("limit", |s, line| TypedLimit {
+        line,
+        name: s.parsed("name"),
+        rate: s.parsed("rate"),
+        burst: s.parsed("burst"),
+        mode: s.parsed("mode"),
+        layer: s.parsed("layer"),
+        overhead: s.integer("overhead", 0, 1_000),
+    });
+    let classes = root.tables("class", |s, line| TypedClass {
+        line,
+        port: s.parsed("port"),
+        direction: s.parsed("direction"),
+        vlan: s.integer("vlan", 0, 4_094),
+        source: s.parsed("source"),
+        destination: s.parsed("destination"),
+        dscp: s.integer("dscp", 0, 63),
+        protocol: s.parsed("protocol"),
+        source_ports: s.parsed("source_ports"),
+        destination_ports: s.parsed("destination_ports"),
+        limits: s.list("limits"),
+        queue: s.parsed("queue"),
+        target: s.parsed("target"),
+        mark_above: s.parsed("mark_above"),
+    });
+    TypedShaping {
+        ports: ports.unwrap_or_default(),
+        limits: limits.unwrap_or_default(),
+        classes: classes.unwrap_or_default(),
+    }
+}
+
+pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shaping {
+    let port_names = names("port", typed.ports.iter().map(|port| (port.line, &port.name)), problems);
+    let limit_names = names("limit", typed.limits.iter().map(|limit| (limit.line, &limit.name)), problems);
+    let ports = typed.ports.into_iter().map(|typed| port(typed, problems)).collect();
+    let limits: Vec<Limit> = typed.limits.into_iter().map(|typed| limit(typed, problems)).collect();
+    let classes =
+        typed.classes.into_iter().filter_map(|typed| class(typed, &port_names, &limit_names, &limits, problems)).collect();
+    Shaping { ports, limits, classes }
+}
+
+/// The names, each once.
+fn names<'a>(
+    what: &str,
+    typed: impl Iterator<Item = (usize, &'a Maybe<String>)>,
+    problems: &mut Vec<Problem>,
+) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (line, name) in typed {
+        match name {
+            None => problems.push(problem(line, what, format!("a {what} needs a `name`"))),
+            Some(name) if name.value.is_empty() => problems.push(name.problem("a name has letters")),
+            Some(name) if names.contains(&name.value) => {
+                problems.push(name.problem(format!("there is another {what} called `{}`", name.value)));
+            }
+            Some(_) => {}
+        }
+        names.push(name.as_ref().map_or_else(String::new, |name| name.value.clone()));
+    }
+    names
+}
+
+fn port(typed: TypedPort, problems: &mut Vec<Problem>) -> Port {
+    if typed.kind.is_none() {
+        problems.push(problem(typed.line, "port", "a port needs a `kind`: \"tap\"".into()));
+    }
+    let name = or(typed.name, String::new());
+    let device = or(typed.device, name.clone());
+    if device.len() > 15 {
+        let what = format!("`{device}` is too long for a device: write a `device` of at most 15 letters");
+        problems.push(problem(typed.line, "port", what));
+    }
+    let namespace = match typed.namespace {
+        None => Namespace::Own,
+        Some(name) if name.value == "all" => {
+            problems.push(name.problem("a port is in one namespace: write \"self\", a name or a path"));
+            Namespace::Own
+        }
+        Some(name) => Namespace::from_name(&name.value),
+    };
+    Port { name, kind: PortKind::Tap { device, namespace }, queues: or(typed.queues, 1) as u16 }
+}
+
+fn limit(typed: TypedLimit, problems: &mut Vec<Problem>) -> Limit {
+    if typed.rate.is_none() {
+        problems.push(problem(typed.line, "limit", "a limit needs a `rate`, as \"200 Mbit/s\"".into()));
+    }
+    Limit {
+        name: or(typed.name, String::new()),
+        rate: or(typed.rate, BitRate::ZERO),
+        burst: typed.burst.map(|burst| burst.value),
+        mode: or(typed.mode, Word(Mode::default())).0,
+        accounting: Accounting {
+            layer: or(typed.layer, Word(Layer::default())).0,
+            overhead: or(typed.overhead, 0) as u16,
+        },
+    }
+}
+
+fn class(
+    typed: TypedClass,
+    ports: &[String],
+    limits: &[String],
+    known: &[Limit],
+    problems: &mut Vec<Problem>,
+) -> Option<Class> {
+    let line = typed.line;
+    let mut missing = |what: &str| problems.push(problem(line, "class", format!("a class needs {what}")));
+    let Some(port) = &typed.port else {
+        missing("a `port`: the name of a [[port]]");
+        return None;
+    };
+    let Some(chain) = &typed.limits else {
+        missing("`limits`: the names of one or more [[limit]], the nearest first");
+        return None;
+    };
+    let direction = or(typed.direction, Word(Direction::From)).0;
+    let place = find(port, &port.value, ports, "port", problems)?;
+    let chosen: Vec<usize> =
+        chain.value.iter().filter_map(|name| find(chain, name, limits, "limit", problems)).collect();
+    if chain.value.is_empty() {
+        problems.push(chain.problem("names no limit: leave the class out, what belongs to none is not limited"));
+    }
+    if let Some([first, other]) = differ(&chosen, known) {
+        let what = format!("`{first}` and `{other}` do not count alike: give them the same `layer` and `overhead`");
+        problems.push(chain.problem(what));
+    }
+    let matches = Match {
+        vlan: typed.vlan.map(|vlan| vlan.value as u16),
+        source: typed.source.map(|network| network.value),
+        destination: typed.destination.map(|network| network.value),
+        dscp: typed.dscp.map(|dscp| dscp.value as u8),
+        protocol: typed.protocol.map(|protocol| protocol.value.0),
+        source_ports: typed.source_ports.map(|ports| ports.value.0),
+        destination_ports: typed.destination_ports.map(|ports| ports.value.0),
+    };
+    let gates: Vec<&Limit> =
+        chosen.iter().map(|at| &known[*at]).filter(|limit| matches!(limit.mode, Mode::Gate | Mode::Borrow)).collect();
+    if direction == Direction::From && !gates.is_empty() && (matches != Match::default() || gates.len() > 1) {
+        let what = format!(
+            "`{}` gates, which holds back all that comes from a port: let one such limit stand in one class without conditions, \
+             or write mode = \"pace\"",
+            gates[0].name
+        );
+        problems.push(chain.problem(what));
+    }
+    Some(Class {
+        port: place,
+        direction,
+        matches,
+        limits: chosen,
+        queue: or(typed.queue, Bytes::new(8 << 20)),
+        target: or(typed.target, Target(Some(Duration::from_millis(5)))).0,
+        mark_above: typed.mark_above.map(|above| above.value),
+    })
+}
+
+/// Two limits of a chain that count frames differently.
+fn differ<'a>(chosen: &[usize], known: &'a [Limit]) -> Option<[&'a str; 2]> {
+    let first = &known[*chosen.first()?];
+    let other = chosen.iter().map(|at| &known[*at]).find(|limit| limit.accounting != first.accounting)?;
+    Some([&first.name, &other.name])
+}
+
+/// The place of `name` among the known ones.
+fn find<T>(typed: &Typed<T>, name: &str, known: &[String], what: &str, problems: &mut Vec<Problem>) -> Option<usize> {
+    let at = known.iter().position(|known| known == name);
+    if at.is_none() {
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let near = nearest(name, &known).map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+        problems.push(typed.problem(format!("there is no {what} called `{name}`{near}")));
+    }
+    at
+}
+
+fn problem(line: usize, key: &str, what: String) -> Problem {
+    Problem { line, key: key.to_owned(), what }
+}
+
+/// What a port can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind;
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        typed::word(s, &[("tap", Self)])
+    }
+}
+
+/// A value that is written as a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Word<T>(T);
+
+macro_rules! words {
+    ($($type:ty: $($word:literal = $value:expr),+;)*) => {$(
+        impl FromStr for Word<$type> {
+            type Err = String;
+
+            fn from_str(s: &str) -> Result<Self, String> {
+                typed::word(s, &[$(($word, $value)),+]).map(Self)
+            }
+        }
+    )*};
+}
+words! {
+    Mode: "pace" = Mode::Pace, "gate" = Mode::Gate, "borrow" = Mode::Borrow, "drop" = Mode::Drop;
+    Layer: "L1" = Layer::L1, "L2" = Layer::L2, "L3" = Layer::L3;
+    Direction: "from" = Direction::From, "to" = Direction::To;
+}
+
+/// A protocol over IP, by name or number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Protocol(u8);
+
+impl FromStr for Protocol {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let known = [("tcp", 6), ("udp", 17), ("icmp", 1), ("icmpv6", 58)];
+        match s.parse() {
+            Ok(number) => Ok(Self(number)),
+            Err(_) => typed::word(s, &known).map(Self),
+        }
+    }
+}
+
+/// `"443"` or `"1000-2000"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PortRange(Ports);
+
+impl FromStr for PortRange {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let (first, last) = s.split_once('-').unwrap_or((s, s));
+        match (first.trim().parse(), last.trim().parse()) {
+            (Ok(first), Ok(last)) if first <= last => Ok(Self(Ports { first, last })),
+            _ => Err(format!("`{s}` is not a port or a range of ports: write \"443\" or \"1000-2000\"")),
+        }
+    }
+}
+
+/// A time, or `"off"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Target(Option<Duration>);
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        if s == "off" {
+            return Ok(Self(None));
+        }
+        s.parse().map(|time| Self(Some(time))).map_err(|error: <Duration as FromStr>::Err| error.to_string())
+    }
+}
+
+/// The path of a namespace's file.
+pub(crate) fn namespace_path(namespace: &Namespace) -> Option<PathBuf> {
+    match namespace {
+        Namespace::Own | Namespace::All => None,
+        Namespace::Name(name) => Some(PathBuf::from("/run/netns").join(name)),
+        Namespace::Path(path) => Some(path.clone()),
+    }
+}
