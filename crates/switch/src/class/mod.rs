@@ -12,11 +12,13 @@
 //! **The memory.** At most `2 * rules + 1` sets of `rules / 8` bytes for each field: with [`RULES_MAX`] that is 4 MB a field,
 //! with 1,000 rules 250 KB. A classifier is built at once and never changed but for its flows: build the next one beside it.
 
+mod cache;
 mod rule;
 mod sets;
 
 use std::collections::HashMap;
 
+pub use cache::Cached;
 pub use rule::{Ports, Rule, RuleError, RuleProblem};
 use sets::{Networks, Set, Values};
 

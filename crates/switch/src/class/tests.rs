@@ -1,6 +1,6 @@
 use super::*;
-use crate::frame::Ip;
 use crate::frame::testing::Build;
+use crate::frame::{Fragment, Ip, Transport};
 use proptest::prelude::*;
 use std::net::IpAddr;
 use weirgate_units::Prefix;
@@ -96,6 +96,16 @@ fn as_many_rules_as_there_may_be_all_different() {
     }
 }
 
+#[test]
+fn a_change_is_seen_through_the_memory() {
+    let frame = frame(&Build::default());
+    let mut cached = Cached::new(classifier(&[Rule::any(5, 1)]), 1, 7);
+    assert_eq!((cached.classify(0, &frame), cached.classify(0, &frame)), (Some(1), Some(1)));
+    let flow = frame.flow().expect("TCP");
+    assert_eq!(cached.with_classifier(|classifier| classifier.insert_flow(flow, 5, 2)), Ok(None));
+    assert_eq!((cached.classify(0, &frame), cached.classifier().flows()), (Some(2), 1));
+}
+
 /// Small values of everything, so that rules and frames meet.
 fn any_rule() -> impl Strategy<Value = Rule<u32>> {
     let v4 = (0_u32..16, 0_u8..=32).prop_map(|(bits, len)| Prefix::of(IpAddr::V4((bits << 28 | bits).into()), len));
@@ -135,8 +145,12 @@ fn any_frame() -> impl Strategy<Value = Frame> {
                 false => IpAddr::V4((u32::from(bits) << 28 | u32::from(bits)).into()),
             };
             let ip = frame.ip.expect("IP");
-            let transport = if kind == 1 { crate::frame::Transport::Other } else { ip.transport };
-            frame.ip = Some(Ip { source: address(from), destination: address(to), transport, ..ip });
+            let (fragment, transport) = match kind {
+                1 => (Fragment::Later, Transport::Other),
+                2 => (Fragment::First, ip.transport),
+                _ => (Fragment::Whole, ip.transport),
+            };
+            frame.ip = Some(Ip { source: address(from), destination: address(to), fragment, transport, ..ip });
             frame
         },
     )
@@ -154,9 +168,13 @@ proptest! {
             rule.class = class as u32;
         }
         let classifier = classifier(&rules);
+        let mut cached = Cached::new(classifier.clone(), 4, 7);
         for (port, frame) in frames {
             let first = rules.iter().filter(|rule| rule.matches(port, &frame)).min_by_key(|rule| rule.priority);
             prop_assert_eq!(classifier.classify(port, &frame), first.map(|rule| rule.class));
+            for _ in 0..2 {
+                prop_assert_eq!(cached.classify(port, &frame), first.map(|rule| rule.class));
+            }
         }
     }
 }
