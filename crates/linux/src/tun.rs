@@ -60,7 +60,21 @@ impl Tun {
     /// # Errors
     /// Where the name is taken or no name, or the process may not.
     pub fn create(ns: &Netns, name: &str) -> Result<Self, TunError> {
-        let file = open(ns, name, libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_TUN_EXCL)?;
+        Self::with_flags(ns, name, 0)
+    }
+
+    /// As [`create`](Self::create), but every packet, sent or received, has a virtio-net header of 10 bytes in front
+    /// (`struct virtio_net_hdr`, IFF_VNET_HDR). By it packets may be sent that the kernel is to sum or to cut; what it gives
+    /// is whole all the same, since no offload is asked for (TUNSETOFFLOAD).
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_with_headers(ns: &Netns, name: &str) -> Result<Self, TunError> {
+        Self::with_flags(ns, name, libc::IFF_VNET_HDR)
+    }
+
+    fn with_flags(ns: &Netns, name: &str, flags: libc::c_int) -> Result<Self, TunError> {
+        let file = open(ns, name, libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_TUN_EXCL | flags)?;
         Ok(Self { file, name: name.to_owned() })
     }
 
