@@ -96,6 +96,25 @@ fn what_is_not_what_is_to_be_cut_is_refused() {
     }
 }
 
+#[test]
+fn a_sum_that_was_begun_is_gone_on_with() {
+    // By way of the header's destination to another one: the sum is the other's.
+    let build = Build { payload: vec![3; 300], ..Build::default() };
+    let (mut bytes, offload) = build.super_packet(100);
+    let (from, to) = (build.addresses().0, [203, 0, 113, 9].into());
+    bytes[50..52].copy_from_slice(&Sum::default().pseudo_header(from, to, 6, 320).fold().to_be_bytes());
+    let segments = Segments::new(&bytes, &build.parse(&bytes), &offload, 1, Sums::Software).expect("it can be cut");
+    for segment in segments {
+        let [headers, payload] = segment.parts();
+        assert_eq!(Sum::default().pseudo_header(from, to, 6, 120).bytes(&headers[34..]).bytes(payload).checksum(), 0);
+    }
+    let complete = Offload { checksum: Checksum::Complete, ..offload };
+    let segments = Segments::new(&bytes, &build.parse(&bytes), &complete, 1, Sums::Software).expect("it can be cut");
+    for packet in segments.map(|segment| segment.packet()) {
+        assert!(checksums_verify(packet.bytes(), &build.parse(packet.bytes())), "none was begun: the header's");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
