@@ -10,7 +10,7 @@
 //! occurs, and port ranges would have to be cut into prefixes; decision trees can grow without bound.
 //!
 //! **The memory.** At most `2 * rules + 1` sets of `rules / 8` bytes for each field: with [`RULES_MAX`] that is 4 MB a field,
-//! with 1,000 rules 250 KB. A classifier is built at once and never changed but for its flows: build the next one beside it.
+//! with 1,000 rules 250 KB; and two bytes for each value up to the highest that a rule names. A classifier is built at once and never changed but for its flows: build the next one beside it.
 
 mod cache;
 mod rule;

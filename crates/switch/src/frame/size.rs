@@ -1,5 +1,5 @@
-//! What a frame counts for. Read first: RFC 2544's appendix or any Ethernet primer for what is on the wire around a frame
-//! (IEEE 802.3 sections 3.1, 3.2.9 and 4.4.2), and ITU-T Y.1564 for why a rate must say its layer.
+//! What a frame counts for. Read first: IEEE 802.3 sections 3.1.1 (preamble, frame, check sequence) and 4.4.2 (the shortest frame,
+//! the gap between frames). Rates that do not say their layer differ by a quarter at small packets.
 
 use weirgate_port::Offload;
 use weirgate_units::{Bytes, Packets};
