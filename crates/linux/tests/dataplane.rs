@@ -1,4 +1,5 @@
 //! The switch between two hosts that are network namespaces: real devices, real TCP.
+#![allow(clippy::disallowed_methods, reason = "real sockets on the real kernel")]
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};

@@ -23,6 +23,7 @@ pub fn text(view: &Shared, now: UnixTime) -> String {
     connections(&mut out, &status.totals, &networks.congestion_controls);
     losses(&mut out, &status.losses);
     policy(&mut out, &status, decisions);
+    limits(&mut out, &view.limits());
     if let Some(point) = view.latest_point() {
         distributions(&mut out, &point);
     }
@@ -100,6 +101,56 @@ fn losses(out: &mut Text, losses: &api::Losses) {
     }
 }
 
+fn limits(out: &mut Text, limits: &[api::Limit]) {
+    if limits.is_empty() {
+        return;
+    }
+    out.gauge("limit_rate_bits_per_second", "The rate of each limit of the software switch.");
+    for limit in limits {
+        out.sample(
+            "limit_rate_bits_per_second",
+            &[("limit", &limit.name), ("mode", &limit.mode)],
+            limit.rate_bits_per_s,
+        );
+    }
+    let counters: [(&str, &str, fn(&api::Limit) -> u64); 4] = [
+        ("limit_passed_packets_total", "Packets that passed a limit.", |limit| limit.passed_packets),
+        ("limit_passed_bytes_total", "Bytes that passed a limit, as it counts them.", |limit| limit.passed_bytes),
+        ("limit_marked_packets_total", "Packets marked with congestion (ECN CE).", |limit| limit.marked),
+        ("limit_throttled_milliseconds_total", "Time during which something waited.", |limit| limit.throttled_ms),
+    ];
+    for (name, help, value) in counters {
+        out.counter(name, help);
+        for limit in limits {
+            out.sample(name, &[("limit", &limit.name)], value(limit));
+        }
+    }
+    out.gauge("limit_waiting_packets", "Packets that wait below a limit.");
+    for limit in limits {
+        out.sample("limit_waiting_packets", &[("limit", &limit.name)], limit.waiting);
+    }
+    out.counter("limit_dropped_packets_total", "Packets dropped by a limit, by why.");
+    for limit in limits {
+        for (why, count) in [("rate", limit.dropped_rate), ("room", limit.dropped_room), ("codel", limit.dropped_codel)]
+        {
+            out.sample("limit_dropped_packets_total", &[("limit", &limit.name), ("why", why)], count);
+        }
+    }
+    out.histogram("limit_delay_seconds", "How long packets that passed a limit had waited.");
+    for limit in limits {
+        let (mut sum, mut total) = (0.0, 0);
+        for slot in &limit.delays {
+            total += slot.packets;
+            let below = slot.below_us.map_or("+Inf".to_owned(), |us| (us as f64 / 1e6).to_string());
+            // The slots' middles: a histogram's sum is only as fine as its slots.
+            sum += slot.packets as f64 * slot.below_us.unwrap_or(1 << 26) as f64 * 0.75e-6;
+            out.sample("limit_delay_seconds_bucket", &[("limit", &limit.name), ("le", &below)], total);
+        }
+        out.sample("limit_delay_seconds_sum", &[("limit", &limit.name)], sum);
+        out.sample("limit_delay_seconds_count", &[("limit", &limit.name)], total);
+    }
+}
+
 fn policy(out: &mut Text, status: &api::Status, decisions: u64) {
     out.counter("decisions_total", "Decisions taken since the daemon started.");
     out.sample("decisions_total", &[], decisions);
@@ -166,6 +217,10 @@ impl Text {
 
     fn counter(&mut self, name: &str, help: &str) {
         self.family(name, help, "counter");
+    }
+
+    fn histogram(&mut self, name: &str, help: &str) {
+        self.family(name, help, "histogram");
     }
 
     fn family(&mut self, name: &str, help: &str, kind: &str) {

@@ -5,6 +5,7 @@
 
 mod doctor;
 mod lab;
+mod limit;
 mod output;
 mod query;
 mod records;
@@ -43,6 +44,8 @@ enum Command {
     Sockets(sockets::Sockets),
     /// Which client networks get which congestion control, why, and what came of it
     Tune(tune::Tune),
+    /// Rate limits of the software switch: what they did, and other rates while they run
+    Limit(limit::Limit),
     /// Experiments on this kernel: namespaces, emulated links, real servers
     Lab(lab::Lab),
     /// Ask the recorded telemetry in SQL
@@ -118,6 +121,7 @@ fn dispatch(command: Command, out: &mut Output) -> Result<(), Failure> {
         Command::Doctor(doctor) => doctor.run(out),
         Command::Sockets(sockets) => sockets.run(),
         Command::Tune(tune) => tune.run(out),
+        Command::Limit(limit) => limit.run(out),
         Command::Lab(lab) => {
             log();
             lab.run(out)

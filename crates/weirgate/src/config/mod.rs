@@ -19,9 +19,9 @@ use weirgate_sockets::sample::state;
 use weirgate_units::{Bytes, Duration};
 
 pub use read::Problem;
-pub use shaping::Shaping;
 use read::Typed;
 pub(crate) use read::nearest;
+pub use shaping::Shaping;
 
 /// Where the configuration is looked for when the command line names none. Missing is fine: the defaults observe this host.
 pub const SYSTEM_FILE: &str = "/etc/weirgate/weirgate.toml";

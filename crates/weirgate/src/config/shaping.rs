@@ -193,8 +193,11 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
     let limit_names = names("limit", typed.limits.iter().map(|limit| (limit.line, &limit.name)), problems);
     let ports = typed.ports.into_iter().map(|typed| port(typed, problems)).collect();
     let limits: Vec<Limit> = typed.limits.into_iter().map(|typed| limit(typed, problems)).collect();
-    let classes =
-        typed.classes.into_iter().filter_map(|typed| class(typed, &port_names, &limit_names, &limits, problems)).collect();
+    let classes = typed
+        .classes
+        .into_iter()
+        .filter_map(|typed| class(typed, &port_names, &limit_names, &limits, problems))
+        .collect();
     Shaping { ports, limits, classes }
 }
 

@@ -36,12 +36,21 @@ pub enum Request {
     TuneApply,
     /// Everything applied is taken back, and from now on decisions are only shown.
     TuneClear,
+    /// All rate limits and what they did.
+    LimitList,
+    /// From now on a limit has another rate, until the daemon ends.
+    LimitSet {
+        /// Its name in the configuration.
+        name: String,
+        /// As `200 Mbit/s`.
+        rate: String,
+    },
 }
 
 impl Request {
     /// Whether it changes anything.
     pub const fn is_change(&self) -> bool {
-        matches!(self, Self::TuneApply | Self::TuneClear)
+        matches!(self, Self::TuneApply | Self::TuneClear | Self::LimitSet { .. })
     }
 }
 

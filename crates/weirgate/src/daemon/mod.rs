@@ -6,6 +6,7 @@ pub(crate) mod books;
 pub(crate) mod namespaces;
 pub(crate) mod seed;
 mod sense;
+mod shaper;
 pub(crate) mod sources;
 pub(crate) mod steer;
 

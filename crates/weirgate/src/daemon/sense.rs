@@ -22,6 +22,7 @@ use weirgate_units::{Duration, Instant, UnixTime};
 use super::answer;
 use super::books::{self, Books};
 use super::namespaces::Namespaces;
+use super::shaper::Shaper;
 use super::sources::Sources;
 use super::steer::Steer;
 use crate::config::{Config, Mode};
@@ -47,6 +48,8 @@ pub(crate) struct Sense {
     sources: Sources,
     books: Books,
     steer: Steer,
+    /// The software switch, where one is configured.
+    shaper: Option<Arc<Shaper>>,
     shared: Shared,
     calls: Receiver<Call>,
     bell: Bell,
@@ -102,6 +105,11 @@ impl Sense {
         }
         let sources = Sources::open(&config.sockets, steer.conns())?;
         let (collector, shared) = view::new(facts(&config, &sources, &steer, &host));
+        let shaper = Shaper::open(&config.shaping)?.map(Arc::new);
+        if let Some(shaper) = &shaper {
+            let shaper = Arc::clone(shaper);
+            shared.set_limits(Arc::new(move || shaper.limits()));
+        }
         let books = Books::open(&config, controller, collector)?;
         let now = clock::boottime();
         let mut sense = Self {
@@ -117,6 +125,7 @@ impl Sense {
             sources,
             books,
             steer,
+            shaper,
             shared: shared.clone(),
             calls,
             bell,
@@ -298,9 +307,22 @@ impl Sense {
             Request::TuneExplain { network } => answer::explain(&self.books.controller, network),
             Request::TuneApply => self.begin_applying(&call.actor),
             Request::TuneClear => self.clear(&call.actor),
+            Request::LimitList => Reply::Ok(serde_json::json!({ "limits": self.shared.limits() })),
+            Request::LimitSet { name, rate } => self.set_limit(name, rate),
         };
         // Who asked may have hung up.
         let _ = call.reply.send(reply);
+    }
+
+    fn set_limit(&self, name: &str, rate: &str) -> Reply {
+        let Some(shaper) = &self.shaper else {
+            return Reply::Error("no limits: write [[port]], [[limit]] and [[class]] into the configuration".into());
+        };
+        let set = rate.parse().map_err(anyhow::Error::from).and_then(|rate| shaper.set(name, rate));
+        match set.and_then(|limit| Ok(serde_json::to_value(limit)?)) {
+            Ok(limit) => Reply::Ok(limit),
+            Err(error) => Reply::Error(error.to_string()),
+        }
     }
 
     fn begin_applying(&mut self, actor: &Actor) -> Reply {

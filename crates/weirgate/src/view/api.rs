@@ -216,6 +216,50 @@ pub struct Effect {
     pub level: f64,
 }
 
+/// A row of `/api/v1/limits`: a rate limit of the software switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Its name in the configuration.
+    pub name: String,
+    /// `pace`, `gate`, `borrow` or `drop`.
+    pub mode: String,
+    /// What its rate counts: `L1`, `L2` or `L3`.
+    pub layer: String,
+    /// The rate in force.
+    pub rate_bits_per_s: u64,
+    /// Packets that passed, super-packets as one.
+    pub passed_packets: u64,
+    /// What they held, as the limit counts.
+    pub passed_bytes: u64,
+    /// Packets that wait below it.
+    pub waiting: u64,
+    /// How long something waited or was held back, since the start.
+    pub throttled_ms: u64,
+    /// Packets marked with congestion (ECN CE).
+    pub marked: u64,
+    /// Dropped because they came too early, by a limit that drops.
+    pub dropped_rate: u64,
+    /// Dropped because there was no room to wait in.
+    pub dropped_room: u64,
+    /// Dropped because their flow's queue was too long for too long.
+    pub dropped_codel: u64,
+    /// Half of those that passed had waited less; `null` where none passed.
+    pub delay_p50_us: Option<u64>,
+    /// 99 of 100 had waited less.
+    pub delay_p99_us: Option<u64>,
+    /// How long those that passed had waited.
+    pub delays: Vec<Delay>,
+}
+
+/// A slot of a histogram of delays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delay {
+    /// Its bound; `null`: none. The slot before ends where it begins.
+    pub below_us: Option<u64>,
+    /// How many.
+    pub packets: u64,
+}
+
 /// `/api/v1/networks`: connections by client network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Networks {

@@ -53,7 +53,11 @@ impl Order {
     }
 }
 
+/// Says what the limits did, when asked.
+pub type LimitSource = Arc<dyn Fn() -> Vec<api::Limit> + Send + Sync>;
+
 struct State {
+    limits: Option<LimitSource>,
     facts: api::Facts,
     picture: Picture,
     /// The picture before, whose memory the next one reuses.
@@ -70,6 +74,7 @@ struct State {
 impl Shared {
     pub(super) fn new(facts: api::Facts) -> Self {
         let state = State {
+            limits: None,
             facts,
             picture: Picture::default(),
             spare: Picture::default(),
@@ -202,6 +207,17 @@ impl Shared {
             other: picture.other.as_ref().map(|row| network(row, "other".to_owned())),
             congestion_controls,
         }
+    }
+
+    /// Says who knows what the limits did.
+    pub fn set_limits(&self, source: LimitSource) {
+        self.lock().limits = Some(source);
+    }
+
+    /// `/api/v1/limits`: every limit of the software switch. Asks the switch's thread, which answers between two frames.
+    pub fn limits(&self) -> Vec<api::Limit> {
+        let source = self.lock().limits.clone();
+        source.map_or_else(Vec::new, |source| source())
     }
 
     /// `/api/v1/decisions`: the newest `limit`.

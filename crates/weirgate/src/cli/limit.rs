@@ -1,0 +1,153 @@
+//! `weirgate limit`: the running daemon's rate limits.
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+use weirgate_units::BitRate;
+
+use super::output::Output;
+use super::{Common, Failure, ask};
+use crate::control::Request;
+
+#[derive(Debug, Args)]
+pub(super) struct Limit {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// All limits: rate, what passed, what waits, what was dropped
+    List(Plain),
+    /// One limit: everything counted, and how long packets waited
+    Show {
+        /// Its name in the configuration
+        name: String,
+        #[command(flatten)]
+        plain: Plain,
+    },
+    /// Change a limit's rate while it runs, until the daemon ends; nothing is lost
+    Set {
+        /// Its name in the configuration
+        name: String,
+        /// The new rate, as "200 Mbit/s"
+        rate: BitRate,
+        #[command(flatten)]
+        plain: Plain,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Plain {
+    #[command(flatten)]
+    common: Common,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Limit {
+    pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
+        match self.what {
+            What::List(plain) => {
+                let answer = ask(&plain.common.load()?, &Request::LimitList)?;
+                if plain.json {
+                    return Ok(out.json(&answer)?);
+                }
+                let limits = answer["limits"].as_array().map_or(&[][..], Vec::as_slice);
+                if limits.is_empty() {
+                    return Ok(out.line("no limits: write [[port]], [[limit]] and [[class]] into the configuration")?);
+                }
+                out.line(&format!(
+                    "{:<20} {:>6} {:>12} {:>14} {:>10} {:>9} {:>9}",
+                    "limit", "mode", "rate", "passed", "p99 wait", "dropped", "marked"
+                ))?;
+                for limit in limits {
+                    out.line(&line(limit))?;
+                }
+                Ok(())
+            }
+            What::Show { name, plain } => {
+                let answer = ask(&plain.common.load()?, &Request::LimitList)?;
+                let limits = answer["limits"].as_array().map_or(&[][..], Vec::as_slice);
+                let Some(limit) = limits.iter().find(|limit| limit["name"] == name.as_str()) else {
+                    let known: Vec<&str> = limits.iter().filter_map(|limit| limit["name"].as_str()).collect();
+                    let near = crate::config::nearest(&name, &known).map(|near| format!("; did you mean `{near}`?"));
+                    let why = anyhow::anyhow!("there is no limit called `{name}`{}", near.unwrap_or_default());
+                    return Err(Failure::Usage(why));
+                };
+                if plain.json { Ok(out.json(limit)?) } else { show(limit, out) }
+            }
+            What::Set { name, rate, plain } => {
+                let answer = ask(&plain.common.load()?, &Request::LimitSet { name, rate: rate.to_string() })?;
+                if plain.json { Ok(out.json(&answer)?) } else { Ok(out.line(&line(&answer))?) }
+            }
+        }
+    }
+}
+
+fn number(limit: &Value, key: &str) -> u64 {
+    limit[key].as_u64().unwrap_or(0)
+}
+
+fn rate(limit: &Value) -> String {
+    BitRate::from_bits_per_sec(number(limit, "rate_bits_per_s")).to_string()
+}
+
+/// As people say times: to three digits.
+fn wait(us: &Value) -> String {
+    match us.as_u64() {
+        None => "-".to_owned(),
+        Some(us) if us < 1_000 => format!("{us} us"),
+        Some(us) if us < 1_000_000 => format!("{} ms", us / 1_000),
+        Some(us) => format!("{} s", us / 1_000_000),
+    }
+}
+
+fn dropped(limit: &Value) -> u64 {
+    ["dropped_rate", "dropped_room", "dropped_codel"].iter().map(|key| number(limit, key)).sum()
+}
+
+fn line(limit: &Value) -> String {
+    format!(
+        "{:<20} {:>6} {:>12} {:>11} MB {:>10} {:>9} {:>9}",
+        limit["name"].as_str().unwrap_or("?"),
+        limit["mode"].as_str().unwrap_or("?"),
+        rate(limit),
+        format!("{:.1}", number(limit, "passed_bytes") as f64 / 1e6),
+        wait(&limit["delay_p99_us"]),
+        dropped(limit),
+        number(limit, "marked"),
+    )
+}
+
+fn show(limit: &Value, out: &mut Output) -> Result<(), Failure> {
+    let n = |key: &str| number(limit, key);
+    out.line(&format!("limit      {}", limit["name"].as_str().unwrap_or("?")))?;
+    out.line(&format!(
+        "rate       {} of {}, by `{}`",
+        rate(limit),
+        limit["layer"].as_str().unwrap_or("?"),
+        limit["mode"].as_str().unwrap_or("?")
+    ))?;
+    out.line(&format!("passed     {} packets, {} bytes", n("passed_packets"), n("passed_bytes")))?;
+    out.line(&format!("waiting    {} packets; throttled for {:.1} s", n("waiting"), n("throttled_ms") as f64 / 1e3))?;
+    out.line(&format!("marked     {} packets (ECN)", n("marked")))?;
+    out.line(&format!(
+        "dropped    {} too early, {} for want of room, {} queued too long (CoDel)",
+        n("dropped_rate"),
+        n("dropped_room"),
+        n("dropped_codel")
+    ))?;
+    let waits = limit["delays"].as_array().map_or(&[][..], Vec::as_slice);
+    let most = waits.iter().map(|slot| number(slot, "packets")).max().unwrap_or(0);
+    if most > 0 {
+        out.line("waited     packets")?;
+    }
+    for slot in waits.iter().filter(|slot| number(slot, "packets") > 0) {
+        let packets = number(slot, "packets");
+        let below = slot["below_us"].as_u64().map_or("longer".to_owned(), |_| format!("< {}", wait(&slot["below_us"])));
+        let bar = "#".repeat((packets * 40).div_ceil(most) as usize);
+        out.line(&format!("  {below:<9}{packets:>9} {bar}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! The software switch as it is configured: its devices, its limits, and what is asked and changed of them while it runs.
+
+use anyhow::{Context, bail};
+use weirgate_linux::clock;
+use weirgate_linux::dataplane::{Dataplane, Handle, spawn};
+use weirgate_linux::netns::Netns;
+use weirgate_linux::tap::Tap;
+use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, Direction};
+use weirgate_switch::class::Rule;
+use weirgate_switch::limits::{ClassSettings, CodelSettings, LimitCounters, LimitId, LimitSettings, Mode};
+use weirgate_units::{BitRate, Bytes, Duration};
+
+use crate::config::shaping::{Class, Limit, Port, PortKind, Shaping, namespace_path};
+use crate::view::api;
+
+/// What waits in all queues takes at most this.
+const MEMORY_MAX: Bytes = Bytes::new(256 << 20);
+
+/// Of what was read from a queue that can be held back, as much may wait.
+const BACKLOG_MAX: Bytes = Bytes::new(256 << 10);
+
+/// Two packets: less, and a limit cannot be met.
+const BURST_MIN: Bytes = Bytes::new(2 * 1_514);
+
+/// The running switch.
+#[derive(Debug)]
+pub(crate) struct Shaper {
+    handle: Handle,
+    limits: Vec<(Limit, LimitId)>,
+}
+
+impl Shaper {
+    /// Makes the devices and starts to switch; `None` where no port is configured.
+    pub(crate) fn open(shaping: &Shaping) -> anyhow::Result<Option<Self>> {
+        if shaping.ports.is_empty() {
+            return Ok(None);
+        }
+        let now = clock::boottime();
+        let rates = || shaping.limits.iter().map(|limit| limit.rate).filter(|rate| *rate != BitRate::ZERO);
+        let slowest = rates().min().unwrap_or(BitRate::from_bits_per_sec(1_000_000));
+        let fastest = rates().max().unwrap_or(BitRate::from_bits_per_sec(1_000_000_000));
+        // Secret enough for hashes: nobody outside knows when the daemon started, to the nanosecond.
+        let mut bridge = Bridge::new(now, slowest, fastest, MEMORY_MAX, now.as_nanos());
+        let limits: Vec<(Limit, LimitId)> = shaping
+            .limits
+            .iter()
+            .map(|limit| {
+                let settings = LimitSettings { rate: limit.rate, burst: burst(limit), mode: limit.mode };
+                (limit.clone(), bridge.add_limit(now, settings))
+            })
+            .collect();
+        let mut dataplane = Dataplane::new(bridge)?;
+        let ports = shaping
+            .ports
+            .iter()
+            .enumerate()
+            .map(|(at, port)| {
+                let gate = gate_of(shaping, at).map(|limit| limits[limit].1);
+                add(&mut dataplane, port, gate).with_context(|| format!("port `{}` cannot be made", port.name))
+            })
+            .collect::<anyhow::Result<Vec<BridgePort>>>()?;
+        let (mut from, mut to) = (Vec::new(), Vec::new());
+        for (priority, class) in shaping.classes.iter().enumerate() {
+            let rules = if class.direction == Direction::From { &mut from } else { &mut to };
+            let chain = class.limits.iter().map(|limit| limits[*limit].1).collect();
+            let accounting = class.limits.first().map(|limit| limits[*limit].0.accounting).unwrap_or_default();
+            let known = BridgeClass { limits: chain, accounting, queue: queue(class) };
+            let known = dataplane.bridge_mut().add_class(&known);
+            let (matches, port) = (&class.matches, ports[class.port].index());
+            rules.push(Rule {
+                port: Some(port as u16),
+                vlan: matches.vlan,
+                source: matches.source,
+                destination: matches.destination,
+                dscp: matches.dscp,
+                protocol: matches.protocol,
+                source_ports: matches.source_ports,
+                destination_ports: matches.destination_ports,
+                ..Rule::any(priority as u32, known)
+            });
+        }
+        dataplane.bridge_mut().set_rules(from, to).context("the classes cannot be told apart")?;
+        Ok(Some(Self { handle: spawn("switch", dataplane)?, limits }))
+    }
+
+    /// What every limit did; empty where the switch has stopped.
+    pub(crate) fn limits(&self) -> Vec<api::Limit> {
+        let ids: Vec<LimitId> = self.limits.iter().map(|(_, id)| *id).collect();
+        let look = move |dataplane: &mut Dataplane| {
+            let (bridge, now) = (dataplane.bridge(), clock::boottime());
+            ids.iter().map(|id| (bridge.rate(*id), bridge.limit_counters(*id, now))).collect::<Vec<_>>()
+        };
+        let counted = self.handle.call(look).unwrap_or_default();
+        self.limits.iter().zip(counted).map(|((limit, _), (rate, counters))| row(limit, rate, &counters)).collect()
+    }
+
+    /// Changes a limit's rate, for what waits as well; its new row.
+    pub(crate) fn set(&self, name: &str, rate: BitRate) -> anyhow::Result<api::Limit> {
+        let Some((_, id)) = self.limits.iter().find(|(limit, _)| limit.name == name) else {
+            let known: Vec<&str> = self.limits.iter().map(|(limit, _)| limit.name.as_str()).collect();
+            match crate::config::nearest(name, &known) {
+                Some(near) => bail!("there is no limit called `{name}`; did you mean `{near}`?"),
+                None => bail!("there is no limit called `{name}`: `weirgate limit list` has them"),
+            }
+        };
+        let id = *id;
+        self.handle.call(move |dataplane| dataplane.bridge_mut().set_rate(clock::boottime(), id, rate))?;
+        self.limits().into_iter().find(|limit| limit.name == name).context("the switch has stopped")
+    }
+}
+
+fn add(dataplane: &mut Dataplane, port: &Port, gate: Option<LimitId>) -> anyhow::Result<BridgePort> {
+    let PortKind::Tap { device, namespace } = &port.kind;
+    let ns = match namespace_path(namespace) {
+        None => Netns::current()?,
+        Some(path) => Netns::open(&path, &path.display().to_string())
+            .with_context(|| format!("the namespace {} cannot be opened", path.display()))?,
+    };
+    let tap = Tap::create(&ns, device, port.queues)?;
+    Ok(dataplane.add_port(Box::new(tap), gate, BACKLOG_MAX)?)
+}
+
+/// The limit that gates what comes from port number `port`.
+fn gate_of(shaping: &Shaping, port: usize) -> Option<usize> {
+    let gates = |limit: &&usize| matches!(shaping.limits[**limit].mode, Mode::Gate | Mode::Borrow);
+    let classes = shaping.classes.iter().filter(|class| class.port == port && class.direction == Direction::From);
+    classes.flat_map(|class| &class.limits).find(gates).copied()
+}
+
+/// What may pass at once: what the mode needs to meet the rate on a machine that wakes up late, or what was configured.
+fn burst(limit: &Limit) -> Bytes {
+    let time = match limit.mode {
+        Mode::Pace | Mode::Gate | Mode::Borrow => Duration::from_millis(1),
+        // A sender whose packets are dropped needs room for a window.
+        Mode::Drop => Duration::from_millis(50),
+    };
+    limit.burst.unwrap_or_else(|| limit.rate.bytes_in(time)).max(BURST_MIN)
+}
+
+fn queue(class: &Class) -> ClassSettings {
+    ClassSettings {
+        queue_max: class.queue,
+        codel: class.target.map(|target| CodelSettings { target, ..CodelSettings::default() }),
+        mark_above: class.mark_above,
+        ..ClassSettings::default()
+    }
+}
+
+fn row(limit: &Limit, rate: BitRate, counters: &LimitCounters) -> api::Limit {
+    let us = |q: f64| counters.delays.quantile(q).map(|delay| delay.as_nanos() / 1_000);
+    api::Limit {
+        name: limit.name.clone(),
+        mode: mode_name(limit.mode).to_owned(),
+        layer: format!("{:?}", limit.accounting.layer),
+        rate_bits_per_s: rate.as_bits_per_sec(),
+        passed_packets: counters.passed_packets,
+        passed_bytes: counters.passed_bytes,
+        waiting: counters.waiting(),
+        throttled_ms: counters.throttled.as_nanos() / 1_000_000,
+        marked: counters.marked,
+        dropped_rate: counters.dropped_rate,
+        dropped_room: counters.dropped_room,
+        dropped_codel: counters.dropped_codel,
+        delay_p50_us: us(0.5),
+        delay_p99_us: us(0.99),
+        delays: counters
+            .delays
+            .slots()
+            .map(|(below, packets)| api::Delay { below_us: below.map(|d| d.as_nanos() / 1_000), packets })
+            .collect(),
+    }
+}
+
+const fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Pace => "pace",
+        Mode::Gate => "gate",
+        Mode::Borrow => "borrow",
+        Mode::Drop => "drop",
+    }
+}
