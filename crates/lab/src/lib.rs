@@ -8,6 +8,7 @@ mod daemon;
 mod edge;
 mod expectation;
 pub mod experiment;
+mod limit;
 mod links;
 mod machine;
 pub mod net;
@@ -33,6 +34,26 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "edge",
         about: "goodput of 20 client networks when the congestion control is chosen per network",
         run: edge::run,
+    },
+    Experiment {
+        name: "limit-precision",
+        about: "what leaves a paced limit, against its rate, from 10 kbit/s to 5 Gbit/s",
+        run: limit::precision,
+    },
+    Experiment {
+        name: "limit-cascade",
+        about: "two close limits that both drop, with and without giving back what was taken in vain",
+        run: limit::cascade,
+    },
+    Experiment {
+        name: "limit-rtt",
+        about: "one TCP connection behind a limit at round trips of 1 to 100 ms: drop, tbf, htb, gate, pace",
+        run: limit::rtt,
+    },
+    Experiment {
+        name: "limit-udp",
+        about: "a sender that does not slow down, offering twice its limit",
+        run: limit::udp,
     },
     Experiment { name: "bench-shape", about: "what a bucket, a wheel and an aggregate cost", run: bench_shape::run },
 ];

@@ -1,8 +1,8 @@
 //! The experiment `edge`: does choosing the congestion control per client network pay?
 //!
 //! One edge (a real nginx, the real daemon) and 20 client networks behind emulated links, as `experiments/edge.toml` has
-//! them. Every arm gets a copy of all of it, with the same seeds, and all arms run at the same time: what disturbs the
-//! machine disturbs them alike. What counts is taken at the clients ([`load`]) and by a [witness](weirgate_linux::bpf::witness)
+//! them. Every arm gets a copy of all of it, with the same seeds. Two arms run at a time, those that a bound compares
+//! together: what disturbs the machine disturbs them alike, and it has room for both. What counts is taken at the clients ([`load`]) and by a [witness](weirgate_linux::bpf::witness)
 //! that shares nothing with the program that switches.
 
 mod arm;
@@ -29,18 +29,18 @@ use crate::machine::{CpuTimes, Machine};
 use crate::net::{AllowedCongestion, Emulator, LinkId, Topology};
 use crate::report::Report;
 use arm::{Arm, Places, Treatment};
-use load::{Client, Load, Outcome};
+use load::{Client, Load, Outcome, Response};
 use table::{EDGE_TOML, Table};
 
-const FOUR: &[Treatment] =
-    &[Treatment::All("cubic"), Treatment::Chosen, Treatment::ChosenStaying, Treatment::All("bbr")];
-const TWO: &[Treatment] = &[Treatment::All("cubic"), Treatment::Chosen];
+/// The arms that the bounds are about, then the others: each pair runs at one time.
+const PAIRS: [&[Treatment]; 2] =
+    [&[Treatment::All("cubic"), Treatment::Chosen], &[Treatment::ChosenStaying, Treatment::All("bbr")]];
 
 /// What a run came to, before it is judged.
 struct Raw {
-    treatments: &'static [Treatment],
+    treatments: Vec<Treatment>,
     outcome: Outcome,
-    /// Share of the processors that was idle in the measured phase, in percent.
+    /// Share of the processors that was idle in the measured phase, in percent; where there were several, the least.
     idle_pct: f64,
     /// Per arm: bytes of streams that left under another congestion control than the arm's default.
     segments: Vec<Vec<weirgate_linux::bpf::witness::Segment>>,
@@ -49,7 +49,27 @@ struct Raw {
     /// Per arm: bytes and seconds of nginx's access log.
     logs: Vec<Vec<crate::nginx::Logged>>,
     nginx_alerts: usize,
-    emulator: crate::net::Counters,
+    /// Of each pair of arms.
+    emulators: Vec<crate::net::Counters>,
+}
+
+impl Raw {
+    /// Adds the arms of another run with the same seeds.
+    fn append(&mut self, other: Self) {
+        let before = self.treatments.len() as u8;
+        let moved =
+            other.outcome.responses.into_iter().map(|response| Response { arm: response.arm + before, ..response });
+        self.outcome.responses.extend(moved);
+        self.outcome.failures += other.outcome.failures;
+        self.outcome.unsent += other.outcome.unsent;
+        self.treatments.extend(other.treatments);
+        self.idle_pct = self.idle_pct.min(other.idle_pct);
+        self.segments.extend(other.segments);
+        self.records.extend(other.records);
+        self.logs.extend(other.logs);
+        self.nginx_alerts += other.nginx_alerts;
+        self.emulators.extend(other.emulators);
+    }
 }
 
 /// Runs it.
@@ -57,9 +77,11 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let table = Table::read(EDGE_TOML, options.form.name())?;
     let machine = Machine::look();
     let started = date();
-    // The short forms have the two that the bounds are about, so that a slow machine has room for them.
-    let treatments = if options.form == Form::Full { FOUR } else { TWO };
-    let raw = measure(options, &table, treatments)?;
+    let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
+    let mut raw = measure(options, &table, PAIRS[0])?;
+    if options.form == Form::Full {
+        raw.append(measure(options, &table, PAIRS[1])?);
+    }
     let findings = findings::find(&table, &raw, options.seed)?;
     write_responses(&options.dir("edge")?.join("responses.csv"), &table, &raw)?;
     let mut expectations = Expectations::of("edge")?;
@@ -69,7 +91,6 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
 
 fn measure(options: &Options, table: &Table, treatments: &'static [Treatment]) -> Result<Raw> {
     let dir = options.dir("edge")?;
-    let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
     options.say(format!(
         "{} arms of {} networks, {} clients each",
         treatments.len(),
@@ -124,7 +145,16 @@ fn measure(options: &Options, table: &Table, treatments: &'static [Treatment]) -
     }
     let emulator = emulator.stop()?;
     let outcome = Outcome { responses, failures, unsent, clients: Vec::new() };
-    Ok(Raw { treatments, outcome, idle_pct, segments, records, logs, nginx_alerts, emulator })
+    Ok(Raw {
+        treatments: treatments.to_vec(),
+        outcome,
+        idle_pct,
+        segments,
+        records,
+        logs,
+        nginx_alerts,
+        emulators: vec![emulator],
+    })
 }
 
 fn clients(table: &Table, arms: usize, seed: u64, end: Duration) -> Vec<Client> {

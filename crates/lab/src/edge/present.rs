@@ -9,6 +9,7 @@ use super::table::{EDGE_TOML, Table as Settings};
 use crate::expectation::Expectation;
 use crate::experiment::{Form, Options};
 use crate::machine::Machine;
+use crate::net::Counters;
 use crate::plot;
 use crate::report::{Report, Table, number};
 use crate::stats::{median, quantile, sorted};
@@ -73,8 +74,8 @@ fn method(table: &Settings, raw: &Raw, findings: &Findings) -> String {
         if raw.idle_pct >= 30.0 { "so the machine was not the limit" } else { "LESS than the 30 % this needs" };
     format!(
         "Every arm has an edge of its own (nginx with keep-alive, one Weirgate daemon, which only observes where one algorithm \
-         serves all) and {} client networks behind emulated links with equal seeds; all arms run at the same time, with the same \
-         requests at the same times ({} clients per network, {:.0} s between a client's requests on average). Goodput is body \
+         serves all) and {} client networks behind emulated links with equal seeds and the same \
+         requests at the same times; two arms run at a time, those that a bound compares together ({} clients per network, {:.0} s between a client's requests on average). Goodput is body \
          bytes over the time from the request to the client's last byte. The first {:.0} s are warm-up and not counted, then \
          {:.0} s are. A response unfinished {:.0} s after that counts with the rate it had. A \
          connection's delivery rate is the highest of its close record that the application did not limit (`delivery_rate_max`); its \
@@ -208,16 +209,18 @@ fn distributions(table: &Settings, raw: &Raw) -> Vec<(String, Vec<f64>)> {
 }
 
 fn emulator(raw: &Raw) -> Value {
-    let counters = &raw.emulator;
-    let late = counters.lateness;
-    json!({
-        "cpu_s": counters.cpu.as_secs_f64(),
-        "packets": late.packets,
-        "late_packets": late.late,
-        "late_mean_us": late.mean.as_micros(),
-        "late_max_us": late.max.as_micros(),
-        "dropped_ring": counters.dropped_ring,
-        "dropped_write": counters.dropped_write,
-        "queue_p90_bytes": quantile(&sorted(counters.links.iter().map(|l| l.down.queue_max.as_u64() as f64)), 0.9),
-    })
+    let one = |counters: &Counters| {
+        let late = counters.lateness;
+        json!({
+            "cpu_s": counters.cpu.as_secs_f64(),
+            "packets": late.packets,
+            "late_packets": late.late,
+            "late_mean_us": late.mean.as_micros(),
+            "late_max_us": late.max.as_micros(),
+            "dropped_ring": counters.dropped_ring,
+            "dropped_write": counters.dropped_write,
+            "queue_p90_bytes": quantile(&sorted(counters.links.iter().map(|l| l.down.queue_max.as_u64() as f64)), 0.9),
+        })
+    };
+    raw.emulators.iter().map(one).collect()
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use weirgate_port::{Offload, OffloadError, Packet};
+use weirgate_units::Instant;
 
 use crate::tap::{HEADER, Tap};
 
@@ -29,6 +30,19 @@ pub trait Device: Send {
 
     /// Whether a queue that is not read holds back who fills it, and does not just drop.
     fn pushes_back(&self) -> bool;
+
+    /// Does what has become due.
+    ///
+    /// # Errors
+    /// Where the device will not have it.
+    fn handle_time(&mut self, _now: Instant) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// When to call [`handle_time`](Self::handle_time); `None`: nothing will be due.
+    fn poll_at(&self) -> Option<Instant> {
+        None
+    }
 }
 
 /// What came of reading.

@@ -8,6 +8,7 @@
 //! [`UNSENT_MAX`] frames, and then dropped and counted. A device that fails is let go, and said.
 
 mod device;
+mod impaired;
 mod thread;
 
 use std::collections::VecDeque;
@@ -23,6 +24,7 @@ use crate::clock;
 use crate::wait::Waiter;
 
 pub use self::device::{Device, Received, Sent};
+pub use self::impaired::Impaired;
 pub use self::thread::{Handle, Stopped, spawn};
 
 /// Frames read from one queue before it is the next one's turn.
@@ -244,6 +246,7 @@ impl Dataplane {
 
     fn send(&mut self) {
         for port in &mut self.ports {
+            port.handle_time();
             while let Some(mut packet) = port.unsent.pop_front() {
                 if !port.send(&mut packet) {
                     port.unsent.push_front(packet);
@@ -277,7 +280,8 @@ impl Dataplane {
     fn deadline(&self) -> Option<Instant> {
         let held = self.queues.iter().filter(|queue| queue.ready);
         let gates = held.filter_map(|queue| self.bridge.source_at(queue.source));
-        gates.chain(self.bridge.poll_at()).chain(self.unsent_at()).min()
+        let devices = self.ports.iter().filter_map(|port| port.device.as_ref()?.poll_at());
+        gates.chain(devices).chain(self.bridge.poll_at()).chain(self.unsent_at()).min()
     }
 
     /// A device that had no room is asked again soon: not every one says when it has.
@@ -318,6 +322,15 @@ impl Port {
             }
         }
         true
+    }
+
+    fn handle_time(&mut self) {
+        let Some(device) = &mut self.device else { return };
+        if device.poll_at().is_some_and(|due| due <= clock::boottime())
+            && device.handle_time(clock::boottime()).is_err()
+        {
+            self.counters.refused += 1;
+        }
     }
 
     fn fail(&mut self, error: io::Error) {

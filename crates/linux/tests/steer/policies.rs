@@ -115,7 +115,7 @@ fn the_default_is_applied_and_taken_back() {
 
 #[test]
 fn the_holdout_is_the_one_that_the_controller_computes() {
-    let Some(mut ground) = Ground::new(1_000) else { return };
+    let Some(mut ground) = Ground::new(300) else { return };
     let mut addresses: Vec<IpAddr> = Vec::new();
     let mut batch = String::new();
     for host in 1..=24 {
@@ -140,7 +140,8 @@ fn the_holdout_is_the_one_that_the_controller_computes() {
         steering.apply(&policy, &here).unwrap();
         let (mut treated, mut held_out) = (0, 0);
         for (address, client) in &mut clients {
-            client.fetch(300_000);
+            // Many round trips past the threshold, also on a busy machine.
+            client.fetch(1_000_000);
             let expected = if policy.holdout.holds(*address) { OWN } else { CHOSEN };
             assert_eq!(client.cc(), expected, "{address} in epoch {epoch}");
             *if expected == OWN { &mut held_out } else { &mut treated } += 1;

@@ -54,6 +54,7 @@ impl Doctor {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         let mut checks = Checks(Vec::new());
         let around = Surroundings::current();
+        let mut wrong = None;
         let config = match Config::load(self.common.config.as_deref(), &around) {
             Ok(config) => {
                 checks.ok(
@@ -67,8 +68,9 @@ impl Doctor {
                 config
             }
             Err(error) => {
-                let said = format!("{error}\nwhat follows is of the defaults");
-                checks.add("configuration", Verdict::Fails, said);
+                let said = "it is wrong, see below; what follows is of the defaults";
+                checks.add("configuration", Verdict::Fails, said.to_owned());
+                wrong = Some(error);
                 Config::defaults(&around)
             }
         };
@@ -101,6 +103,10 @@ impl Doctor {
                 };
                 out.line(&format!("{verdict:<8} {:<16} {}", check.what, check.said))?;
             }
+        }
+        if let Some(error) = wrong {
+            out.flush()?;
+            return Err(Failure::Usage(error.into()));
         }
         if checks.iter().any(|check| check.verdict == Verdict::Fails) { Err(Failure::Check) } else { Ok(()) }
     }

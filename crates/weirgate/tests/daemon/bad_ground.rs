@@ -86,9 +86,9 @@ fn the_doctor_says_what_is_wrong_with_a_configuration_and_goes_on() {
     let path = dir.path().join("weirgate.toml");
     fs::write(&path, "[tune]\nswitch_after = \"100 Kb\"\nmood = \"bold\"\n").unwrap();
     let done = Command::new(env!("CARGO_BIN_EXE_weirgate")).args(["doctor", "-c"]).arg(&path).output().unwrap();
-    let said = text(&done.stdout);
-    assert_eq!(done.status.code(), Some(1), "{said}");
-    assert!(said.contains("100 Kb") && said.contains("mood"), "{said}");
+    let (said, wrong) = (text(&done.stdout), text(&done.stderr));
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(wrong.contains("100 Kb") && wrong.contains("mood"), "{wrong}");
     assert!(said.contains("kernel") && said.contains("store"), "{said}");
 }
 

@@ -1,0 +1,277 @@
+//! What the limit experiments stand on: a sender, the switch, a router with the kernel's own limiters, and a receiver.
+//!
+//! `a -- TAP -- switch -- TAP -- m -- veth -- b`: namespaces with the real TCP of this kernel. Every arm has the same path; the limit is
+//! in the switch, or a qdisc on the router's way to `b`. The round trip's delay is in the switch, half in each direction.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{io, thread};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use weirgate_linux::clock;
+use weirgate_linux::dataplane::{Dataplane, Device, Handle, Impaired, Received, Sent, spawn};
+use weirgate_linux::tap::Tap;
+use weirgate_port::{Impair, Packet, Settings, Wire};
+use weirgate_switch::bridge::{Bridge, BridgeClass};
+use weirgate_switch::class::Rule;
+use weirgate_switch::frame::{Accounting, Frame};
+use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode};
+use weirgate_units::{BitRate, Bytes, Duration, Instant};
+
+use crate::net::Namespace;
+
+/// The receiver.
+pub(super) const B: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
+
+/// Who limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arm {
+    /// Nobody.
+    Free,
+    /// The switch.
+    Switch(Mode),
+    /// The kernel's token bucket filter on the router.
+    Tbf,
+    /// The kernel's hierarchical token bucket on the router.
+    Htb,
+}
+
+impl Arm {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Free => "no limit",
+            Self::Switch(Mode::Pace) => "pace",
+            Self::Switch(Mode::Gate) => "gate",
+            Self::Switch(Mode::Borrow) => "borrow (the article's gate)",
+            Self::Switch(Mode::Drop) => "drop",
+            Self::Tbf => "kernel tbf",
+            Self::Htb => "kernel htb",
+        }
+    }
+}
+
+/// What left towards the receiver: bytes of IP in each millisecond since the ground was made.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Released(Arc<Mutex<Vec<u64>>>);
+
+impl Released {
+    fn lock(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes by millisecond, so far.
+    pub(super) fn by_ms(&self) -> Vec<u64> {
+        self.lock().clone()
+    }
+}
+
+/// A device that notes what is sent by it.
+struct Recorder {
+    device: Tap,
+    released: Released,
+    began: Instant,
+}
+
+impl Device for Recorder {
+    fn queues(&self) -> usize {
+        Device::queues(&self.device)
+    }
+
+    fn queue_fd(&self, queue: usize) -> Option<BorrowedFd<'_>> {
+        Device::queue_fd(&self.device, queue)
+    }
+
+    fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {
+        Device::receive(&mut self.device, queue, packet)
+    }
+
+    fn send(&mut self, packet: &mut Packet) -> io::Result<Sent> {
+        let bytes = Frame::ethernet(packet.bytes())
+            .map_or(0, |frame| Accounting::default().size(&frame, packet.offload()).bytes.as_u64());
+        let ms = (clock::boottime().saturating_since(self.began).as_nanos() / 1_000_000) as usize;
+        {
+            let mut bins = self.released.lock();
+            if bins.len() <= ms {
+                bins.resize(ms + 1, 0);
+            }
+            bins[ms] += bytes;
+        }
+        Device::send(&mut self.device, packet)
+    }
+
+    fn pushes_back(&self) -> bool {
+        Device::pushes_back(&self.device)
+    }
+}
+
+/// How a ground is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) arm: Arm,
+    pub(super) rate: BitRate,
+    /// Of the path, beside what the machine takes.
+    pub(super) rtt: Duration,
+}
+
+/// The namespaces, the switch and the limit. All of it goes on drop.
+pub(super) struct Ground {
+    pub(super) a: Namespace,
+    pub(super) b: Namespace,
+    _m: Namespace,
+    switch: Handle,
+    limit: Option<LimitId>,
+    pub(super) released: Released,
+    port: u16,
+}
+
+impl Ground {
+    pub(super) fn new(plan: Plan) -> Result<Self> {
+        let [a, m, b] = ["a", "m", "b"].map(Namespace::create);
+        let (a, m, b) = (a?, m?, b?);
+        let now = clock::boottime();
+        let released = Released::default();
+        let mut bridge = Bridge::new(now, plan.rate, plan.rate, Bytes::new(512 << 20), 1);
+        let limit = match plan.arm {
+            Arm::Switch(mode) => {
+                let settings = LimitSettings { rate: plan.rate, burst: burst(plan.rate, mode), mode };
+                let id = bridge.add_limit(now, settings);
+                let queue = ClassSettings { queue_max: Bytes::new(64 << 20), ..ClassSettings::default() };
+                let class =
+                    bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
+                // The first port is the sender's.
+                bridge.set_rules(vec![Rule { port: Some(0), ..Rule::any(0, class) }], vec![])?;
+                Some(id)
+            }
+            _ => None,
+        };
+        let gate = limit.filter(|_| matches!(plan.arm, Arm::Switch(Mode::Gate | Mode::Borrow)));
+        let mut dataplane = Dataplane::new(bridge)?;
+        let delay = || {
+            let half = Duration::from_nanos(plan.rtt.as_nanos() / 2);
+            let settings = Settings { delay: half, queue: Bytes::new(1 << 30), ..Settings::default() };
+            Impair::new(now, settings, 1, Wire::new())
+        };
+        let near = Tap::create(a.netns(), "wg0", 1)?;
+        let far = Recorder { device: Tap::create(m.netns(), "wg0", 1)?, released: released.clone(), began: now };
+        let (near, far): (Box<dyn Device>, Box<dyn Device>) = if plan.rtt == Duration::ZERO {
+            (Box::new(near), Box::new(far))
+        } else {
+            (Box::new(Impaired::new(near, delay())), Box::new(Impaired::new(far, delay())))
+        };
+        let near = dataplane.add_port(near, gate, Bytes::new(1 << 20))?;
+        let far = dataplane.add_port(far, None, Bytes::new(1 << 20))?;
+        dataplane.bridge_mut().join(near, far);
+        for ns in [&a, &m, &b] {
+            ns.set_congestion_control("cubic")?;
+            for key in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
+                ns.set_sysctl(key, "4096 131072 67108864")?;
+            }
+        }
+        m.set_sysctl("net.ipv4.ip_forward", "1")?;
+        let (an, mn, bn) = (a.name(), m.name(), b.name());
+        sh(&format!(
+            "for n in {an} {mn} {bn}; do ip -n $n link set lo up; done
+             ip -n {mn} link add vb type veth peer name vm netns {bn}
+             ip -n {an} link set wg0 up txqueuelen 10000; ip -n {mn} link set wg0 up txqueuelen 10000
+             ip -n {mn} link set vb up; ip -n {bn} link set vm up
+             ip -n {an} addr add 10.77.0.1/24 dev wg0; ip -n {mn} addr add 10.77.0.2/24 dev wg0
+             ip -n {mn} addr add 10.77.1.1/24 dev vb; ip -n {bn} addr add 10.77.1.2/24 dev vm
+             ip -n {an} route add default via 10.77.0.2; ip -n {bn} route add default via 10.77.1.1"
+        ))?;
+        let bits = plan.rate.as_bits_per_sec();
+        match plan.arm {
+            // The burst is what a timer's jiffy lets through at the rate, as tc-tbf(8) asks; the queue 100 ms.
+            Arm::Tbf => {
+                let burst = (bits / 8 / 250).max(5_000);
+                sh(&format!("tc -n {mn} qdisc add dev vb root tbf rate {bits}bit burst {burst} latency 100ms"))?;
+            }
+            Arm::Htb => sh(&format!(
+                "tc -n {mn} qdisc add dev vb root handle 1: htb default 1
+                 tc -n {mn} class add dev vb parent 1: classid 1:1 htb rate {bits}bit"
+            ))?,
+            Arm::Free | Arm::Switch(_) => {}
+        }
+        Ok(Self { a, b, _m: m, switch: spawn("switch", dataplane)?, limit, released, port: 5_201 })
+    }
+
+    /// Where the next server of `b` listens.
+    pub(super) fn next_server(&mut self) -> SocketAddr {
+        self.port += 1;
+        SocketAddr::new(B.into(), self.port)
+    }
+
+    /// What the limit did; `None`: it is not the switch's.
+    pub(super) fn counters(&self) -> Result<Option<LimitCounters>> {
+        let Some(limit) = self.limit else { return Ok(None) };
+        Ok(Some(self.switch.call(move |d| d.bridge().limit_counters(limit, clock::boottime()))?))
+    }
+
+    /// The time that the switch's thread spent on frames.
+    pub(super) fn busy(&self) -> Result<Duration> {
+        Ok(self.switch.call(|dataplane| dataplane.busy())?)
+    }
+
+    /// Since the ground was made, as [`Released`] counts.
+    pub(super) fn iperf(&mut self, arguments: &str, time: Duration) -> Result<Iperf> {
+        let server = self.next_server();
+        let mut listener = self.spawn(&self.b, &format!("iperf3 -s -1 -p {}", server.port()))?;
+        // It says nothing when it listens.
+        thread::sleep(std::time::Duration::from_millis(300));
+        let seconds = time.as_secs_f64().ceil();
+        let command = format!("iperf3 -J -c {} -p {} -t {seconds} {arguments}", server.ip(), server.port());
+        let client = self.spawn(&self.a, &command)?;
+        let output = client.wait_with_output()?;
+        let _ = listener.kill();
+        let _ = listener.wait();
+        let value: Value = serde_json::from_slice(&output.stdout).context("iperf3's answer is no JSON")?;
+        if let Some(error) = value["error"].as_str() {
+            bail!("iperf3 {arguments}: {error}");
+        }
+        Ok(Iperf(value))
+    }
+
+    /// Starts a program in a namespace.
+    pub(super) fn spawn(&self, ns: &Namespace, command: &str) -> Result<Child> {
+        let mut shell = Command::new("ip");
+        shell.args(["netns", "exec", ns.name()]).args(command.split_whitespace());
+        shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        shell.spawn().with_context(|| format!("`{command}` cannot be run"))
+    }
+}
+
+/// What iperf3 says at its end.
+pub(super) struct Iperf(Value);
+
+impl Iperf {
+    /// Payload that came to the receiver, bit/s.
+    pub(super) fn received(&self) -> f64 {
+        let end = &self.0["end"];
+        // UDP has no `sum_received` in old versions; `sum` is the receiver's there, with what was lost.
+        let udp = end["sum"]["lost_packets"].is_number();
+        if udp && !end["sum_received"]["bits_per_second"].is_number() {
+            let lost = end["sum"]["lost_percent"].as_f64().unwrap_or(100.0);
+            return end["sum"]["bits_per_second"].as_f64().unwrap_or(0.0) * (1.0 - lost / 100.0);
+        }
+        end["sum_received"]["bits_per_second"].as_f64().unwrap_or(0.0)
+    }
+
+    /// Segments sent again.
+    pub(super) fn retransmits(&self) -> u64 {
+        self.0["end"]["sum_sent"]["retransmits"].as_u64().unwrap_or(0)
+    }
+}
+
+/// What passes at once: a millisecond; for a limit that drops what its users are told to give it, 50 ms.
+fn burst(rate: BitRate, mode: Mode) -> Bytes {
+    let time = if mode == Mode::Drop { Duration::from_millis(50) } else { Duration::from_millis(1) };
+    rate.bytes_in(time).max(Bytes::new(2 * 1_514))
+}
+
+fn sh(script: &str) -> Result<()> {
+    let done = Command::new("sh").args(["-ec", script]).output()?;
+    ensure!(done.status.success(), "{script}\n{}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}

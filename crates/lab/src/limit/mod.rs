@@ -1,0 +1,15 @@
+//! The limit experiments: does the software switch hold traffic to its rate, and what does that cost the traffic?
+
+mod cascade;
+mod ground;
+mod precision;
+mod rtt;
+mod udp;
+
+pub(crate) use cascade::run as cascade;
+pub(crate) use precision::run as precision;
+pub(crate) use rtt::run as rtt;
+pub(crate) use udp::run as udp;
+
+/// Payload in a full packet, of its IP length: Ethernet's MTU less IPv4 and TCP with timestamps.
+const TCP_PAYLOAD: f64 = 1_448.0 / 1_500.0;

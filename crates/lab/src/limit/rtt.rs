@@ -1,0 +1,86 @@
+//! `limit-rtt`: one TCP connection behind a limit, at round trips of 1 to 100 ms (the article's figure 3).
+
+use anyhow::Result;
+use serde_json::{Map, json};
+use weirgate_switch::limits::Mode;
+use weirgate_units::{BitRate, Duration};
+
+use super::ground::{Arm, Ground, Plan};
+use crate::expectation::Expectations;
+use crate::experiment::{Form, Options, date};
+use crate::machine::{CpuTimes, Machine};
+use crate::report::{Report, Table, number};
+
+const ARMS: [Arm; 6] = [
+    Arm::Switch(Mode::Drop),
+    Arm::Tbf,
+    Arm::Htb,
+    Arm::Switch(Mode::Borrow),
+    Arm::Switch(Mode::Gate),
+    Arm::Switch(Mode::Pace),
+];
+
+/// Runs it.
+pub(crate) fn run(options: &Options) -> Result<Report> {
+    let machine = Machine::look();
+    let started = date();
+    let full = options.form == Form::Full;
+    let (rtts, omit, seconds): (&[u64], u64, u64) =
+        if full { (&[1, 5, 10, 25, 50, 100], 15, 30) } else { (&[5, 50], 4, 4) };
+    let rate = BitRate::from_bits_per_sec(if full { 1_000_000_000 } else { 200_000_000 });
+    let arms: &[Arm] = if full { &ARMS } else { &[Arm::Switch(Mode::Drop), Arm::Htb, Arm::Switch(Mode::Pace)] };
+    let mut heads = vec!["limit".to_owned()];
+    heads.extend(rtts.iter().map(|ms| format!("{ms} ms")));
+    heads.extend(["sent again at the longest", "core per Gbit/s (all of the machine)"].map(String::from));
+    let mut table = Table {
+        caption: format!("Goodput of one connection behind {rate}, percent of the limit, by round trip"),
+        heads,
+        rows: Vec::new(),
+    };
+    let mut worst = f64::INFINITY;
+    for arm in arms {
+        let mut row = vec![arm.name().to_owned()];
+        let (mut again, mut cores) = (0, Vec::new());
+        for ms in rtts {
+            options.say(format!("{}, {ms} ms", arm.name()));
+            let mut ground = Ground::new(Plan { arm: *arm, rate, rtt: Duration::from_millis(*ms) })?;
+            let before = CpuTimes::now();
+            let iperf = ground.iperf(&format!("-O {omit}"), Duration::from_secs(seconds))?;
+            let busy = 1.0 - CpuTimes::now().since(&before).idle_pct() / 100.0;
+            let goodput = iperf.received() / super::TCP_PAYLOAD / rate.as_bits_per_sec() as f64 * 100.0;
+            again = iperf.retransmits();
+            cores.push(busy * machine.cores as f64 / (iperf.received() / 1e9).max(1e-3));
+            if *arm == Arm::Switch(Mode::Pace) {
+                worst = worst.min(goodput);
+            }
+            row.push(number(goodput));
+        }
+        row.push(again.to_string());
+        row.push(number(cores.iter().sum::<f64>() / cores.len() as f64));
+        table.rows.push(row);
+    }
+    let mut expectations = Expectations::of("limit-rtt")?;
+    expectations.measured("pace_worst_goodput_pct", worst)?;
+    let tables = vec![table];
+    let numbers: Map<_, _> = tables.iter().map(|t| (t.caption.clone(), t.json())).collect();
+    Ok(Report {
+        name: "limit-rtt".into(),
+        title: "One TCP connection behind a limit".into(),
+        date: started,
+        quick: !full,
+        seed: options.seed,
+        machine,
+        method: format!(
+            "One CUBIC connection (iperf3, buffers of up to 64 MB) through the switch, which has the limit or only the delay, and a router, \
+             which has the kernel's limit in its arms. All arms have the same path. Goodput is the payload received in {seconds} s after \
+             the first {omit}, with headers put back, over the limit, which counts IP bytes. `drop` has a burst of 50 ms, tbf and htb \
+             their manual's. `gate` and `borrow` do not read the TAP, whose queue then holds 10,000 super-packets: a TAP's \
+             sender is not held back by that."
+        ),
+        settings: json!({ "rate": rate.as_bits_per_sec(), "rtt_ms": rtts, "seconds": seconds, "omitted": omit }),
+        numbers,
+        expectations: expectations.finish()?,
+        tables,
+        plots: Vec::new(),
+    })
+}

@@ -1,0 +1,61 @@
+//! A device behind a fault: delay, loss, rate of what is sent by it ([`Impair`]), as everywhere else.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use weirgate_port::{Impair, Packet, Port};
+use weirgate_units::Instant;
+
+use super::device::{Device, Received, Sent};
+use crate::clock;
+
+/// A device whose sent frames pass an [`Impair`] first. A super-packet is one packet to it.
+#[derive(Debug)]
+pub struct Impaired<D> {
+    device: D,
+    impair: Impair,
+}
+
+impl<D: Device> Impaired<D> {
+    /// `device` behind `impair`.
+    pub const fn new(device: D, impair: Impair) -> Self {
+        Self { device, impair }
+    }
+}
+
+impl<D: Device> Device for Impaired<D> {
+    fn queues(&self) -> usize {
+        self.device.queues()
+    }
+
+    fn queue_fd(&self, queue: usize) -> Option<BorrowedFd<'_>> {
+        self.device.queue_fd(queue)
+    }
+
+    fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {
+        self.device.receive(queue, packet)
+    }
+
+    fn send(&mut self, packet: &mut Packet) -> io::Result<Sent> {
+        let packet = std::mem::replace(packet, Packet::with_capacity(0));
+        self.impair.handle_packet(clock::boottime(), packet);
+        self.handle_time(clock::boottime())?;
+        Ok(Sent::Yes)
+    }
+
+    fn pushes_back(&self) -> bool {
+        self.device.pushes_back()
+    }
+
+    fn handle_time(&mut self, now: Instant) -> io::Result<()> {
+        while let Some(mut packet) = self.impair.poll_packet(now) {
+            // A link has no memory for what its end has no room for.
+            let _full = self.device.send(&mut packet)?;
+        }
+        self.device.handle_time(now)
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        self.impair.poll_at().into_iter().chain(self.device.poll_at()).min()
+    }
+}
