@@ -13,6 +13,7 @@ pub mod memory;
 pub mod netns;
 pub mod poll;
 pub mod route_cc;
+pub mod sched;
 pub mod tap;
 pub mod tun;
 pub mod wait;

@@ -1,20 +1,21 @@
 //! `limit-cascade`: two close limits in a row, both dropping: what passes, with and without giving back what was taken in vain.
 //!
-//! In virtual time, with the limits that the switch has; the traffic is packets of mixed sizes, offered evenly at six times what may pass.
+//! In virtual time, with the buckets that the switch has; the traffic is packets of mixed sizes, six times as many as may pass.
 
 use anyhow::Result;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 use serde_json::{Map, json};
 use weirgate_shape::{Bucket, Limit, take_all};
-use weirgate_units::{BitRate, Bytes, Duration, Instant};
+use weirgate_units::{BitRate, Bytes, Duration, Instant, PacketRate, Packets};
 
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options, date};
 use crate::machine::Machine;
 use crate::report::{Report, Table, number};
 
-const NEAR: BitRate = BitRate::from_bits_per_sec(100_000_000);
+/// Packets per second of the first limit. With packets of 782 bytes on average that is 100 Mbit/s.
+const NEAR: PacketRate = PacketRate::from_packets_per_sec(16_000);
 
 /// Runs it.
 pub(crate) fn run(options: &Options) -> Result<Report> {
@@ -22,21 +23,17 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let started = date();
     let seconds = if options.form == Form::Full { 60 } else { 10 };
     let mut table = Table::new(
-        "What passes both limits, percent of the lower one",
+        "What passes both limits, percent of what the fuller of them allows",
         &["first limit", "second limit", "with refund", "without"],
     );
     let (mut worst, mut worst_without) = (0.0_f64, 0.0_f64);
     for second in [80, 95, 99, 100, 101, 105, 125] {
         let far = BitRate::from_bits_per_sec(second * 1_000_000);
-        let lower = NEAR.min(far);
-        let share = |refund| {
-            100.0 * offer(far, refund, seconds, options.seed) as f64
-                / lower.bytes_in(Duration::from_secs(seconds)).as_u64() as f64
-        };
+        let share = |refund| offer(far, refund, seconds, options.seed);
         let (with, without) = (share(true), share(false));
         worst = worst.max((with - 100.0).abs());
         worst_without = worst_without.max((without - 100.0).abs());
-        table.rows.push(vec![NEAR.to_string(), far.to_string(), number(with), number(without)]);
+        table.rows.push(vec!["16,000 packets/s".into(), far.to_string(), number(with), number(without)]);
     }
     let mut expectations = Expectations::of("limit-cascade")?;
     expectations.measured("refund_error_pct", worst)?.explanation =
@@ -51,11 +48,12 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         seed: options.seed,
         machine,
         method: format!(
-            "Two token buckets (bursts of 15 KB), one after the other; a packet that the second one refuses is lost. With refund the \
-             first one is given back what it took for that packet. Packets of 64 to 1,500 bytes come at random at 600 Mbit/s for \
-             {seconds} s of virtual time."
+            "A limit of packets (burst 4), then one of bytes (burst 3,000); a packet that the second one refuses is lost. With refund \
+             the first one is given back what it took for that packet. Packets of 64 to 1,500 bytes come evenly, 100,000 in a second \
+             of virtual time, for {seconds} s. Limits of the same kind lose nothing by each other: what the first passes in a burst, the \
+             second passes too."
         ),
-        settings: json!({ "first": NEAR.as_bits_per_sec(), "burst": 15_000 }),
+        settings: json!({ "first_packets_per_s": NEAR.as_packets_per_sec(), "burst_packets": 4, "burst_bytes": 3_000 }),
         numbers,
         expectations: expectations.finish()?,
         tables,
@@ -63,25 +61,25 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     })
 }
 
-/// The bytes that pass.
-fn offer(far: BitRate, refund: bool, seconds: u64, seed: u64) -> u64 {
+/// What passes, in percent of what the fuller of the two limits allows.
+fn offer(far: BitRate, refund: bool, seconds: u64, seed: u64) -> f64 {
     let start = Instant::from_nanos(0);
-    let burst = Bytes::new(15_000);
-    let (mut near, mut far) = (Bucket::new(start, NEAR, burst), Bucket::new(start, far, burst));
+    let mut packets = Bucket::new(start, NEAR, Packets::new(4));
+    let mut bytes = Bucket::new(start, far, Bytes::new(3_000));
     let mut random = Pcg64::new(seed.into(), 1);
-    let (mut now, mut passed) = (start, 0);
-    let end = start + Duration::from_secs(seconds);
-    while now < end {
+    let (mut passed, mut passed_bytes) = (0_u64, 0_u64);
+    for step in 0..seconds * 100_000 {
+        let now = start + Duration::from_nanos(step * 10_000);
         let size = Bytes::new(64 + u64::from(random.next_u32()) % 1_437);
-        // 600 Mbit/s on average, at random instants.
-        let mean = size.as_u64() * 8 * 1_000 / 600;
-        now += Duration::from_nanos(u64::from(random.next_u32()) % (2 * mean + 1));
         let passes = if refund {
-            take_all(now, size, &mut [&mut near as &mut dyn Limit, &mut far]).is_ok()
+            take_all(now, size, &mut [&mut packets as &mut dyn Limit, &mut bytes]).is_ok()
         } else {
-            near.take(now, size).is_ok() && far.take(now, size).is_ok()
+            packets.take(now, Packets::new(1)).is_ok() && bytes.take(now, size).is_ok()
         };
-        passed += if passes { size.as_u64() } else { 0 };
+        passed += u64::from(passes);
+        passed_bytes += if passes { size.as_u64() } else { 0 };
     }
-    passed
+    let time = Duration::from_secs(seconds);
+    let share = passed as f64 / (NEAR.as_packets_per_sec() * seconds) as f64;
+    share.max(passed_bytes as f64 / far.bytes_in(time).as_u64() as f64) * 100.0
 }

@@ -18,7 +18,7 @@ use weirgate_port::{Impair, Packet, Settings, Wire};
 use weirgate_switch::bridge::{Bridge, BridgeClass};
 use weirgate_switch::class::Rule;
 use weirgate_switch::frame::{Accounting, Frame};
-use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode};
+use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 use crate::net::Namespace;
@@ -29,8 +29,6 @@ pub(super) const B: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
 /// Who limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arm {
-    /// Nobody.
-    Free,
     /// The switch.
     Switch(Mode),
     /// The kernel's token bucket filter on the router.
@@ -42,7 +40,6 @@ pub(super) enum Arm {
 impl Arm {
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::Free => "no limit",
             Self::Switch(Mode::Pace) => "pace",
             Self::Switch(Mode::Gate) => "gate",
             Self::Switch(Mode::Borrow) => "borrow (the article's gate)",
@@ -138,7 +135,8 @@ impl Ground {
             Arm::Switch(mode) => {
                 let settings = LimitSettings { rate: plan.rate, burst: burst(plan.rate, mode), mode };
                 let id = bridge.add_limit(now, settings);
-                let queue = ClassSettings { queue_max: Bytes::new(64 << 20), ..ClassSettings::default() };
+                let queue_max = queue_max(plan.rate);
+                let queue = ClassSettings { queue_max, ..ClassSettings::default() };
                 let class =
                     bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
                 // The first port is the sender's.
@@ -192,7 +190,7 @@ impl Ground {
                 "tc -n {mn} qdisc add dev vb root handle 1: htb default 1
                  tc -n {mn} class add dev vb parent 1: classid 1:1 htb rate {bits}bit"
             ))?,
-            Arm::Free | Arm::Switch(_) => {}
+            Arm::Switch(_) => {}
         }
         Ok(Self { a, b, _m: m, switch: spawn("switch", dataplane)?, limit, released, port: 5_201 })
     }
@@ -264,9 +262,9 @@ impl Iperf {
     }
 }
 
-/// What passes at once: a millisecond; for a limit that drops what its users are told to give it, 50 ms.
+/// What passes at once: five milliseconds, the daemon's default; for a limit that drops what its users are told to give it, 50 ms.
 fn burst(rate: BitRate, mode: Mode) -> Bytes {
-    let time = if mode == Mode::Drop { Duration::from_millis(50) } else { Duration::from_millis(1) };
+    let time = if mode == Mode::Drop { Duration::from_millis(50) } else { Duration::from_millis(5) };
     rate.bytes_in(time).max(Bytes::new(2 * 1_514))
 }
 

@@ -9,6 +9,7 @@ use super::ground::{Arm, Ground, Plan};
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options, date};
 use crate::machine::Machine;
+use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
 use crate::stats::{quantile, sorted};
 
@@ -21,6 +22,7 @@ const MTU: f64 = 1_500.0;
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let machine = Machine::look();
     let started = date();
+    let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
     let full = options.form == Form::Full;
     let kbit: &[u64] =
         if full { &[10, 100, 1_000, 10_000, 100_000, 1_000_000, 5_000_000] } else { &[1_000, 100_000, 1_000_000] };

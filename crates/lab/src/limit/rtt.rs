@@ -9,6 +9,7 @@ use super::ground::{Arm, Ground, Plan};
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options, date};
 use crate::machine::{CpuTimes, Machine};
+use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
 
 const ARMS: [Arm; 6] = [
@@ -24,9 +25,10 @@ const ARMS: [Arm; 6] = [
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let machine = Machine::look();
     let started = date();
+    let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
     let full = options.form == Form::Full;
     let (rtts, omit, seconds): (&[u64], u64, u64) =
-        if full { (&[1, 5, 10, 25, 50, 100], 15, 30) } else { (&[5, 50], 4, 4) };
+        if full { (&[1, 5, 10, 25, 50, 100], 15, 30) } else { (&[5, 20], 6, 5) };
     let rate = BitRate::from_bits_per_sec(if full { 1_000_000_000 } else { 200_000_000 });
     let arms: &[Arm] = if full { &ARMS } else { &[Arm::Switch(Mode::Drop), Arm::Htb, Arm::Switch(Mode::Pace)] };
     let mut heads = vec!["limit".to_owned()];

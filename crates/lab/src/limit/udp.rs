@@ -9,6 +9,7 @@ use super::ground::{Arm, Ground, Plan};
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options, date};
 use crate::machine::Machine;
+use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
 
 const RATE: BitRate = BitRate::from_bits_per_sec(100_000_000);
@@ -17,6 +18,7 @@ const RATE: BitRate = BitRate::from_bits_per_sec(100_000_000);
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let machine = Machine::look();
     let started = date();
+    let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
     let full = options.form == Form::Full;
     let seconds = if full { 20 } else { 4 };
     let mut table = Table::new(

@@ -93,6 +93,11 @@ impl Drop for Handle {
 }
 
 fn run(dataplane: &mut Dataplane, woken: &OwnedFd, inbox: &Receiver<Call>) -> io::Result<()> {
+    if let Err(error) = crate::sched::wake_early() {
+        tracing::warn!(
+            "the switch runs at the priority of everybody else ({error}): limits are met less exactly under load"
+        );
+    }
     loop {
         if !dataplane.turn(PATIENCE)? {
             continue;

@@ -14,7 +14,7 @@ mod count;
 mod tests;
 
 use weirgate_shape::{Borrow, Bucket, Fate, Gate, Pacer, QueueId, granularity, quantum};
-use weirgate_units::{BitRate, Bytes, Instant};
+use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 pub use weirgate_shape::{ClassSettings, CodelSettings};
 
@@ -25,6 +25,12 @@ const PACKET: Bytes = Bytes::new(1_514);
 
 /// As much as there is.
 const ALL: Bytes = Bytes::new(u64::MAX);
+
+/// Room for what waits for a limit of `rate`: what passes in 250 ms, so that one connection over a long round trip is kept busy and
+/// one that never slows down does not wait for seconds. At least 128 KB.
+pub fn queue_max(rate: BitRate) -> Bytes {
+    rate.bytes_in(Duration::from_millis(250)).max(Bytes::new(128 << 10))
+}
 
 /// How a limit holds traffic to its rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -73,8 +73,8 @@ pub struct Class {
     pub matches: Match,
     /// The limits above it by their places in [`Shaping::limits`], the nearest first.
     pub limits: Vec<usize>,
-    /// What may wait.
-    pub queue: Bytes,
+    /// What may wait; `None`: what passes in 250 ms.
+    pub queue: Option<Bytes>,
     /// How long a flow's packets may wait for long before they are dropped; `None`: for ever.
     pub target: Option<Duration>,
     /// After which wait packets are marked with congestion.
@@ -311,7 +311,7 @@ fn class(
         direction,
         matches,
         limits: chosen,
-        queue: or(typed.queue, Bytes::new(8 << 20)),
+        queue: typed.queue.map(|queue| queue.value),
         target: or(typed.target, Target(Some(Duration::from_millis(5)))).0,
         mark_above: typed.mark_above.map(|above| above.value),
     })

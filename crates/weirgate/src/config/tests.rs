@@ -45,6 +45,57 @@ fn the_example_s_comments_are_valid_values() {
     }
 }
 
+/// The end of the example with its comment marks taken away.
+fn shaping_example() -> String {
+    let (_, lines) = EXAMPLE.split_once("# [[port]]").expect("the example shows ports");
+    let lines = format!("# [[port]]{lines}");
+    lines
+        .lines()
+        .map(|line| line.strip_prefix("# ").unwrap_or(line.trim_start_matches('#')))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[test]
+fn the_example_s_ports_limits_and_classes_are_sound_and_shown_in_full() {
+    let config = Config::from_text(&shaping_example(), &root()).unwrap();
+    let shaping = &config.shaping;
+    assert_eq!((shaping.ports.len(), shaping.limits.len(), shaping.classes.len()), (1, 1, 1));
+    assert_eq!(shaping.limits[0].rate.as_bits_per_sec(), 200_000_000);
+    for table in ["port", "limit", "class"] {
+        let text = problems(&format!("[[{table}]]\nxyzzyxyzzy = 1"));
+        let (_, known) = text.split_once("known here: ").expect("a list of the known keys");
+        for key in known.lines().next().unwrap_or("").split(", ") {
+            assert!(
+                EXAMPLE.contains(&format!("# {key} = ")),
+                "weirgate.example.toml does not show `{key}` of [[{table}]]"
+            );
+        }
+    }
+}
+
+#[test]
+fn limits_that_contradict_each_other_are_refused() {
+    let ground = "[[port]]\nname = \"vm1\"\nkind = \"tap\"\n[[limit]]\nname = \"a\"\nrate = \"5 Mbit/s\"\n";
+    let with = |more: &str| problems(&format!("{ground}{more}"));
+    let class = "[[class]]\nport = \"vm1\"\nlimits = ";
+    assert!(with("[[limit]]\nname = \"a\"\nrate = \"1 Mbit/s\"\n").contains("another limit called `a`"));
+    assert!(with("[[limit]]\nname = \"b\"\n").contains("line 7: limit: a limit needs a `rate`"));
+    assert!(with(&format!("{class}[\"b\"]\n")).contains("there is no limit called `b`"));
+    assert!(
+        with("[[class]]\nport = \"vm2\"\nlimits = [\"a\"]\n")
+            .contains("there is no port called `vm2`; did you mean `vm1`?")
+    );
+    assert!(with(&format!("{class}[]\n")).contains("names no limit"));
+    let other = "[[limit]]\nname = \"b\"\nrate = \"1 Mbit/s\"\nlayer = \"L2\"\n";
+    assert!(with(&format!("{other}{class}[\"a\", \"b\"]\n")).contains("do not count alike"));
+    let gate = "[[limit]]\nname = \"g\"\nrate = \"1 Mbit/s\"\nmode = \"gate\"\n";
+    assert!(
+        with(&format!("{gate}{class}[\"g\"]\nprotocol = \"udp\"\n")).contains("holds back all that comes from a port")
+    );
+    assert!(with("[[limit]]\nname = \"c\"\nrate = \"5 Mbit\"\n").contains("limit.rate"));
+}
+
 #[test]
 fn an_unknown_key_names_line_and_nearest() {
     let text = "[sockets]\ninterval = \"10 s\"\n\nintervall = \"1 s\"\n";

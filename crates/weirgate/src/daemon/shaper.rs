@@ -7,7 +7,7 @@ use weirgate_linux::netns::Netns;
 use weirgate_linux::tap::Tap;
 use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, Direction};
 use weirgate_switch::class::Rule;
-use weirgate_switch::limits::{ClassSettings, CodelSettings, LimitCounters, LimitId, LimitSettings, Mode};
+use weirgate_switch::limits::{ClassSettings, CodelSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
 use weirgate_units::{BitRate, Bytes, Duration};
 
 use crate::config::shaping::{Class, Limit, Port, PortKind, Shaping, namespace_path};
@@ -64,7 +64,8 @@ impl Shaper {
             let rules = if class.direction == Direction::From { &mut from } else { &mut to };
             let chain = class.limits.iter().map(|limit| limits[*limit].1).collect();
             let accounting = class.limits.first().map(|limit| limits[*limit].0.accounting).unwrap_or_default();
-            let known = BridgeClass { limits: chain, accounting, queue: queue(class) };
+            let lowest = class.limits.iter().map(|limit| limits[*limit].0.rate).min().unwrap_or(BitRate::ZERO);
+            let known = BridgeClass { limits: chain, accounting, queue: queue(class, lowest) };
             let known = dataplane.bridge_mut().add_class(&known);
             let (matches, port) = (&class.matches, ports[class.port].index());
             rules.push(Rule {
@@ -130,16 +131,17 @@ fn gate_of(shaping: &Shaping, port: usize) -> Option<usize> {
 /// What may pass at once: what the mode needs to meet the rate on a machine that wakes up late, or what was configured.
 fn burst(limit: &Limit) -> Bytes {
     let time = match limit.mode {
-        Mode::Pace | Mode::Gate | Mode::Borrow => Duration::from_millis(1),
+        // As late as a virtual machine's processor may be taken away for a moment.
+        Mode::Pace | Mode::Gate | Mode::Borrow => Duration::from_millis(5),
         // A sender whose packets are dropped needs room for a window.
         Mode::Drop => Duration::from_millis(50),
     };
     limit.burst.unwrap_or_else(|| limit.rate.bytes_in(time)).max(BURST_MIN)
 }
 
-fn queue(class: &Class) -> ClassSettings {
+fn queue(class: &Class, lowest: BitRate) -> ClassSettings {
     ClassSettings {
-        queue_max: class.queue,
+        queue_max: class.queue.unwrap_or_else(|| queue_max(lowest)),
         codel: class.target.map(|target| CodelSettings { target, ..CodelSettings::default() }),
         mark_above: class.mark_above,
         ..ClassSettings::default()

@@ -3,6 +3,7 @@
 
 mod bad_ground;
 mod ground;
+mod limits;
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};

@@ -1,0 +1,69 @@
+//! The software switch in the daemon: two hosts that are namespaces, a limit between them, asked and changed while it runs.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::ground::{Daemon, Space, ip, text};
+
+#[test]
+fn a_limit_holds_is_shown_and_is_changed_while_it_runs() {
+    let (Some(a), Some(b)) = (Space::make(), Space::make()) else { return };
+    let sections = format!(
+        "[[port]]\nname = \"a\"\nkind = \"tap\"\ndevice = \"wg0\"\nnamespace = \"{}\"\n\
+         [[port]]\nname = \"b\"\nkind = \"tap\"\ndevice = \"wg0\"\nnamespace = \"{}\"\n\
+         [[limit]]\nname = \"tenant\"\nrate = \"8 Mbit/s\"\n\
+         [[class]]\nport = \"a\"\nlimits = [\"tenant\"]\n",
+        a.name, b.name
+    );
+    let mut daemon = Daemon::start(&a, &sections);
+    for (space, address) in [(&a, "10.97.0.1/24"), (&b, "10.97.0.2/24")] {
+        ip(&["-n", &space.name, "link", "set", "wg0", "up"]);
+        ip(&["-n", &space.name, "addr", "add", address, "dev", "wg0"]);
+    }
+    let listener = b.ns.within(|| TcpListener::bind("10.97.0.2:5000").unwrap()).unwrap();
+    let mut client = a.ns.within(|| TcpStream::connect("10.97.0.2:5000").unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+
+    // A megabyte at 8 Mbit/s takes a second, less the burst.
+    let mut send = |bytes: usize| {
+        let began = Instant::now();
+        let data = vec![1; bytes];
+        std::thread::scope(|scope| {
+            scope.spawn(|| client.write_all(&data).unwrap());
+            let mut left = vec![0; bytes];
+            server.read_exact(&mut left).unwrap();
+        });
+        began.elapsed()
+    };
+    let took = send(1_000_000);
+    assert!(took > Duration::from_millis(900), "{took:?}");
+
+    let list = text(&daemon.run(&["limit", "list"]).stdout);
+    assert!(list.contains("tenant") && list.contains("8 Mbit/s") && list.contains("pace"), "{list}");
+    let limit = &daemon.json("/api/v1/limits")["limits"][0];
+    assert!(limit["passed_bytes"].as_u64() > Some(1_000_000), "{limit}");
+    assert!(limit["throttled_ms"].as_u64() > Some(800), "{limit}");
+    let show = text(&daemon.run(&["limit", "show", "tenant"]).stdout);
+    assert!(show.contains("8 Mbit/s of L3, by `pace`") && show.contains("waited     packets"), "{show}");
+
+    let set = daemon.run(&["limit", "set", "tenant", "80 Mbit/s"]);
+    assert_eq!(set.status.code(), Some(0), "{}", text(&set.stderr));
+    let took = send(1_000_000);
+    assert!(took < Duration::from_millis(700), "{took:?}");
+
+    let near = daemon.run(&["limit", "set", "tennant", "1 Mbit/s"]);
+    assert_eq!(near.status.code(), Some(1));
+    assert!(text(&near.stderr).contains("did you mean `tenant`?"), "{}", text(&near.stderr));
+    assert_eq!(daemon.run(&["limit", "set", "tenant", "fast"]).status.code(), Some(2));
+    let metrics = daemon.get("/metrics");
+    assert!(
+        metrics.contains("weirgate_limit_rate_bits_per_second{limit=\"tenant\",mode=\"pace\"} 80000000"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("weirgate_limit_delay_seconds_bucket{limit=\"tenant\",le=\"+Inf\"}"), "{metrics}");
+    assert_eq!(daemon.stop(), Some(0));
+    assert!(
+        !text(&std::process::Command::new("ip").args(["-n", &a.name, "link"]).output().unwrap().stdout).contains("wg0")
+    );
+}
