@@ -16,4 +16,5 @@ pub mod route_cc;
 pub mod sched;
 pub mod tap;
 pub mod tun;
+pub mod vhost;
 pub mod wait;
