@@ -32,18 +32,16 @@ mod split;
 mod transmit;
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-
-use rustix::event::{EventfdFlags, eventfd};
 
 pub use header::{HeaderError, Offloads, VnetHeader};
 pub use receive::{FRAME_MAX, Frame};
 pub use transmit::TransmitError;
 
-use serve::Source;
+use serve::{Source, Stop};
 use shared::Shared;
 
 /// Most queue pairs of a device: as many as a large guest has processors. Each costs 64 KiB and its ring's bookkeeping.
@@ -101,7 +99,7 @@ pub enum VhostError {
 /// The device. Its socket is gone and its frames are given back when it is dropped.
 pub struct VhostUser {
     shared: Arc<Shared>,
-    stop: Arc<OwnedFd>,
+    stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -186,8 +184,7 @@ impl VhostUser {
         }
         let shared = Arc::new(Shared::new(options).map_err(VhostError::Resources)?);
         let source = Source::open(&options.socket, options.role)?;
-        let resources = |e: rustix::io::Errno| VhostError::Resources(e.into());
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(resources)?);
+        let stop = Arc::new(Stop::new().map_err(VhostError::Resources)?);
         let (ours, theirs) = (Arc::clone(&shared), Arc::clone(&stop));
         let thread = std::thread::Builder::new()
             .name("vhost-user".to_owned())
@@ -220,7 +217,7 @@ impl VhostUser {
     }
 
     /// Gives a held frame's descriptors back. Where its ring has stopped since, they went back then and nothing happens.
-    pub fn complete(&self, completion: &Completion) {
+    pub fn complete(&self, completion: Completion) {
         self.shared.transmitq(completion.queue).complete(completion);
     }
 
@@ -251,8 +248,7 @@ impl VhostUser {
 
 impl Drop for VhostUser {
     fn drop(&mut self) {
-        // Cannot fail: the counter is at most one.
-        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        self.stop.now();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

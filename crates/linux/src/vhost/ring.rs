@@ -178,7 +178,7 @@ impl Ring {
     }
 
     /// Gives a held chain back. Nothing happens where the ring has stopped since: it was given back then.
-    pub(super) fn complete(&mut self, completion: &Completion) {
+    pub(super) fn complete(&mut self, completion: Completion) {
         let known = completion.epoch == self.epoch && self.held.get(usize::from(completion.head)) == Some(&true);
         if !known {
             self.counters.stale += 1;

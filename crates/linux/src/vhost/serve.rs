@@ -1,23 +1,20 @@
 //! The control thread: one front end after the other, each until it goes.
 
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use vhost::vhost_user::{BackendReqHandler, Error};
 
 use super::control::Control;
 use super::shared::Shared;
 use super::{Role, VhostError};
-
-/// How long a front end may be in the middle of a message before it is taken for dead. QEMU sends each in one write.
-const MESSAGE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How long to wait before the next try to connect.
 const CONNECT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
@@ -28,11 +25,38 @@ pub(super) enum Source {
     Peer(PathBuf),
 }
 
-/// How a front end's time ended.
-enum End {
-    Gone,
-    Wrong(Error),
-    Stop,
+/// Ends the control thread, whatever it waits for.
+pub(super) struct Stop {
+    told: OwnedFd,
+    /// The front end that is being served: it may leave us waiting for the rest of a message.
+    current: Mutex<Option<UnixStream>>,
+}
+
+impl Stop {
+    pub(super) fn new() -> io::Result<Self> {
+        let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { told, current: Mutex::new(None) })
+    }
+
+    pub(super) fn now(&self) {
+        // Told first: a front end that comes after this is not listened to, one that came before is hung up on.
+        let _ = rustix::io::write(&self.told, &1_u64.to_ne_bytes());
+        if let Some(stream) = &*self.current() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn is_told(&self) -> bool {
+        self.told_within(&Timespec { tv_sec: 0, tv_nsec: 0 })
+    }
+
+    fn told_within(&self, time: &Timespec) -> bool {
+        wait(&[self.told.as_fd()], Some(time))
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<UnixStream>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Source {
@@ -57,22 +81,22 @@ impl Source {
     }
 
     /// The next front end; `None` when it is time to stop.
-    fn next(&self, stop: &OwnedFd) -> Option<UnixStream> {
+    fn next(&self, stop: &Stop) -> Option<UnixStream> {
         loop {
             let stream = match self {
                 Self::Listener(listener, _) => {
-                    wait(&[listener.as_fd(), stop.as_fd()], None);
+                    wait(&[listener.as_fd(), stop.told.as_fd()], None);
                     listener.accept().map(|(stream, _)| stream)
                 }
                 Self::Peer(path) => UnixStream::connect(path),
             };
-            if wait(&[stop.as_fd()], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+            if stop.is_told() {
                 return None;
             }
             match stream {
                 Ok(stream) => return Some(stream),
                 // The other end is not there yet, or this process has too many files: not for ever.
-                Err(_) if wait(&[stop.as_fd()], Some(&CONNECT_PAUSE)) => return None,
+                Err(_) if stop.told_within(&CONNECT_PAUSE) => return None,
                 Err(_) => {}
             }
         }
@@ -87,8 +111,8 @@ impl Drop for Source {
     }
 }
 
-/// Serves until `stop` is readable.
-pub(super) fn run(shared: &Arc<Shared>, source: &Source, stop: &OwnedFd) {
+/// Serves until it is told to stop.
+pub(super) fn run(shared: &Arc<Shared>, source: &Source, stop: &Stop) {
     while let Some(stream) = source.next(stop) {
         shared.connections.fetch_add(1, Ordering::Relaxed);
         let end = converse(shared, stream, stop);
@@ -97,46 +121,43 @@ pub(super) fn run(shared: &Arc<Shared>, source: &Source, stop: &OwnedFd) {
             in_use |= ring.is_started();
             ring.reset();
         }
-        shared.changed();
-        match end {
-            End::Gone if in_use => {
-                shared.vanished.fetch_add(1, Ordering::Relaxed);
-            }
-            End::Gone => {}
-            End::Wrong(e) => {
-                shared.protocol_errors.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!("a vhost-user front end was disconnected: {e}");
-            }
-            End::Stop => return,
+        if stop.is_told() {
+            return;
         }
-        // One that is refused at once and comes back at once must not take the processor.
-        if matches!(source, Source::Peer(_)) && wait(&[stop.as_fd()], Some(&CONNECT_PAUSE)) {
+        let counter = match end {
+            Error::Disconnected | Error::SocketBroken(_) => in_use.then_some(&shared.vanished),
+            wrong => {
+                tracing::warn!("a vhost-user front end was disconnected: {wrong}");
+                Some(&shared.protocol_errors)
+            }
+        };
+        counter.map(|counter| counter.fetch_add(1, Ordering::Relaxed));
+        shared.changed();
+        // One that hangs up at once must not take the processor.
+        if matches!(source, Source::Peer(_)) && stop.told_within(&CONNECT_PAUSE) {
             return;
         }
     }
 }
 
-/// Does what one front end says.
-fn converse(shared: &Arc<Shared>, stream: UnixStream, stop: &OwnedFd) -> End {
-    let watched = stream
-        .set_nonblocking(false)
-        .and_then(|()| stream.set_read_timeout(Some(MESSAGE_TIME_MAX)))
-        .and_then(|()| stream.set_write_timeout(Some(MESSAGE_TIME_MAX)))
-        .and_then(|()| stream.try_clone());
-    let Ok(watched) = watched else { return End::Gone };
+/// Does what one front end says, until it goes or says what cannot be.
+fn converse(shared: &Arc<Shared>, stream: UnixStream, stop: &Stop) -> Error {
+    match stream.set_nonblocking(false).and_then(|()| stream.try_clone()) {
+        Ok(clone) => *stop.current() = Some(clone),
+        Err(e) => return Error::SocketBroken(e),
+    }
     let control = Arc::new(Mutex::new(Control::new(Arc::clone(shared))));
     let mut handler = BackendReqHandler::from_stream(stream, control);
-    loop {
-        wait(&[watched.as_fd(), stop.as_fd()], None);
-        if wait(&[stop.as_fd()], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
-            return End::Stop;
+    let end = loop {
+        if stop.is_told() {
+            break Error::Disconnected;
         }
-        match handler.handle_request() {
-            Ok(()) => {}
-            Err(Error::Disconnected | Error::SocketBroken(_)) => return End::Gone,
-            Err(e) => return End::Wrong(e),
+        if let Err(e) = handler.handle_request() {
+            break e;
         }
-    }
+    };
+    *stop.current() = None;
+    end
 }
 
 /// Waits until one of the files is readable, and says whether one is; false after `timeout`.
