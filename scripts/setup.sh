@@ -7,9 +7,11 @@ tools=$1
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# Compiler and linker of the BPF programs and the binary; servers and clients of the experiments and tests; the browser.
+# Compiler and linker of the BPF programs and the binary; servers and clients of the experiments and tests; the virtual machine that
+# is a tenant of some; the browser.
 packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev
-  iproute2 iputils-ping procps nginx-light curl nghttp2-client openssl iperf3 chromium)
+  iproute2 iputils-ping procps nginx-light curl nghttp2-client openssl iperf3
+  qemu-system-x86 busybox-static bash-static chromium)
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
@@ -58,3 +60,5 @@ if [ -f web/package-lock.json ] && ! cmp -s web/package-lock.json web/node_modul
   say "installing the page's libraries"
   (cd web && npm ci --silent --no-audit --no-fund && cp package-lock.json node_modules/.weirgate-lock)
 fi
+
+scripts/guest.sh "$(dirname "$tools")/guest" || say "tests that boot a virtual machine will be skipped"

@@ -22,6 +22,7 @@ use super::shared::Shared;
 pub(super) struct Control {
     shared: Arc<Shared>,
     regions: Vec<Region>,
+    protocol_features: u64,
 }
 
 /// Where the front end has a part of the guest's memory: rings are named by its addresses.
@@ -36,7 +37,12 @@ const PROTOCOL_FEATURES: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
 
 impl Control {
     pub(super) const fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, regions: Vec::new() }
+        Self { shared, regions: Vec::new(), protocol_features: 0 }
+    }
+
+    /// Whether the front end was promised answers to messages that have none of their own.
+    pub(super) const fn acknowledges(&self) -> bool {
+        self.protocol_features & VhostUserProtocolFeatures::REPLY_ACK.bits() != 0
     }
 
     fn ring(&self, index: impl Into<u64>) -> Result<std::sync::MutexGuard<'_, Ring>> {
@@ -94,7 +100,8 @@ impl VhostUserBackendReqHandlerMut for Control {
         Ok(VhostUserProtocolFeatures::MQ | VhostUserProtocolFeatures::REPLY_ACK)
     }
 
-    fn set_protocol_features(&mut self, _features: u64) -> Result<()> {
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        self.protocol_features = features;
         Ok(())
     }
 

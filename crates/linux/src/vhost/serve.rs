@@ -1,6 +1,6 @@
 //! The control thread: one front end after the other, each until it goes.
 
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use vhost::vhost_user::{BackendReqHandler, Error};
+use rustix::net::{RecvFlags, recv};
+use vhost::vhost_user::{BackendReqHandler, Error, VhostUserBackendReqHandlerMut as _};
 
 use super::control::Control;
 use super::shared::Shared;
@@ -142,22 +143,62 @@ pub(super) fn run(shared: &Arc<Shared>, source: &Source, stop: &Stop) {
 
 /// Does what one front end says, until it goes or says what cannot be.
 fn converse(shared: &Arc<Shared>, stream: UnixStream, stop: &Stop) -> Error {
-    match stream.set_nonblocking(false).and_then(|()| stream.try_clone()) {
-        Ok(clone) => *stop.current() = Some(clone),
+    let clones = stream.set_nonblocking(false).and_then(|()| Ok((stream.try_clone()?, stream.try_clone()?)));
+    let (clone, mut peeked) = match clones {
+        Ok(clones) => clones,
         Err(e) => return Error::SocketBroken(e),
-    }
+    };
+    *stop.current() = Some(clone);
     let control = Arc::new(Mutex::new(Control::new(Arc::clone(shared))));
-    let mut handler = BackendReqHandler::from_stream(stream, control);
+    let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&control));
     let end = loop {
         if stop.is_told() {
             break Error::Disconnected;
         }
-        if let Err(e) = handler.handle_request() {
+        let next = match take_enable(&mut peeked, &control) {
+            Ok(false) => handler.handle_request(),
+            Ok(true) => Ok(()),
+            Err(e) => Err(e),
+        };
+        if let Err(e) = next {
             break e;
         }
     };
     *stop.current() = None;
     end
+}
+
+/// `VHOST_USER_SET_VRING_ENABLE`.
+const SET_VRING_ENABLE: u32 = 18;
+/// Set in a message's flags where the sender waits for a word, and in that word.
+const NEED_REPLY: u32 = 1 << 3;
+const REPLY: u32 = 1 << 2;
+
+/// Does the next message if it is `SET_VRING_ENABLE`, and says whether it was.
+///
+/// The vhost crate refuses that message before `SET_FEATURES`. QEMU (7.2) sends it for network cards as soon as it has seen that
+/// the feature is offered, and again when the guest's driver is ready.
+fn take_enable(stream: &mut UnixStream, control: &Mutex<Control>) -> Result<bool, Error> {
+    let word = |bytes: &[u8], at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    // Header: request, flags, length. Body: ring, state.
+    let mut message = [0; 20];
+    let len = recv(&*stream, &mut message[..12], RecvFlags::PEEK).map_err(|e| Error::SocketBroken(e.into()))?.0;
+    if len < 12 || word(&message, 0) != SET_VRING_ENABLE {
+        // The crate waits for the rest, or hears that there is none.
+        return Ok(false);
+    }
+    stream.read_exact(&mut message).map_err(Error::SocketBroken)?;
+    let (flags, len, ring, state) = (word(&message, 4), word(&message, 8), word(&message, 12), word(&message, 16));
+    if len != 8 || state > 1 {
+        return Err(Error::InvalidMessage);
+    }
+    let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+    let result = control.set_vring_enable(ring, state == 1);
+    if flags & NEED_REPLY != 0 && control.acknowledges() {
+        let answer = [SET_VRING_ENABLE, 1 | REPLY, 8, u32::from(result.is_err()), 0].map(u32::to_ne_bytes);
+        stream.write_all(answer.as_flattened()).map_err(Error::SocketBroken)?;
+    }
+    result.map(|()| true)
 }
 
 /// Waits until one of the files is readable, and says whether one is; false after `timeout`.

@@ -1,0 +1,171 @@
+//! A virtual machine that does what it is told: QEMU with the kernel and initramfs of `scripts/guest.sh`, network cards over
+//! vhost-user, and a virtio-serial port through which commands go in and their output comes out.
+//!
+//! Emulated (TCG), not virtualised: it runs where there is no KVM, and boots in three to six seconds of one processor.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How long a guest may take to boot on a machine that is busy with other things.
+const BOOT_TIME_MAX: Duration = Duration::from_secs(90);
+
+/// What kind of guest.
+#[derive(Clone, Debug)]
+pub(crate) struct GuestOptions {
+    /// Mebibytes of memory. 256 are enough for iperf3.
+    pub(crate) memory_mib: u32,
+    /// Processors.
+    pub(crate) cpus: u32,
+    /// Network cards, in the guest `eth0` and on.
+    pub(crate) cards: Vec<Card>,
+}
+
+/// A network card of which another process is the device.
+#[derive(Clone, Debug)]
+pub(crate) struct Card {
+    /// The Unix socket at which the device listens.
+    pub(crate) socket: PathBuf,
+    /// Its address: `52:54:00:...`.
+    pub(crate) mac: String,
+    /// Queue pairs.
+    pub(crate) queues: u16,
+}
+
+/// What a command in the guest left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Output {
+    /// Its exit status.
+    pub(crate) status: i32,
+    /// Its standard output and error, as they came.
+    pub(crate) text: String,
+}
+
+/// A running guest. Killed when dropped.
+pub(crate) struct Guest {
+    port: BufReader<UnixStream>,
+    _qemu: Qemu,
+    folder: TempDir,
+}
+
+/// The process.
+struct Qemu(Child);
+
+/// Where `scripts/guest.sh` has put the kernel and its initramfs; an error that says what to do where it has not.
+pub(crate) fn image() -> io::Result<PathBuf> {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let image = Path::new(&home).join(".cache/weirgate/guest");
+    if !image.join("version").exists() {
+        return Err(io::Error::other(format!("no virtual machine in {}: run `make setup`", image.display())));
+    }
+    let qemu = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status();
+    qemu.map(|_| image).map_err(|e| io::Error::other(format!("qemu-system-x86_64 ({e}): run `make setup`")))
+}
+
+impl Guest {
+    /// Boots one, and returns when it takes commands.
+    ///
+    /// # Errors
+    /// Where there is no image or no QEMU, or the guest does not come up within a minute and a half: with its console's end.
+    pub(crate) fn boot(options: &GuestOptions) -> io::Result<Self> {
+        let image = image()?;
+        let folder = tempfile::tempdir()?;
+        let (control, console) = (folder.path().join("control"), folder.path().join("console"));
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-cpu", "max"]);
+        command.args(["-machine", "q35,accel=tcg,memory-backend=memory"]);
+        command.args(["-m", &options.memory_mib.to_string(), "-smp", &options.cpus.to_string()]);
+        // Shared, so that the device can map it.
+        command.arg("-object").arg(format!("memory-backend-memfd,id=memory,size={}M,share=on", options.memory_mib));
+        command.arg("-kernel").arg(image.join("vmlinuz")).arg("-initrd").arg(image.join("initramfs"));
+        command.args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"]);
+        command.arg("-serial").arg(format!("file:{}", console.display()));
+        command.arg("-chardev").arg(format!("socket,id=control,path={},server=on,wait=off", control.display()));
+        command.args(["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=control,name=control"]);
+        for (n, card) in options.cards.iter().enumerate() {
+            let queues = card.queues;
+            // It connects again, once a second, when the device was restarted.
+            command.arg("-chardev").arg(format!("socket,id=c{n},path={},reconnect=1", card.socket.display()));
+            command.arg("-netdev").arg(format!("vhost-user,id=n{n},chardev=c{n},queues={queues}"));
+            // Without MSI-X: QEMU 7.2 (Debian 12) follows a null pointer where vhost's interrupts come by it without KVM.
+            let mq = if queues > 1 { "on" } else { "off" };
+            let device = format!("virtio-net-pci,netdev=n{n},mac={},mq={mq},vectors=0,romfile=", card.mac);
+            command.arg("-device").arg(device);
+        }
+        let said = std::fs::File::create(folder.path().join("qemu"))?;
+        let mut qemu = Qemu(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn()?);
+        let port = connect(&mut qemu, &control)
+            .map_err(|e| io::Error::other(format!("{e}: {}", last_words(folder.path()))))?;
+        let mut guest = Self { port, _qemu: qemu, folder };
+        guest.run_within("true", BOOT_TIME_MAX)?;
+        Ok(guest)
+    }
+
+    /// Runs one line of shell in the guest and waits for its end, a minute at most. What it leaves in the background goes on.
+    ///
+    /// # Errors
+    /// Where it takes longer, or the guest is gone: with its console's end.
+    pub(crate) fn run(&mut self, command: &str) -> io::Result<Output> {
+        self.run_within(command, Duration::from_secs(60))
+    }
+
+    /// The same, with a limit of its own.
+    pub(crate) fn run_within(&mut self, command: &str, limit: Duration) -> io::Result<Output> {
+        assert!(!command.contains('\n'), "a command is one line");
+        let result = self.converse(command, limit);
+        result
+            .map_err(|e| io::Error::other(format!("`{command}` in the guest: {e}; {}", last_words(self.folder.path()))))
+    }
+
+    fn converse(&mut self, command: &str, limit: Duration) -> io::Result<Output> {
+        self.port.get_ref().set_read_timeout(Some(limit))?;
+        writeln!(self.port.get_mut(), "{command}")?;
+        let mut line = String::new();
+        self.port.read_line(&mut line)?;
+        let numbers: Option<(i32, usize)> =
+            line.trim().split_once(' ').and_then(|(status, len)| Some((status.parse().ok()?, len.parse().ok()?)));
+        let (status, len) = numbers.ok_or_else(|| io::Error::other(format!("it answered {line:?}")))?;
+        let mut text = vec![0; len];
+        self.port.read_exact(&mut text)?;
+        Ok(Output { status, text: String::from_utf8_lossy(&text).into_owned() })
+    }
+
+    /// Ends it as a power cut does.
+    pub(crate) fn kill(self) {}
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits for QEMU to open its port.
+fn connect(qemu: &mut Qemu, control: &Path) -> io::Result<BufReader<UnixStream>> {
+    let start = Instant::now();
+    loop {
+        if let Ok(port) = UnixStream::connect(control) {
+            return Ok(BufReader::new(port));
+        }
+        if qemu.0.try_wait()?.is_some() || start.elapsed() > BOOT_TIME_MAX {
+            return Err(io::Error::other("QEMU does not start"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What QEMU said, and the last lines of the guest's console.
+fn last_words(folder: &Path) -> String {
+    let tail = |name| {
+        let text = std::fs::read(folder.join(name)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let lines: Vec<_> = text.lines().rev().take(8).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+    };
+    format!("QEMU said: {}; the console ends with: {}", tail("qemu"), tail("console"))
+}
