@@ -38,6 +38,9 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("arrow", &["store"]),
     ("libbpf-rs", &["linux"]),
     ("rtnetlink", &["linux"]),
+    ("vhost", &["linux"]),
+    ("virtio-queue", &["linux"]),
+    ("vm-memory", &["linux"]),
     ("anyhow", &["weirgate", "lab"]),
 ];
 

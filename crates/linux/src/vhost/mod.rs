@@ -216,9 +216,19 @@ impl VhostUser {
         self.shared.transmitq(queue).receive(budget, each)
     }
 
-    /// Gives a held frame's descriptors back. Where its ring has stopped since, they went back then and nothing happens.
-    pub fn complete(&self, completion: Completion) {
-        self.shared.transmitq(completion.queue).complete(completion);
+    /// Gives held frames' descriptors back, in any order; the guest is told once, so give all at once that are due at once. Where a
+    /// ring has stopped since, they went back then and nothing happens.
+    pub fn complete(&self, completions: impl IntoIterator<Item = Completion>) {
+        // Bit n: queue n; there are at most 64.
+        let mut queues = 0_u64;
+        for completion in completions {
+            queues |= 1 << completion.queue;
+            self.shared.transmitq(completion.queue).complete(&completion);
+        }
+        while queues != 0 {
+            self.shared.transmitq(queues.trailing_zeros() as u16).completed();
+            queues &= queues - 1;
+        }
     }
 
     /// Puts a frame into the guest through `queue`, and tells the guest where it wants to be told. `header.num_buffers` is set here.

@@ -177,8 +177,8 @@ impl Ring {
         Completion { queue: self.id.queue, head, epoch: self.epoch }
     }
 
-    /// Gives a held chain back. Nothing happens where the ring has stopped since: it was given back then.
-    pub(super) fn complete(&mut self, completion: Completion) {
+    /// Gives a held chain back, without a signal. Nothing happens where the ring has stopped since: it was given back then.
+    pub(super) fn complete(&mut self, completion: &Completion) {
         let known = completion.epoch == self.epoch && self.held.get(usize::from(completion.head)) == Some(&true);
         if !known {
             self.counters.stale += 1;
@@ -188,6 +188,12 @@ impl Ring {
         self.counters.held -= 1;
         if let Some(memory) = self.memory.clone().filter(|_| !self.broken) {
             self.give_back(&memory, &[(completion.head, 0)]);
+        }
+    }
+
+    /// Tells the guest of what was completed, where it is to be told.
+    pub(super) fn completed(&mut self) {
+        if let Some(memory) = self.memory.clone().filter(|_| self.split.is_running() && !self.broken) {
             self.signal(&memory);
         }
     }
@@ -200,7 +206,7 @@ impl Ring {
 
     /// Tells the guest of what was given back, where it wants to know.
     pub(super) fn signal(&mut self, memory: &Memory) {
-        let wanted = self.split.wants_signal(memory);
+        let wanted = self.split.wants_signal(memory, self.counters.held);
         if self.believe(wanted) == Some(true) {
             self.tell();
         }

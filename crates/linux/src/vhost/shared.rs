@@ -133,7 +133,7 @@ impl Pair {
     }
 }
 
-/// A panic in a caller's callback leaves a ring that is valid: nothing of it is changed around the callback.
+/// A panic in a caller's callback leaves a ring that is valid, though its frame's descriptors stay away.
 fn lock(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
     ring.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -92,12 +92,18 @@ impl Split {
         memory.store(next.0.to_le(), offset(ring, 2)?, Ordering::Release).map_err(Error::GuestMemory)
     }
 
-    /// Whether the guest wants to be told of what was given back since this was last asked (section 2.7.7.2).
-    pub(super) fn wants_signal(&mut self, memory: &Memory) -> Result<bool, Error> {
+    /// Whether the guest is to be told of what was given back since this was last asked (section 2.7.7.2), while the device holds
+    /// `held` chains.
+    pub(super) fn wants_signal(&mut self, memory: &Memory, held: u64) -> Result<bool, Error> {
         // What was given back must be seen before the guest's wish is read, or both sides could wait.
         fence(Ordering::SeqCst);
         let new = Wrapping(self.queue.next_used());
         let old = self.signalled.replace(new);
+        if held > 0 && self.queue.event_idx_enabled() {
+            // Linux's driver asks to be told when three quarters of what it has sent came back (virtqueue_enable_cb_delayed). With
+            // some of it held that may be never, and a sender whose frames are back waits for that to be noticed.
+            return Ok(old != Some(new));
+        }
         let available = GuestAddress(self.queue.avail_ring());
         let read = |at| memory.load::<u16>(at, Ordering::Relaxed).map(u16::from_le).map_err(Error::GuestMemory);
         if !self.queue.event_idx_enabled() {

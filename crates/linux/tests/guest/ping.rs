@@ -50,7 +50,7 @@ fn a_guest_uses_several_queues() {
     host.answer(&device, || {
         let mut vm = guest(folder.path(), 2);
         ping(&mut vm);
-        assert!(device.is_up(0));
+        assert!(device.is_up(0) && device.is_up(1));
         let queues = vm.run("ls -d /sys/class/net/eth0/queues/tx-*").expect("it answers");
         assert_eq!(queues.text.lines().count(), 2, "{}", queues.text);
     });

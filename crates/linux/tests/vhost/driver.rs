@@ -230,10 +230,15 @@ impl Ring {
             taken.push((self.read(place), self.read(place + 4)));
             self.seen_used = self.seen_used.wrapping_add(1);
             if self.event_idx {
-                self.write(self.seen_used, self.available() + 4 + 2 * u64::from(self.size));
+                self.ask_for_interrupt_at(self.seen_used);
             }
         }
         taken
+    }
+
+    /// Wants to be told when the used index has passed this.
+    pub(crate) fn ask_for_interrupt_at(&self, used: u16) {
+        self.write(used, self.available() + 4 + 2 * u64::from(self.size));
     }
 
     /// Bytes from a buffer.

@@ -5,11 +5,11 @@ use weirgate_linux::vhost::{TransmitError, VnetHeader};
 use super::driver::{EVENT_IDX, INDIRECT, NEXT, Ring, WRITE};
 use super::{Device, frame};
 
-/// Each makes a chain at head 0 that cannot be true. (A header of zeroes is at its buffers.)
-/// What it is, and what makes it.
+/// What is not true, and what writes it.
 type Lie = (&'static str, fn(&Ring));
 
-const LIES: &[(&str, fn(&Ring))] = &[
+/// Each makes a chain at head 0 that cannot be true. (A header of zeroes is at its buffers.)
+const LIES: &[Lie] = &[
     ("outside memory", |r| r.set(0, (0x100, 100, 0, 0))),
     ("runs out of memory", |r| r.set(0, (u64::MAX - 50, 100, 0, 0))),
     ("no bytes", |r| r.set(0, (r.buffer(0), 0, 0, 0))),

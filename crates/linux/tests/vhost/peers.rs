@@ -25,7 +25,7 @@ fn a_front_end_that_vanishes_is_counted_and_the_next_is_served() {
         assert!(d.wait().state, "it is told");
         d.until(|d| d.counters().vanished == u64::from(n));
         assert!(!d.device.is_up(0) && d.receive_all(0).is_empty());
-        d.device.complete(held.expect("it was received"));
+        d.device.complete(held);
     }
     let counters = d.device.counters();
     assert_eq!((counters.connections, counters.stale, counters.held), (3, 3, 0));
@@ -51,7 +51,7 @@ fn a_device_that_comes_again_goes_on_where_the_guest_stands() {
     }
     let mut held = Vec::new();
     d.device.receive(0, 3, &mut |f| held.push(f.hold()));
-    d.device.complete(held.swap_remove(1));
+    d.device.complete([held.swap_remove(1)]);
     let path = d.socket();
     let again = |d: &mut Device| {
         let fresh = TempDir::new().expect("a folder");
