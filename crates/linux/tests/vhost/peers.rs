@@ -1,6 +1,6 @@
 //! Front ends that come, go, come again and talk nonsense; a device that comes again.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use tempfile::TempDir;
@@ -90,6 +90,28 @@ fn nonsense_is_disconnected_and_counted() {
     stranger.write_all(&[1, 0, 0]).expect("writes");
     d.until(|d| d.counters().connections == 3);
     drop(d);
+}
+
+#[test]
+fn a_ring_may_be_enabled_before_features_are_set_as_qemu_does() {
+    let d = Device::start(1);
+    let qemu = UnixStream::connect(d.socket()).expect("it listens");
+    let say = |mut to: &UnixStream, words: &[u32]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        to.write_all(&bytes).expect("writes");
+    };
+    // SET_PROTOCOL_FEATURES: REPLY_ACK. SET_VRING_ENABLE: ring 0, with a reply wanted. GET_FEATURES.
+    say(&qemu, &[16, 1, 8, 1 << 3, 0]);
+    say(&qemu, &[18, 1 | 1 << 3, 8, 0, 1]);
+    say(&qemu, &[18, 1 | 1 << 3, 8, 1, 1]);
+    say(&qemu, &[1, 1, 0]);
+    let mut answer = [0; 60];
+    (&qemu).read_exact(&mut answer).expect("three answers");
+    let word = |at: usize| u32::from_ne_bytes(answer[4 * at..][..4].try_into().expect("four bytes"));
+    assert_eq!([word(0), word(1), word(2), word(3)], [18, 5, 8, 0]);
+    assert_eq!([word(5), word(8), word(10)], [18, 0, 1]);
+    say(&qemu, &[18, 1, 8, 2, 1]);
+    d.until(|d| d.counters().protocol_errors == 1);
 }
 
 #[test]
