@@ -8,6 +8,7 @@
 //! [`UNSENT_MAX`] frames, and then dropped and counted. A device that fails is let go, and said.
 
 mod device;
+mod guest;
 mod impaired;
 mod thread;
 

@@ -11,7 +11,7 @@ use weirgate_units::{BitRate, Bytes, Duration, Prefix};
 
 use super::read::{Problem, Section, Typed, nearest};
 use super::typed::{self, Maybe};
-use super::{Namespace, or};
+use super::{Namespace, directory, or};
 
 /// The switch; without ports there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,6 +44,11 @@ pub enum PortKind {
         device: String,
         /// Where it is made.
         namespace: Namespace,
+    },
+    /// A virtual machine's network card: QEMU connects to a socket.
+    VhostUser {
+        /// The socket's path.
+        socket: PathBuf,
     },
 }
 
@@ -114,6 +119,7 @@ struct TypedPort {
     name: Maybe<String>,
     kind: Maybe<Kind>,
     device: Maybe<String>,
+    socket: Maybe<String>,
     namespace: Maybe<String>,
     queues: Maybe<u64>,
 }
@@ -153,6 +159,7 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
         name: s.parsed("name"),
         kind: s.parsed("kind"),
         device: s.parsed("device"),
+        socket: s.parsed("socket"),
         namespace: s.parsed("namespace"),
         queues: s.integer("queues", 1, 64),
     });
@@ -223,10 +230,33 @@ fn names<'a>(
 }
 
 fn port(typed: TypedPort, problems: &mut Vec<Problem>) -> Port {
-    if typed.kind.is_none() {
-        problems.push(problem(typed.line, "port", "a port needs a `kind`: \"tap\"".into()));
-    }
+    let Some(kind) = &typed.kind else {
+        problems.push(problem(typed.line, "port", "a port needs a `kind`: \"tap\" or \"vhost-user\"".into()));
+        return Port {
+            name: or(typed.name, String::new()),
+            kind: PortKind::VhostUser { socket: PathBuf::new() },
+            queues: 1,
+        };
+    };
+    let other = match kind.value {
+        Kind::Tap => typed.socket.as_ref().map(|socket| socket.problem("a TAP has no socket: write a `device`")),
+        Kind::VhostUser => {
+            let device =
+                typed.device.as_ref().map(|device| device.problem("a VM's card has no device: write a `socket`"));
+            device.or_else(|| typed.namespace.as_ref().map(|ns| ns.problem("a VM's card is in no namespace")))
+        }
+    };
+    problems.extend(other);
     let name = or(typed.name, String::new());
+    let queues = or(typed.queues, 1) as u16;
+    if kind.value == Kind::VhostUser {
+        if typed.socket.is_none() {
+            let what = "a VM's card needs a `socket`: the path that QEMU connects to";
+            problems.push(problem(typed.line, "port", what.into()));
+        }
+        let socket = directory(typed.socket, problems).unwrap_or_default();
+        return Port { name, kind: PortKind::VhostUser { socket }, queues };
+    }
     let device = or(typed.device, name.clone());
     if device.len() > 15 {
         let what = format!("`{device}` is too long for a device: write a `device` of at most 15 letters");
@@ -240,7 +270,7 @@ fn port(typed: TypedPort, problems: &mut Vec<Problem>) -> Port {
         }
         Some(name) => Namespace::from_name(&name.value),
     };
-    Port { name, kind: PortKind::Tap { device, namespace }, queues: or(typed.queues, 1) as u16 }
+    Port { name, kind: PortKind::Tap { device, namespace }, queues }
 }
 
 fn limit(typed: TypedLimit, problems: &mut Vec<Problem>) -> Limit {
@@ -341,13 +371,16 @@ fn problem(line: usize, key: &str, what: String) -> Problem {
 
 /// What a port can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kind;
+enum Kind {
+    Tap,
+    VhostUser,
+}
 
 impl FromStr for Kind {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
-        typed::word(s, &[("tap", Self)])
+        typed::word(s, &[("tap", Self::Tap), ("vhost-user", Self::VhostUser)])
     }
 }
 

@@ -5,6 +5,7 @@ use weirgate_linux::clock;
 use weirgate_linux::dataplane::{Dataplane, Handle, spawn};
 use weirgate_linux::netns::Netns;
 use weirgate_linux::tap::Tap;
+use weirgate_linux::vhost::{Offloads, Role, VhostOptions, VhostUser};
 use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, Direction};
 use weirgate_switch::class::Rule;
 use weirgate_switch::limits::{ClassSettings, CodelSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
@@ -111,7 +112,18 @@ impl Shaper {
 }
 
 fn add(dataplane: &mut Dataplane, port: &Port, gate: Option<LimitId>) -> anyhow::Result<BridgePort> {
-    let PortKind::Tap { device, namespace } = &port.kind;
+    let (device, namespace) = match &port.kind {
+        PortKind::Tap { device, namespace } => (device, namespace),
+        PortKind::VhostUser { socket } => {
+            let options = VhostOptions {
+                socket: socket.clone(),
+                role: Role::Listen,
+                queues: port.queues,
+                offloads: Offloads::ALL,
+            };
+            return Ok(dataplane.add_port(Box::new(VhostUser::start(&options)?), gate, BACKLOG_MAX)?);
+        }
+    };
     let ns = match namespace_path(namespace) {
         None => Netns::current()?,
         Some(path) => Netns::open(&path, &path.display().to_string())
