@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, recv};
 use vhost::vhost_user::{BackendReqHandler, Error, VhostUserBackendReqHandlerMut as _};
 
 use super::control::Control;
@@ -89,7 +89,7 @@ impl Source {
                     wait(&[listener.as_fd(), stop.told.as_fd()], None);
                     listener.accept().map(|(stream, _)| stream)
                 }
-                Self::Peer(path) => UnixStream::connect(path),
+                Self::Peer(path) => connect(path),
             };
             if stop.is_told() {
                 return None;
@@ -102,6 +102,14 @@ impl Source {
             }
         }
     }
+}
+
+/// Without waiting for room in a peer's backlog.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
 }
 
 impl Drop for Source {

@@ -52,7 +52,7 @@ impl Device {
         let start = weirgate_linux::clock::monotonic();
         while !what(&self.device) {
             let waited = weirgate_linux::clock::monotonic().saturating_since(start);
-            assert!(waited < Duration::from_secs(10), "it never came: {:?}", self.device);
+            assert!(waited < Duration::from_secs(60), "it never came: {:?}", self.device);
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }

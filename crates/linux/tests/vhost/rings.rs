@@ -287,11 +287,15 @@ fn a_kick_is_never_lost() {
     let mut driver = d.connect(0);
     d.until(|d| d.is_up(0));
     const FRAMES: u32 = 20_000;
+    // Ends the driver's thread where this one fails.
+    let alive = std::sync::Arc::new(());
+    let watch = std::sync::Arc::downgrade(&alive);
     std::thread::scope(|scope| {
+        let _alive = alive;
         scope.spawn(|| {
             let ring = &mut driver.rings[1];
             let (mut sent, mut free) = (0, (0..256).collect::<Vec<u16>>());
-            while sent < FRAMES {
+            while sent < FRAMES && watch.strong_count() > 0 {
                 if let Some(slot) = free.pop() {
                     ring.send(slot, &frame(slot as u8, 64));
                     sent += 1;
