@@ -8,7 +8,7 @@
 //! **Back-pressure.** A queue that is not read fills up, and the guest's driver then stops it, so that the guest's own TCP waits:
 //! nothing is dropped. A single flow is held back by [`Frame::hold`]: its descriptors stay away until the frame has left
 //! (Carousel's deferred completion, SIGCOMM 2017), while others' go back before it. The sender in the guest sees its socket
-//! buffer stay charged only where its driver frees buffers at completion; Linux's does while it has no other reason to.
+//! buffer stay charged only where its driver frees buffers at completion; Linux's does (`napi_tx`, its default).
 //!
 //! **Waiting.** Each queue has a file, [`VhostUser::queue_fd`], that never changes, whoever connects. When it is readable, ask
 //! [`VhostUser::events`]. Kicks are asked for only where [`VhostUser::receive`] left its ring empty or
