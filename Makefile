@@ -6,7 +6,9 @@ TOOLS := $(HOME)/.cache/weirgate/tools
 export PATH := $(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
 FUZZ_SECONDS ?= 10
-EXPERIMENTS := links sockets-scale edge
+# Those whose short forms are smoke tests, and those whose bounds a busy machine can miss.
+EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp
+EXPERIMENTS_ALONE := limit-precision limit-rtt
 
 .PHONY: help setup web build run demo test test-rust test-loom test-web test-fuzz test-lab bench check prove clean
 
@@ -57,7 +59,7 @@ check: web ## formatting, lints, documentation, licences and sources of dependen
 	cargo test --workspace --locked --test walls
 
 prove: build ## the experiments in full; their dated results go to docs/results
-	scripts/prove.sh $(WEIRGATE) $(EXPERIMENTS)
+	scripts/prove.sh $(WEIRGATE) $(EXPERIMENTS) $(EXPERIMENTS_ALONE)
 
 clean: ## remove what was built here (the shared target directory stays)
 	rm -rf web/dist web/node_modules lab-out

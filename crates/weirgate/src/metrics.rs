@@ -113,7 +113,8 @@ fn limits(out: &mut Text, limits: &[api::Limit]) {
             limit.rate_bits_per_s,
         );
     }
-    let counters: [(&str, &str, fn(&api::Limit) -> u64); 4] = [
+    type Value = fn(&api::Limit) -> u64;
+    let counters: [(&str, &str, Value); 4] = [
         ("limit_passed_packets_total", "Packets that passed a limit.", |limit| limit.passed_packets),
         ("limit_passed_bytes_total", "Bytes that passed a limit, as it counts them.", |limit| limit.passed_bytes),
         ("limit_marked_packets_total", "Packets marked with congestion (ECN CE).", |limit| limit.marked),
