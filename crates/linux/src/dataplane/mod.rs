@@ -285,10 +285,10 @@ impl Dataplane {
         gates.chain(devices).chain(self.bridge.poll_at()).chain(self.unsent_at()).min()
     }
 
-    /// A device that had no room is asked again soon: not every one says when it has.
+    /// A device that had no room is asked again: its files tell when there is some, where it can.
     fn unsent_at(&self) -> Option<Instant> {
         let full = self.ports.iter().any(|port| !port.unsent.is_empty());
-        full.then(|| clock::boottime() + Duration::from_micros(100))
+        full.then(|| clock::boottime() + Duration::from_millis(10))
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod gate;
 mod host;
+mod limited;
 mod ping;
 mod throughput;
 mod vm;

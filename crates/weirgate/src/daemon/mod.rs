@@ -121,6 +121,15 @@ fn announce(config: &Config, status: &crate::view::api::Status, address: Option<
         facts.steering.name,
         facts.steering.why
     );
+    let shaping = &config.shaping;
+    if !shaping.ports.is_empty() {
+        tracing::info!(
+            "switch: {} ports, {} limits, {} classes",
+            shaping.ports.len(),
+            shaping.limits.len(),
+            shaping.classes.len()
+        );
+    }
     match &config.store {
         Some(store) => tracing::info!("store: {}", store.dir.display()),
         None => tracing::info!("store: off"),
