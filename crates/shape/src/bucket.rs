@@ -206,6 +206,9 @@ fn nano<A: Amount>(amount: A) -> i128 {
 }
 
 #[cfg(all(test, not(loom)))]
+mod proof;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -23,8 +23,9 @@ use crate::limits::{
 };
 use crate::macs::{AGE_MAX, Decision, Learnt, Macs};
 
-/// The longest that a super-packet may take at the lowest rate on its way without being cut: what others wait for behind it.
-pub const STEP: Duration = Duration::from_millis(1);
+/// The longest that a super-packet may take at the lowest rate on its way without being cut: what others wait for behind it, and
+/// what a look at any window of time may miss at either end (of 100 ms, half a percent).
+pub const STEP: Duration = Duration::from_micros(500);
 
 /// MAC addresses that are learnt at most, over all ports.
 const MACS_MAX: u32 = 16_384;

@@ -114,8 +114,8 @@ fn both_directions_have_limits_of_their_own() {
 
 #[test]
 fn a_super_packet_is_cut_where_it_would_take_long() {
-    // At 10 Mbit/s a millisecond is 1,250 bytes: single packets. At 100 Mbit/s eight of them.
-    for (rate, pieces) in [(10, 40), (100, 5), (1_000, 1)] {
+    // At 10 Mbit/s half a millisecond is 625 bytes: single packets. At 100 Mbit/s four of them.
+    for (rate, pieces) in [(10, 40), (100, 10), (1_000, 1)] {
         let (mut bridge, ports) = bridge(2);
         bridge.join(ports[0], ports[1]);
         let id = limit(&mut bridge, mbit(rate), Mode::Pace, ports[0], Direction::From);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use weirgate_switch::bridge::Direction;
 use weirgate_switch::class::Ports;
 use weirgate_switch::frame::{Accounting, Layer};
-use weirgate_switch::limits::Mode;
+use weirgate_switch::limits::{CodelSettings, Mode};
 use weirgate_units::{BitRate, Bytes, Duration, Prefix};
 
 use super::read::{Problem, Section, Typed, nearest};
@@ -80,8 +80,8 @@ pub struct Class {
     pub limits: Vec<usize>,
     /// What may wait; `None`: what passes in 250 ms.
     pub queue: Option<Bytes>,
-    /// How long a flow's packets may wait for long before they are dropped; `None`: for ever.
-    pub target: Option<Duration>,
+    /// When a flow's packets have waited for too long; `None`: never.
+    pub codel: Option<CodelSettings>,
     /// After which wait packets are marked with congestion.
     pub mark_above: Option<Duration>,
 }
@@ -149,7 +149,9 @@ struct TypedClass {
     destination_ports: Maybe<PortRange>,
     limits: Maybe<Vec<String>>,
     queue: Maybe<Bytes>,
+    rtt: Maybe<Duration>,
     target: Maybe<Target>,
+    interval: Maybe<Duration>,
     mark_above: Maybe<Duration>,
 }
 
@@ -185,7 +187,9 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
         destination_ports: s.parsed("destination_ports"),
         limits: s.list("limits"),
         queue: s.parsed("queue"),
+        rtt: s.parsed("rtt"),
         target: s.parsed("target"),
+        interval: s.parsed("interval"),
         mark_above: s.parsed("mark_above"),
     });
     TypedShaping {
@@ -336,13 +340,20 @@ fn class(
         );
         problems.push(chain.problem(what));
     }
+    let known = typed.rtt.map_or_else(CodelSettings::default, |rtt| CodelSettings::for_rtt(rtt.value));
+    let interval = or(typed.interval, known.interval);
+    let codel = or(typed.target, Target(Some(known.target))).0.map(|target| CodelSettings { target, interval });
+    if let Some(codel) = codel.filter(|codel| codel.interval <= codel.target) {
+        let what = format!("an `interval` of {} is no longer than the `target`, {}", codel.interval, codel.target);
+        problems.push(problem(line, "class", what));
+    }
     Some(Class {
         port: place,
         direction,
         matches,
         limits: chosen,
         queue: typed.queue.map(|queue| queue.value),
-        target: or(typed.target, Target(Some(Duration::from_millis(5)))).0,
+        codel,
         mark_above: typed.mark_above.map(|above| above.value),
     })
 }

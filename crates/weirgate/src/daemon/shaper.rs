@@ -8,7 +8,7 @@ use weirgate_linux::tap::Tap;
 use weirgate_linux::vhost::{Offloads, Role, VhostOptions, VhostUser};
 use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, Direction};
 use weirgate_switch::class::Rule;
-use weirgate_switch::limits::{ClassSettings, CodelSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
+use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
 use weirgate_units::{BitRate, Bytes, Duration};
 
 use crate::config::shaping::{Class, Limit, Port, PortKind, Shaping, namespace_path};
@@ -154,7 +154,7 @@ fn burst(limit: &Limit) -> Bytes {
 fn queue(class: &Class, lowest: BitRate) -> ClassSettings {
     ClassSettings {
         queue_max: class.queue.unwrap_or_else(|| queue_max(lowest)),
-        codel: class.target.map(|target| CodelSettings { target, ..CodelSettings::default() }),
+        codel: class.codel,
         mark_above: class.mark_above,
         ..ClassSettings::default()
     }
