@@ -13,7 +13,7 @@ mod wire;
 
 pub use impair::{Chance, Counters, Impair, Settings};
 pub use offload::{Checksum, Gso, GsoKind, Offload, OffloadError};
-pub use packet::{Packet, STANDARD_CAPACITY};
+pub use packet::{Hold, Packet, STANDARD_CAPACITY};
 pub use wire::Wire;
 
 use weirgate_units::Instant;

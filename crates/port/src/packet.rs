@@ -1,7 +1,9 @@
 //! A packet's bytes, in a buffer that is used again.
 
+use core::any::Any;
 use core::fmt;
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use weirgate_units::{Bytes, Instant};
 
@@ -24,6 +26,10 @@ thread_local! {
     static FREE: RefCell<Free> = const { RefCell::new([const { Vec::new() }; CAPACITIES.len()]) };
 }
 
+/// What a packet's sender waits for, to be told by its drop: shared by all packets that were made of one, it is gone when the
+/// last of them is.
+pub type Hold = Arc<dyn Any + Send + Sync>;
+
 /// A packet: an owned buffer, the part of it that is filled, the instant at which the packet was where it is, and what its
 /// sender left to be done to it.
 ///
@@ -34,6 +40,7 @@ pub struct Packet {
     len: usize,
     at: Instant,
     offload: Offload,
+    hold: Option<Hold>,
 }
 
 impl Packet {
@@ -47,7 +54,7 @@ impl Packet {
             }
             None => vec![0; capacity].into_boxed_slice(),
         };
-        Self { buffer, len: 0, at: Instant::ZERO, offload: Offload::default() }
+        Self { buffer, len: 0, at: Instant::ZERO, offload: Offload::default(), hold: None }
     }
 
     /// A packet with these bytes.
@@ -87,6 +94,21 @@ impl Packet {
     /// Says what is still to be done to it.
     pub const fn set_offload(&mut self, offload: Offload) {
         self.offload = offload;
+    }
+
+    /// What its sender waits for, if it does.
+    pub const fn hold(&self) -> Option<&Hold> {
+        self.hold.as_ref()
+    }
+
+    /// Says what its sender waits for.
+    pub fn set_hold(&mut self, hold: Option<Hold>) {
+        self.hold = hold;
+    }
+
+    /// Takes that away, to be given to another packet.
+    pub const fn take_hold(&mut self) -> Option<Hold> {
+        self.hold.take()
     }
 
     /// Its length.

@@ -31,6 +31,9 @@ pub trait Device: Send {
     /// Whether a queue that is not read holds back who fills it, and does not just drop.
     fn pushes_back(&self) -> bool;
 
+    /// Tells senders that held packets are gone. Called after each turn's sending.
+    fn handle_sent(&mut self) {}
+
     /// Does what has become due.
     ///
     /// # Errors

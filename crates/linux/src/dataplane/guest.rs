@@ -1,7 +1,12 @@
 //! A virtual machine's network card as a port: [`VhostUser`] as a [`Device`].
+//!
+//! The guest has a frame's descriptors back when the frame has left the switch, and not before (Carousel's deferred completion):
+//! so the socket that sent it stays charged, TCP's small queues keep a connection to what its rate needs, and who sends without
+//! slowing down waits in its own system call.
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use weirgate_port::{Offload, Packet};
 use weirgate_switch::frame::{Frame, Segments, Sums, checksum};
@@ -20,7 +25,7 @@ impl Device for VhostUser {
     }
 
     fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {
-        let queue = queue as u16;
+        let (device, queue) = (&*self, queue as u16);
         let mut got = Received::Empty;
         let mut take = |frame: &mut crate::vhost::Frame<'_>| {
             let len = frame.bytes.len();
@@ -29,16 +34,17 @@ impl Device for VhostUser {
             got = match Offload::from_bytes(zerocopy::IntoBytes::as_bytes(&frame.header), len) {
                 Ok(offload) => {
                     packet.set_offload(offload);
+                    packet.set_hold(Some(Arc::new(device.held(frame.hold()))));
                     Received::Frame
                 }
                 Err(error) => Received::Malformed(error),
             };
         };
-        let received = Self::receive(self, queue, 1, &mut take);
+        let received = Self::receive(device, queue, 1, &mut take);
         // Nothing was there, and a kick is asked for: one that came before that was noted by the file, which is looked at and
         // cleared, so that the next one is an edge.
-        if received.frames == 0 && (received.more || Self::events(self, queue).sent) {
-            Self::receive(self, queue, 1, &mut take);
+        if received.frames == 0 && (received.more || Self::events(device, queue).sent) {
+            Self::receive(device, queue, 1, &mut take);
         }
         Ok(got)
     }
@@ -50,6 +56,10 @@ impl Device for VhostUser {
             Err(TransmitError::Header(_)) => in_software(self, packet),
             Err(error @ (TransmitError::Down | TransmitError::TooLong)) => Err(io::Error::other(error)),
         }
+    }
+
+    fn handle_sent(&mut self) {
+        self.complete_dropped();
     }
 
     /// Its driver stops the queue when it is not read.

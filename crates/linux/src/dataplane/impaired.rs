@@ -47,6 +47,10 @@ impl<D: Device> Device for Impaired<D> {
         self.device.pushes_back()
     }
 
+    fn handle_sent(&mut self) {
+        self.device.handle_sent();
+    }
+
     fn handle_time(&mut self, now: Instant) -> io::Result<()> {
         while let Some(mut packet) = self.impair.poll_packet(now) {
             // A link has no memory for what its end has no room for.

@@ -164,6 +164,9 @@ impl Dataplane {
         let began = clock::boottime();
         let more = self.read(began);
         self.send();
+        for device in self.ports.iter_mut().filter_map(|port| port.device.as_mut()) {
+            device.handle_sent();
+        }
         let now = clock::boottime();
         self.busy = self.busy.saturating_add(now.saturating_since(began));
         let wait = if more {
@@ -242,6 +245,7 @@ impl Dataplane {
         }
         let mut packet = Packet::copy_of(self.scratch.bytes());
         packet.set_offload(*self.scratch.offload());
+        packet.set_hold(self.scratch.take_hold());
         packet
     }
 

@@ -24,6 +24,7 @@
 
 mod control;
 mod header;
+mod held;
 mod receive;
 mod ring;
 mod serve;
@@ -38,9 +39,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 pub use header::{HeaderError, Offloads, VnetHeader};
+pub use held::Held;
 pub use receive::{FRAME_MAX, Frame};
 pub use transmit::TransmitError;
 
+use held::Dropped;
 use serve::{Source, Stop};
 use shared::Shared;
 
@@ -99,6 +102,7 @@ pub enum VhostError {
 /// The device. Its socket is gone and its frames are given back when it is dropped.
 pub struct VhostUser {
     shared: Arc<Shared>,
+    dropped: Arc<Dropped>,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
@@ -190,7 +194,7 @@ impl VhostUser {
             .name("vhost-user".to_owned())
             .spawn(move || serve::run(&ours, &source, &theirs))
             .map_err(VhostError::Resources)?;
-        Ok(Self { shared, stop, thread: Some(thread) })
+        Ok(Self { shared, dropped: Arc::default(), stop, thread: Some(thread) })
     }
 
     /// Queue pairs offered; queues are numbered from 0. Every method that takes a queue panics beyond.
@@ -229,6 +233,17 @@ impl VhostUser {
             self.shared.transmitq(queues.trailing_zeros() as u16).completed();
             queues &= queues - 1;
         }
+    }
+
+    /// A value that stands for the frame: when it is dropped, on whatever thread, the next
+    /// [`complete_dropped`](Self::complete_dropped) gives the descriptors back.
+    pub fn held(&self, completion: Completion) -> Held {
+        Held::new(completion, Arc::clone(&self.dropped))
+    }
+
+    /// [Completes](Self::complete) what was dropped of what is [`held`](Self::held). Cheap where there is nothing.
+    pub fn complete_dropped(&self) {
+        self.complete(self.dropped.take());
     }
 
     /// Puts a frame into the guest through `queue`, and tells the guest where it wants to be told. `header.num_buffers` is set here.

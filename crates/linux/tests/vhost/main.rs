@@ -5,6 +5,7 @@ mod driver;
 mod lies;
 mod peers;
 mod rings;
+mod switched;
 
 use std::path::{Path, PathBuf};
 

@@ -256,6 +256,7 @@ impl Bridge {
                 for to in others {
                     let mut copy = Packet::copy_of(packet.bytes());
                     copy.set_offload(*packet.offload());
+                    copy.set_hold(packet.hold().cloned());
                     self.forward(now, &frame, from, to, source, copy);
                 }
             }
@@ -329,7 +330,8 @@ impl Bridge {
                 self.counters.cut += 1;
                 self.counters.added += pieces.len() as u64 - 1;
                 for piece in pieces {
-                    let piece = piece.packet();
+                    let mut piece = piece.packet();
+                    piece.set_hold(packet.hold().cloned());
                     match Frame::ethernet(piece.bytes()) {
                         Ok(frame) => {
                             self.enter(now, stages, &frame, Item { packet: piece, to, next: None, source, flow })

@@ -1,0 +1,83 @@
+//! The device as a port of the switch: who sends too fast has its descriptors back when its frames have left, not before.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use weirgate_linux::clock;
+use weirgate_linux::dataplane::{Dataplane, Device as PortDevice, Received, Sent};
+use weirgate_port::Packet;
+use weirgate_switch::bridge::{Bridge, BridgeClass};
+use weirgate_switch::class::Rule;
+use weirgate_switch::frame::Accounting;
+use weirgate_switch::limits::{ClassSettings, LimitSettings, Mode};
+use weirgate_units::{BitRate, Bytes, Duration};
+
+use super::Device;
+
+/// A port that takes everything.
+struct Sink;
+
+impl PortDevice for Sink {
+    fn queues(&self) -> usize {
+        0
+    }
+
+    fn queue_fd(&self, _: usize) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn receive(&mut self, _: usize, _: &mut Packet) -> io::Result<Received> {
+        Ok(Received::Empty)
+    }
+
+    fn send(&mut self, _: &mut Packet) -> io::Result<Sent> {
+        Ok(Sent::Yes)
+    }
+
+    fn pushes_back(&self) -> bool {
+        false
+    }
+}
+
+/// An Ethernet frame with `payload` bytes of an unknown protocol.
+fn frame(payload: usize) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5];
+    bytes.resize(14 + payload, 0);
+    bytes
+}
+
+#[test]
+fn frames_that_wait_for_a_limit_keep_their_descriptors() {
+    let Device { device, folder } = Device::start(1);
+    let mut driver = super::Driver::connect(&super::socket(folder.path()), 1, 256, 0);
+    let (now, rate) = (clock::boottime(), BitRate::from_bits_per_sec(1_000_000));
+    let mut bridge = Bridge::new(now, rate, rate, Bytes::new(1 << 20), 1);
+    let limit = bridge.add_limit(now, LimitSettings { rate, burst: Bytes::new(3_000), mode: Mode::Pace });
+    let class = BridgeClass { limits: vec![limit], accounting: Accounting::default(), queue: ClassSettings::default() };
+    let class = bridge.add_class(&class);
+    bridge.set_rules(vec![Rule { port: Some(0), ..Rule::any(0, class) }], vec![]).expect("sound rules");
+    let mut dataplane = Dataplane::new(bridge).expect("a switch");
+    let vm = dataplane.add_port(Box::new(device), None, Bytes::new(1 << 20)).expect("can be waited for");
+    let sink = dataplane.add_port(Box::new(Sink), None, Bytes::new(1 << 20)).expect("has nothing to wait for");
+    dataplane.bridge_mut().join(vm, sink);
+
+    for slot in 0..20 {
+        driver.rings[1].send(slot, &frame(1_000));
+    }
+    let mut back = Vec::new();
+    while dataplane.port(vm).0.received < 20 {
+        dataplane.turn(Duration::from_millis(10)).expect("turns");
+        back.extend(driver.rings[1].take_used());
+    }
+    // Three thousand bytes of burst and the packet beyond; the rest takes 8 ms each.
+    assert!((1..=6).contains(&back.len()), "{} of 20 are back", back.len());
+    while dataplane.port(sink).0.sent < 20 {
+        dataplane.turn(Duration::from_millis(10)).expect("turns");
+        back.extend(driver.rings[1].take_used());
+        let sent = dataplane.port(sink).0.sent as usize;
+        assert_eq!(back.len(), sent, "as many as have left");
+    }
+    assert!(driver.rings[1].signalled());
+    let took = clock::boottime().saturating_since(now);
+    assert!(took >= Duration::from_millis(120), "20,000 bytes less the burst at 1 Mbit/s: {took}");
+}
