@@ -3,7 +3,7 @@
 //! Nothing here reads a clock, allocates per packet or waits.
 //!
 //! - [`Bucket`] says from which instant on an amount of data conforms to a rate; [`take_all`] asks several limits and charges
-//!   all or none. [`Aggregate`] is one limit for many threads, without a lock.
+//!   all or none. [`Aggregate`] is one limit for many threads, without a lock; [`Division`] one for many that pace.
 //! - [`SrTcm`], [`TrTcm`] and [`EfTcm`] colour packets as RFC 2697, 2698 and 4115 have it.
 //! - [`Gate`] holds back those who can be held back: it says which queue may be read now, and how much.
 //!   [`Borrow`] is how it began, kept to be compared with.
@@ -16,6 +16,7 @@ mod borrow;
 mod bucket;
 mod chain;
 mod codel;
+mod division;
 mod gate;
 mod meter;
 mod pacer;
@@ -27,6 +28,7 @@ pub use borrow::Borrow;
 pub use bucket::{Amount, Bucket, Short};
 pub use chain::{Limit, Refused, take_all};
 pub use codel::{Codel, Settings as CodelSettings};
+pub use division::{Division, INTERVAL, Want, max_min};
 pub use gate::{Gate, QueueId, quantum};
 pub use meter::{Color, EfTcm, SrTcm, TrTcm};
 pub use pacer::{ClassId, ClassSettings, Fate, LimitId, Out, Pacer, granularity};

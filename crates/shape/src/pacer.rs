@@ -110,13 +110,20 @@ pub enum Fate {
 /// Limits, classes below them, and the wheel.
 #[derive(Debug)]
 pub struct Pacer<T> {
-    limits: Vec<Bucket>,
+    limits: Vec<Limit>,
     classes: Vec<Class<T>>,
     wheel: Wheel<(ClassId, u32)>,
     /// Classes with a packet whose instant has come, found without the wheel.
     ready: VecDeque<ClassId>,
     /// What CoDel dropped and was not handed out yet.
     dropped: VecDeque<Out<T>>,
+}
+
+#[derive(Debug)]
+struct Limit {
+    bucket: Bucket,
+    /// Bytes charged so far.
+    charged: u64,
 }
 
 #[derive(Debug)]
@@ -179,7 +186,7 @@ impl<T> Pacer<T> {
     /// Past 2^32 limits.
     pub fn add_limit(&mut self, now: Instant, rate: BitRate, burst: Bytes) -> LimitId {
         let id = LimitId(u32::try_from(self.limits.len()).expect("fewer than 2^32 limits"));
-        self.limits.push(Bucket::new(now, rate, burst));
+        self.limits.push(Limit { bucket: Bucket::new(now, rate, burst), charged: 0 });
         id
     }
 
@@ -206,7 +213,13 @@ impl<T> Pacer<T> {
 
     /// A limit's rate.
     pub fn rate(&self, limit: LimitId) -> BitRate {
-        self.limits[limit.index()].rate()
+        self.limits[limit.index()].bucket.rate()
+    }
+
+    /// What was charged to a limit so far, and whether it is behind at `now`: what comes to it has to wait.
+    pub fn demand(&self, now: Instant, limit: LimitId) -> (Bytes, bool) {
+        let Limit { bucket, charged } = &self.limits[limit.index()];
+        (Bytes::new(*charged), bucket.ready_at(Bytes::ZERO).is_none_or(|at| at > now))
     }
 
     /// What waits in a class, heads included.
@@ -288,13 +301,14 @@ impl<T> Pacer<T> {
     /// Changes a limit's rate from `now` on, for what waits as well. Steps: the classes, and twice those that wait for it.
     pub fn set_rate(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
         let Self { limits, classes, .. } = self;
-        let bucket = &mut limits[limit.index()];
+        let Limit { bucket, charged } = &mut limits[limit.index()];
         bucket.set_rate(now, rate);
         let mut affected = Vec::new();
         for (at, class) in classes.iter_mut().enumerate() {
             for (place, head) in class.heads.iter().enumerate() {
                 if class.chain.get(head.passed) == Some(&limit) {
                     bucket.refund(head.waiting.size);
+                    *charged = charged.saturating_sub(head.waiting.size.as_u64());
                     affected.push((head.at.unwrap_or(Instant::from_nanos(u64::MAX)), at, place));
                 }
             }
@@ -303,7 +317,7 @@ impl<T> Pacer<T> {
         affected.sort_unstable();
         for (_, class, place) in &affected {
             let head = &mut classes[*class].heads[*place];
-            head.at = stamp(bucket, now, head.waiting.size);
+            head.at = limits[limit.index()].stamp(now, head.waiting.size);
         }
         for (_, class, _) in affected {
             let state = &mut self.classes[class];
@@ -314,7 +328,7 @@ impl<T> Pacer<T> {
 
     /// What always holds: the sums are right, flows with packets have turns, heads are in order. Walks everything; for tests.
     pub fn is_valid(&self) -> bool {
-        self.wheel.is_valid() && self.limits.iter().all(Bucket::is_valid) && self.classes.iter().all(Class::is_valid)
+        self.wheel.is_valid() && self.limits.iter().all(|limit| limit.bucket.is_valid()) && self.classes.iter().all(Class::is_valid)
     }
 
     /// Gives the class's next packets their instants.
@@ -335,7 +349,7 @@ impl<T> Pacer<T> {
             };
             let Some(waiting) = state.pop(now, &mut drop) else { break };
             let at = match state.chain.first() {
-                Some(limit) => stamp(&mut self.limits[limit.index()], now, waiting.size),
+                Some(limit) => self.limits[limit.index()].stamp(now, waiting.size),
                 None => Some(now),
             };
             state.heads.push_back(Head { waiting, passed: 0, at });
@@ -355,7 +369,7 @@ impl<T> Pacer<T> {
                 return Some(at);
             }
             head.passed += 1;
-            head.at = stamp(&mut self.limits[chain[head.passed].index()], now, head.waiting.size);
+            head.at = self.limits[chain[head.passed].index()].stamp(now, head.waiting.size);
         }
     }
 
@@ -371,12 +385,15 @@ impl<T> Pacer<T> {
     }
 }
 
-/// When a packet of `size` has passed the limit, charged to it; `None`: the rate is zero.
-fn stamp(limit: &mut Bucket, now: Instant, size: Bytes) -> Option<Instant> {
-    let _lost = limit.earn(now);
-    let at = limit.ready_at(Bytes::ZERO).filter(|_| limit.rate() != BitRate::ZERO);
-    limit.charge(now, size);
-    at
+impl Limit {
+    /// When a packet of `size` has passed, charged for it; `None`: the rate is zero.
+    fn stamp(&mut self, now: Instant, size: Bytes) -> Option<Instant> {
+        let _lost = self.bucket.earn(now);
+        let at = self.bucket.ready_at(Bytes::ZERO).filter(|_| self.bucket.rate() != BitRate::ZERO);
+        self.bucket.charge(now, size);
+        self.charged = self.charged.wrapping_add(size.as_u64());
+        at
+    }
 }
 
 impl<T> Default for Flow<T> {

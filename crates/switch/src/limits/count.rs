@@ -55,12 +55,32 @@ impl LimitCounters {
         }
     }
 
+    pub(super) const fn is_throttled(&self) -> bool {
+        self.since.is_some()
+    }
+
     /// With the time that is under way.
     pub(super) fn until(mut self, now: Instant) -> Self {
         if let Some(since) = self.since.replace(now) {
             self.throttled = self.throttled.saturating_add(now.saturating_since(since));
         } else {
             self.since = None;
+        }
+        self
+    }
+
+    /// These and another thread's of the same limit. Both throttled at the same time counts twice.
+    pub fn and(mut self, other: &Self) -> Self {
+        self.passed_packets += other.passed_packets;
+        self.passed_bytes += other.passed_bytes;
+        self.throttled = self.throttled.saturating_add(other.throttled);
+        self.marked += other.marked;
+        self.dropped_rate += other.dropped_rate;
+        self.dropped_room += other.dropped_room;
+        self.dropped_codel += other.dropped_codel;
+        self.waiting += other.waiting;
+        for (count, more) in self.delays.0.iter_mut().zip(other.delays.0) {
+            *count += more;
         }
         self
     }

@@ -9,16 +9,20 @@
 //! What waits takes no more memory than it may in all, whatever the classes allow themselves.
 
 mod count;
+mod shared;
 
 #[cfg(test)]
 mod tests;
 
-use weirgate_shape::{Borrow, Bucket, Fate, Gate, Pacer, QueueId, granularity, quantum};
+use std::sync::Arc;
+
+use weirgate_shape::{Borrow, Bucket, Fate, Gate, INTERVAL, Member, Pacer, QueueId, Short, granularity, quantum};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 pub use weirgate_shape::{ClassSettings, CodelSettings};
 
 pub use self::count::{Delays, LimitCounters};
+pub use self::shared::SharedLimit;
 
 /// The largest packet on most links; what quanta and bursts are made for.
 const PACKET: Bytes = Bytes::new(1_514);
@@ -165,12 +169,17 @@ enum Means {
     Gate(Box<Gate>),
     Borrow(Borrow),
     Drop(Bucket),
+    /// A [`Mode::Drop`] that is shared.
+    Lease(Member),
 }
 
 #[derive(Debug)]
 struct State {
     means: Means,
+    /// Of the whole limit.
     rate: BitRate,
+    /// What came to a gate, in bytes; a pacer counts for itself.
+    charged: u64,
     counters: LimitCounters,
 }
 
@@ -202,6 +211,10 @@ pub struct Limits<T> {
     pacer: Pacer<Held<T>>,
     memory_max: Bytes,
     memory: Bytes,
+    /// Limits that are kept together with others, and as which member.
+    shared: Vec<(LimitId, Arc<SharedLimit>, usize)>,
+    /// When their shares are divided anew.
+    balance_at: Instant,
 }
 
 impl<T> Limits<T> {
@@ -217,6 +230,8 @@ impl<T> Limits<T> {
             pacer: Pacer::new(now, tick, slots),
             memory_max,
             memory: Bytes::ZERO,
+            shared: Vec::new(),
+            balance_at: now,
         }
     }
 
@@ -233,7 +248,23 @@ impl<T> Limits<T> {
             Mode::Borrow => Means::Borrow(Borrow::new(now, rate)),
             Mode::Drop => Means::Drop(Bucket::new(now, rate, burst)),
         };
-        self.limits.push(State { means, rate, counters: LimitCounters::default() });
+        self.limits.push(State { means, rate, charged: 0, counters: LimitCounters::default() });
+        id
+    }
+
+    /// Adds a limit that is kept together with other threads' [`Limits`], as its member number `member`; call
+    /// [`balance`](Self::balance) for it.
+    ///
+    /// # Panics
+    /// Past 2^32 limits, or where there is no such member.
+    pub fn add_shared_limit(&mut self, now: Instant, shared: &Arc<SharedLimit>, member: usize) -> LimitId {
+        let id = self.add_limit(now, LimitSettings { rate: shared.share(member), ..shared.settings() });
+        let state = &mut self.limits[id.index()];
+        state.rate = shared.rate();
+        if let Some(lease) = shared.lease() {
+            state.means = Means::Lease(lease);
+        }
+        self.shared.push((id, Arc::clone(shared), member));
         id
     }
 
@@ -268,7 +299,7 @@ impl<T> Limits<T> {
         let gated_by = gate.and_then(|limit| match &mut self.limits[limit.index()].means {
             Means::Gate(gate) => Some((limit, Some(gate.add_queue()))),
             Means::Borrow(_) => Some((limit, None)),
-            Means::Pace(_) | Means::Drop(_) => None,
+            Means::Pace(_) | Means::Drop(_) | Means::Lease(_) => None,
         });
         self.sources.push(Source { gated_by, backlog_max, waiting: Bytes::ZERO, ready: false });
         id
@@ -299,15 +330,80 @@ impl<T> Limits<T> {
         self.limits[limit.index()].counters.until(now)
     }
 
-    /// Changes a limit's rate from `now` on, for what waits as well; nothing is lost. Steps: as [`Pacer::set_rate`].
+    /// Changes a limit's rate from `now` on, for what waits as well; nothing is lost. Where it is shared, the other members hear of
+    /// it when they [`balance`](Self::balance). Steps: as [`Pacer::set_rate`].
     pub fn set_rate(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
-        let state = &mut self.limits[limit.index()];
-        state.rate = rate;
-        match &mut state.means {
+        self.limits[limit.index()].rate = rate;
+        let shared = self.shared.iter().find(|(of, ..)| *of == limit);
+        let share = shared.map_or(rate, |(_, shared, member)| {
+            shared.set_rate(now, rate);
+            shared.share(*member)
+        });
+        self.set_share(now, limit, share);
+    }
+
+    fn set_share(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
+        match &mut self.limits[limit.index()].means {
             Means::Pace(limit) => self.pacer.set_rate(now, *limit, rate),
             Means::Gate(gate) => gate.set_rate(now, rate),
             Means::Borrow(borrow) => borrow.set_rate(now, rate),
             Means::Drop(bucket) => bucket.set_rate(now, rate),
+            // Its aggregate has the rate.
+            Means::Lease(_) => {}
+        }
+    }
+
+    // ---- shares ----
+
+    /// Says what this member of each shared limit needs, and takes what it is given: to be called before each turn. Steps: the shared
+    /// limits, each as [`set_rate`](Self::set_rate) where its share has
+    /// changed.
+    pub fn balance(&mut self, now: Instant) {
+        let due = self.balance_at <= now;
+        let shared = core::mem::take(&mut self.shared);
+        for (limit, shared, member) in &shared {
+            let before = self.share(*limit);
+            if due || before == BitRate::ZERO {
+                let (charged, behind) = self.demand(now, *limit);
+                // Who has nothing and needs some does not wait for the next division.
+                shared.report(now, *member, charged, behind, behind && before == BitRate::ZERO);
+            }
+            self.limits[limit.index()].rate = shared.rate();
+            let share = shared.share(*member);
+            if share != before {
+                self.set_share(now, *limit, share);
+            }
+        }
+        self.shared = shared;
+        if due {
+            self.balance_at = now + INTERVAL;
+        }
+    }
+
+    /// When to [`balance`](Self::balance) at the latest; `None`: nothing of what is shared is needed here.
+    pub fn balance_at(&self, now: Instant) -> Option<Instant> {
+        self.shared.iter().any(|(limit, ..)| self.demand(now, *limit).1).then_some(self.balance_at)
+    }
+
+    /// Its part of a limit.
+    fn share(&self, limit: LimitId) -> BitRate {
+        let state = &self.limits[limit.index()];
+        match &state.means {
+            Means::Pace(limit) => self.pacer.rate(*limit),
+            Means::Gate(gate) => gate.rate(),
+            Means::Borrow(borrow) => borrow.rate(),
+            Means::Drop(bucket) => bucket.rate(),
+            Means::Lease(_) => state.rate,
+        }
+    }
+
+    /// What was charged to its part of a limit so far, and whether something waits for it.
+    fn demand(&self, now: Instant, limit: LimitId) -> (Bytes, bool) {
+        let State { means, charged, counters, .. } = &self.limits[limit.index()];
+        match means {
+            Means::Pace(limit) => self.pacer.demand(now, *limit),
+            // Its queues are held back.
+            _ => (Bytes::new(*charged), counters.is_throttled()),
         }
     }
 
@@ -356,7 +452,9 @@ impl<T> Limits<T> {
         let state = &mut self.sources[source.index()];
         state.ready = more;
         let Some((limit, queue)) = state.gated_by else { return };
-        match (&mut self.limits[limit.index()].means, queue) {
+        let limit = &mut self.limits[limit.index()];
+        limit.charged = limit.charged.wrapping_add(read.as_u64());
+        match (&mut limit.means, queue) {
             (Means::Gate(gate), Some(queue)) => gate.handle_read(now, queue, read, more),
             (Means::Borrow(borrow), _) if read > Bytes::ZERO => borrow.handle_sent(now, read),
             _ => {}
@@ -370,7 +468,7 @@ impl<T> Limits<T> {
         match &self.limits[limit.index()].means {
             Means::Gate(gate) => gate.poll_at(),
             Means::Borrow(borrow) => borrow.poll_at(),
-            Means::Pace(_) | Means::Drop(_) => None,
+            Means::Pace(_) | Means::Drop(_) | Means::Lease(_) => None,
         }
     }
 
@@ -460,7 +558,9 @@ impl<T> Limits<T> {
             if Some(*limit) == gated_by {
                 continue;
             }
-            let taken = match &mut self.limits[limit.index()].means {
+            let State { means, charged, .. } = &mut self.limits[limit.index()];
+            *charged = charged.wrapping_add(size.as_u64());
+            let taken = match means {
                 Means::Pace(_) => true,
                 Means::Gate(gate) => gate.take(now, size).is_ok(),
                 Means::Borrow(borrow) => {
@@ -471,6 +571,7 @@ impl<T> Limits<T> {
                     open
                 }
                 Means::Drop(bucket) => bucket.take(now, size).is_ok(),
+                Means::Lease(member) => take_lease(member, now, size).is_ok(),
             };
             if !taken {
                 let (limit, before) = (*limit, at);
@@ -495,9 +596,15 @@ impl<T> Limits<T> {
             match &mut self.limits[limit.index()].means {
                 Means::Gate(gate) => gate.refund(size),
                 Means::Drop(bucket) => bucket.refund(size),
+                Means::Lease(member) => member.refund(size),
                 // The article's has no way back, and a pacer charges as things leave.
                 Means::Borrow(_) | Means::Pace(_) => {}
             }
         }
     }
+}
+
+/// Takes from a shared limit; who is refused has nothing to send, and keeps no credit from the others.
+fn take_lease(member: &mut Member, now: Instant, size: Bytes) -> Result<(), Short> {
+    member.take(now, size).inspect_err(|_| member.release())
 }

@@ -226,3 +226,67 @@ proptest! {
         prop_assert_eq!((into, limits.memory()), (out + dropped, Bytes::ZERO));
     }
 }
+
+/// Two threads below one limit: the first always has more than the rate, the second between a second and two; what left
+/// each in each tenth of a second, in bytes.
+fn two_threads(mode: Mode) -> [Vec<u64>; 2] {
+    let settings = LimitSettings { rate: mbit(10), burst: Bytes::new(6_000), mode };
+    let shared = Arc::new(SharedLimit::new(at(0), settings, 2));
+    let mut threads = [0, 1].map(|member| {
+        let mut limits = limits();
+        let id = limits.add_shared_limit(at(0), &shared, member);
+        let class = limits.add_class(ClassSettings { codel: None, ..ClassSettings::default() }, &[id]);
+        (limits, class)
+    });
+    let mut left = [vec![0; 30], vec![0; 30]];
+    for step in 0..30_000_u64 {
+        let now = at(step * 100_000);
+        for (member, (limits, class)) in threads.iter_mut().enumerate() {
+            limits.balance(now);
+            let busy = member == 0 || (10_000..20_000).contains(&step);
+            // An MTU every 600 us: 20 Mbit/s.
+            let sends = busy && step.is_multiple_of(6);
+            let passed = sends && matches!(limits.handle_packet(now, arrival(*class, None), 0), Verdict::Pass(_));
+            let mut count = u64::from(passed);
+            while limits.poll(now).is_some() {
+                count += 1;
+            }
+            left[member][step as usize / 1_000] += count * MTU.as_u64();
+            assert!(limits.is_valid());
+        }
+    }
+    left
+}
+
+#[test]
+fn threads_keep_one_rate_together_and_share_it() {
+    for mode in [Mode::Pace, Mode::Gate, Mode::Drop] {
+        let [first, second] = two_threads(mode);
+        let sum = |part: &[u64]| part.iter().sum::<u64>() as f64;
+        // 10 Mbit/s are 125,000 bytes in a tenth of a second; 6,000 of burst, and a lease or a head each.
+        for (tenth, (a, b)) in first.iter().zip(&second).enumerate() {
+            let both = a + b;
+            assert!((112_000..=138_000).contains(&both), "{mode:?}: {both} bytes in tenth {tenth}");
+        }
+        let all = sum(&first) + sum(&second);
+        assert!((all / 3_750_000.0 - 1.0).abs() < 0.01, "{mode:?}: {all}");
+        assert!(sum(&first[..10]) > 0.99 * 1_250_000.0, "{mode:?}: alone it has all: {first:?}");
+        if mode == Mode::Pace {
+            let ratio = sum(&first[11..20]) / sum(&second[11..20]);
+            assert!((0.95..1.05).contains(&ratio), "halves: {ratio}");
+        }
+    }
+}
+
+#[test]
+fn a_shared_rate_changes_for_all_at_once() {
+    let settings = LimitSettings { rate: mbit(10), burst: BURST, mode: Mode::Pace };
+    let shared = Arc::new(SharedLimit::new(at(0), settings, 2));
+    let [mut one, mut other] = [limits(), limits()];
+    let ids = [one.add_shared_limit(at(0), &shared, 0), other.add_shared_limit(at(0), &shared, 1)];
+    one.set_rate(at(1_000), ids[0], mbit(40));
+    other.balance(at(2_000));
+    assert_eq!((one.rate(ids[0]), other.rate(ids[1])), (mbit(40), mbit(40)));
+    let parts = one.share(ids[0]).as_bits_per_sec() + other.share(ids[1]).as_bits_per_sec();
+    assert_eq!(parts, 40_000_000);
+}

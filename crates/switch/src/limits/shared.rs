@@ -1,0 +1,82 @@
+//! A limit that several threads' limits keep together.
+
+use std::sync::Arc;
+
+use weirgate_shape::{Aggregate, Division, Member};
+use weirgate_units::{BitRate, Bytes, Instant};
+
+use super::{LimitSettings, Mode, PACKET};
+
+/// One limit of several [`Limits`](super::Limits), one on each thread. A limit that drops is leased from ([`Aggregate`]): its bound
+/// is the rate, the burst, and a lease for each thread. Others hold at their parts of the rate ([`Division`]), each with its
+/// part of the burst, two packets at least.
+#[derive(Debug)]
+pub struct SharedLimit {
+    settings: LimitSettings,
+    how: How,
+}
+
+#[derive(Debug)]
+enum How {
+    Leased(Arc<Aggregate>),
+    Divided(Division),
+}
+
+impl SharedLimit {
+    /// A limit for `members` threads.
+    ///
+    /// # Panics
+    /// Where there are none.
+    pub fn new(now: Instant, settings: LimitSettings, members: usize) -> Self {
+        assert!(members > 0, "a limit has members");
+        let LimitSettings { rate, burst, mode } = settings;
+        let how = match mode {
+            Mode::Drop => How::Leased(Arc::new(Aggregate::new(now, rate, burst, PACKET))),
+            Mode::Pace | Mode::Gate | Mode::Borrow => How::Divided(Division::new(now, rate, &vec![1; members])),
+        };
+        let part = Bytes::new(burst.as_u64().div_ceil(members as u64)).max(PACKET + PACKET);
+        Self { settings: LimitSettings { burst: part, ..settings }, how }
+    }
+
+    /// Each member's; the rate is not in force, see [`share`](Self::share).
+    pub(super) const fn settings(&self) -> LimitSettings {
+        self.settings
+    }
+
+    /// The whole rate.
+    pub fn rate(&self) -> BitRate {
+        match &self.how {
+            How::Leased(aggregate) => aggregate.rate(),
+            How::Divided(division) => division.rate(),
+        }
+    }
+
+    /// Changes the whole rate from `now` on. To be called by one thread at a time.
+    pub fn set_rate(&self, now: Instant, rate: BitRate) {
+        match &self.how {
+            How::Leased(aggregate) => aggregate.set_rate(now, rate),
+            How::Divided(division) => division.set_rate(now, rate),
+        }
+    }
+
+    pub(super) fn share(&self, member: usize) -> BitRate {
+        match &self.how {
+            How::Leased(aggregate) => aggregate.rate(),
+            How::Divided(division) => division.share(member),
+        }
+    }
+
+    pub(super) fn lease(&self) -> Option<Member> {
+        match &self.how {
+            How::Leased(aggregate) => Some(Member::new(Arc::clone(aggregate))),
+            How::Divided(_) => None,
+        }
+    }
+
+    pub(super) fn report(&self, now: Instant, member: usize, charged: Bytes, behind: bool, at_once: bool) {
+        if let How::Divided(division) = &self.how {
+            division.report(member, charged, behind);
+            division.divide(now, at_once);
+        }
+    }
+}
