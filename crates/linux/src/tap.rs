@@ -35,6 +35,8 @@ pub const OFFLOADS: libc::c_uint = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_
 #[derive(Debug)]
 pub struct Tap {
     queues: Vec<File>,
+    /// What frames are sent by.
+    out: File,
     name: String,
 }
 
@@ -46,8 +48,28 @@ impl Tap {
     pub fn create(ns: &Netns, name: &str, queues: u16) -> Result<Self, TunError> {
         let many = if queues > 1 { libc::IFF_MULTI_QUEUE } else { libc::IFF_TUN_EXCL };
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | many;
-        let queues = (0..queues.max(1)).map(|_| Self::queue(ns, name, flags)).collect::<Result<_, _>>()?;
-        Ok(Self { queues, name: name.to_owned() })
+        let queues: Vec<File> = (0..queues.max(1)).map(|_| Self::queue(ns, name, flags)).collect::<Result<_, _>>()?;
+        let fail = |source| TunError::Create { name: name.to_owned(), source };
+        let out = queues[0].try_clone().map_err(fail)?;
+        Ok(Self { queues, out, name: name.to_owned() })
+    }
+
+    /// Divides its queues among `parts`, for as many threads; those beyond the queues only send.
+    ///
+    /// # Errors
+    /// Where the process has too many files open.
+    pub fn split(self, parts: usize) -> io::Result<Vec<Self>> {
+        let Self { queues, out, name } = self;
+        let empty = || Ok(Self { queues: Vec::new(), out: out.try_clone()?, name: name.clone() });
+        let mut split = (0..parts.max(1)).map(|_| empty()).collect::<io::Result<Vec<Self>>>()?;
+        for (at, queue) in queues.into_iter().enumerate() {
+            let part = &mut split[at % parts.max(1)];
+            if part.queues.is_empty() {
+                part.out = queue.try_clone()?;
+            }
+            part.queues.push(queue);
+        }
+        Ok(split)
     }
 
     fn queue(ns: &Netns, name: &str, flags: libc::c_int) -> Result<File, TunError> {
@@ -89,13 +111,13 @@ impl Tap {
         }
     }
 
-    /// Gives a frame to the kernel as received from the device by `queue`; most of the receiving is done within the call.
+    /// Gives a frame to the kernel as received from the device, by its first queue; most of the receiving is done within the call.
     ///
     /// # Errors
     /// `EINVAL` where the header contradicts the frame, `EIO` where the device is not up, `ENOMEM`.
-    pub fn send(&self, queue: usize, header: &[u8; HEADER], frame: &[u8]) -> io::Result<()> {
+    pub fn send(&self, header: &[u8; HEADER], frame: &[u8]) -> io::Result<()> {
         let parts = [IoSlice::new(header), IoSlice::new(frame)];
-        rustix::io::writev(&self.queues[queue], &parts).map(drop).map_err(Into::into)
+        rustix::io::writev(&self.out, &parts).map(drop).map_err(Into::into)
     }
 
     /// A queue's file, to be waited for.

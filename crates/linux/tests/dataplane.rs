@@ -4,24 +4,25 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use weirgate_linux::clock;
-use weirgate_linux::dataplane::{Dataplane, Handle, spawn};
+use weirgate_linux::dataplane::{Dataplane, Device, Handle, spawn};
 use weirgate_linux::netns::Netns;
 use weirgate_linux::tap::Tap;
 use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, Direction};
 use weirgate_switch::class::Rule;
 use weirgate_switch::frame::Accounting;
-use weirgate_switch::limits::{ClassSettings, LimitId, LimitSettings, Mode};
+use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, SharedLimit};
 use weirgate_units::{BitRate, Bytes};
 
-/// Two namespaces, `10.98.0.1` and `10.98.0.2`, with a TAP each, and the switch between them.
+/// Two namespaces, `10.98.0.1` and `10.98.0.2`, with a TAP each, and the switch's threads between them.
 struct Ground {
     name: String,
     ns: [Netns; 2],
-    switch: Handle,
+    threads: Vec<Handle>,
     ports: [BridgePort; 2],
 }
 
@@ -36,6 +37,10 @@ const fn mbit(n: u64) -> BitRate {
 
 impl Ground {
     fn new() -> Option<Self> {
+        Self::with(1)
+    }
+
+    fn with(threads: u16) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
             println!("SKIPPED: TAP devices and namespaces need root");
@@ -44,12 +49,22 @@ impl Ground {
         let name = format!("wgp{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         run(&format!("ip netns add {name}a; ip netns add {name}b"));
         let ns = ["a", "b"].map(|side| Netns::by_name(&format!("{name}{side}")).unwrap());
-        let bridge = Bridge::new(clock::boottime(), mbit(1), mbit(10_000), Bytes::new(64 << 20), 1);
-        let mut dataplane = Dataplane::new(bridge).unwrap();
-        let ports = [0, 1].map(|side| {
-            let tap = Tap::create(&ns[side], "tap0", 1).unwrap();
-            dataplane.add_port(Box::new(tap), None, Bytes::new(1 << 20)).unwrap()
+        let new = || Bridge::new(clock::boottime(), mbit(1), mbit(10_000), Bytes::new(64 << 20), 1);
+        let mut bridges: Vec<Bridge> = (0..threads).map(|_| new()).collect();
+        let (first, others) = bridges.split_first_mut().unwrap();
+        others.iter_mut().for_each(|other| other.learn_with(first));
+        let parts = |side: usize| {
+            let tap: Box<dyn Device> = Box::new(Tap::create(&ns[side], "tap0", threads).unwrap());
+            tap.split(usize::from(threads)).unwrap()
+        };
+        let mut ports = None;
+        let dataplanes = bridges.into_iter().zip(parts(0)).zip(parts(1)).map(|((bridge, near), far)| {
+            let mut dataplane = Dataplane::new(bridge).unwrap();
+            let both = [near, far].map(|device| dataplane.add_port(device, None, Bytes::new(1 << 20)).unwrap());
+            ports = Some(both);
+            dataplane
         });
+        let dataplanes: Vec<Dataplane> = dataplanes.collect();
         for (n, side) in ["a", "b"].into_iter().enumerate() {
             run(&format!(
                 "ip -n {name}{side} link set lo up; ip -n {name}{side} link set tap0 up txqueuelen 4000
@@ -58,17 +73,24 @@ impl Ground {
                 n + 1
             ));
         }
-        let switch = spawn("switch", dataplane).unwrap();
-        Some(Self { name, ns, switch, ports })
+        let threads = dataplanes.into_iter().map(|dataplane| spawn("switch", dataplane).unwrap()).collect();
+        Some(Self { name, ns, threads, ports: ports.unwrap() })
     }
 
     /// A limit on all that goes by port `side` in `direction`.
     fn limit(&self, rate: BitRate, mode: Mode, side: usize, direction: Direction) -> LimitId {
         let port = u16::try_from(self.ports[side].index()).unwrap();
-        let act = move |dataplane: &mut Dataplane| {
+        let burst = rate.bytes_in(weirgate_units::Duration::from_millis(1)).max(Bytes::new(3_028));
+        let (now, settings) = (clock::boottime(), LimitSettings { rate, burst, mode });
+        let shared = Arc::new(SharedLimit::new(now, settings, self.threads.len()));
+        let alone = self.threads.len() == 1;
+        let act = move |member: usize, shared: &Arc<SharedLimit>, dataplane: &mut Dataplane| {
             let bridge = dataplane.bridge_mut();
-            let burst = rate.bytes_in(weirgate_units::Duration::from_millis(1)).max(Bytes::new(3_028));
-            let id = bridge.add_limit(clock::boottime(), LimitSettings { rate, burst, mode });
+            let id = if alone {
+                bridge.add_limit(now, settings)
+            } else {
+                bridge.add_shared_limit(now, shared, member)
+            };
             let class =
                 BridgeClass { limits: vec![id], accounting: Accounting::default(), queue: ClassSettings::default() };
             let class = bridge.add_class(&class);
@@ -77,11 +99,20 @@ impl Ground {
             bridge.set_rules(from, to).unwrap();
             id
         };
-        self.switch.call(act).unwrap()
+        let ids = self.threads.iter().enumerate().map(|(member, thread)| {
+            let shared = Arc::clone(&shared);
+            thread.call(move |dataplane| act(member, &shared, dataplane)).unwrap()
+        });
+        ids.last().unwrap()
+    }
+
+    fn counters(&self, id: LimitId) -> LimitCounters {
+        let of = |thread: &Handle| thread.call(move |d| d.bridge().limit_counters(id, clock::boottime())).unwrap();
+        self.threads.iter().map(of).reduce(|all, one| all.and(&one)).unwrap()
     }
 
     fn passed(&self, id: LimitId) -> u64 {
-        self.switch.call(move |d| d.bridge().limit_counters(id, clock::boottime()).passed_bytes).unwrap()
+        self.counters(id).passed_bytes
     }
 
     fn address(side: usize, port: u16) -> SocketAddr {
@@ -90,8 +121,12 @@ impl Ground {
 
     /// Sends by TCP from a to b for `time`, and gives the bytes that came.
     fn transfer(&self, time: Duration) -> u64 {
-        let listener = self.ns[1].within(|| TcpListener::bind(Self::address(1, 5000)).unwrap()).unwrap();
-        let mut client = self.ns[0].within(|| TcpStream::connect(Self::address(1, 5000)).unwrap()).unwrap();
+        self.transfer_to(5_000, time)
+    }
+
+    fn transfer_to(&self, port: u16, time: Duration) -> u64 {
+        let listener = self.ns[1].within(|| TcpListener::bind(Self::address(1, port)).unwrap()).unwrap();
+        let mut client = self.ns[0].within(|| TcpStream::connect(Self::address(1, port)).unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         let until = Instant::now() + time;
         let sender = std::thread::spawn(move || {
@@ -133,8 +168,7 @@ fn a_tcp_connection_gets_its_rate_and_no_more() {
         let id = ground.limit(mbit(100), mode, 0, Direction::From);
         let got = ground.transfer(Duration::from_secs(3));
         assert_share(got, 37_500_000, low, 1.005);
-        let now = clock::boottime();
-        let counters = ground.switch.call(move |d| d.bridge().limit_counters(id, now)).unwrap();
+        let counters = ground.counters(id);
         assert!(counters.passed_bytes >= got, "{counters:?}");
         assert_eq!(counters.dropped_rate > 0, mode == Mode::Drop, "{counters:?}");
         assert_eq!(counters.throttled.as_nanos() > 1_000_000_000, mode == Mode::Pace, "{counters:?}");
@@ -166,8 +200,7 @@ fn a_sender_that_does_not_slow_down_gets_its_rate() {
     }
     flood.join().unwrap();
     assert_share(got, 7_500_000, 0.95, 1.01);
-    let now = clock::boottime();
-    let counters = ground.switch.call(move |d| d.bridge().limit_counters(id, now)).unwrap();
+    let counters = ground.counters(id);
     assert!(counters.dropped_codel + counters.dropped_room > 0, "{counters:?}");
 }
 
@@ -181,7 +214,7 @@ fn a_rate_is_changed_while_it_runs_and_without_a_limit_it_is_fast() {
     assert_share(slow, 2_500_000, 0.4, 1.05);
     let most = began.elapsed().as_secs_f64() * 1_250_000.0 + 6_000.0;
     assert_share(ground.passed(id), most as u64, 0.9, 1.0);
-    ground.switch.call(move |d| d.bridge_mut().set_rate(clock::boottime(), id, mbit(50))).unwrap();
+    ground.threads[0].call(move |d| d.bridge_mut().set_rate(clock::boottime(), id, mbit(50))).unwrap();
     let (began, before) = (Instant::now(), ground.passed(id));
     let faster = ground.transfer(Duration::from_secs(2));
     let most = began.elapsed().as_secs_f64() * 6_250_000.0 + 20_000.0;
@@ -201,11 +234,39 @@ fn a_device_that_vanishes_is_let_go_and_said() {
         let socket = ground.ns[0].within(|| UdpSocket::bind(Ground::address(0, 0)).unwrap()).unwrap();
         let _ = socket.set_broadcast(true);
         let _ = socket.send_to(b"hello", "10.98.0.255:9");
-        let failed = ground.switch.call(move |d| d.port(port).1.map(ToString::to_string)).unwrap();
+        let failed = ground.threads[0].call(move |d| d.port(port).1.map(ToString::to_string)).unwrap();
         if failed.is_some() {
             break;
         }
         assert!(Instant::now() < until, "nobody noticed");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn two_threads_hold_one_limit_together() {
+    let Some(ground) = Ground::with(2) else { return };
+    for (mode, low) in [(Mode::Pace, 0.9), (Mode::Drop, 0.3)] {
+        let id = ground.limit(mbit(100), mode, 0, Direction::From);
+        let began = Instant::now();
+        let got: u64 = std::thread::scope(|scope| {
+            let flows: Vec<_> = (0..8)
+                .map(|n| {
+                    let ground = &ground;
+                    scope.spawn(move || ground.transfer_to(5_000 + n, Duration::from_secs(3)))
+                })
+                .collect();
+            flows.into_iter().map(|flow| flow.join().unwrap()).sum()
+        });
+        let most = began.elapsed().as_secs_f64() * 12_500_000.0 + 200_000.0;
+        assert_share(ground.passed(id), most as u64, 0.0, 1.005);
+        assert_share(got, 37_500_000, low, 1.01);
+        let by: Vec<u64> = ground
+            .threads
+            .iter()
+            .map(|t| t.call(move |d| d.bridge().limit_counters(id, clock::boottime()).passed_bytes).unwrap())
+            .collect();
+        println!("{mode:?}: {} Mbit/s, bytes by thread: {by:?}", got * 8 / 3_000_000);
+        assert!(by.iter().all(|bytes| *bytes > 0), "both threads work: {by:?}");
     }
 }

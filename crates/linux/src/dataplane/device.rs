@@ -34,6 +34,15 @@ pub trait Device: Send {
     /// Tells senders that held packets are gone. Called after each turn's sending.
     fn handle_sent(&mut self) {}
 
+    /// Divides it among `parts` threads, at least one: each part reads some of the queues and none that another reads, and sends by
+    /// one of its own where it has one.
+    ///
+    /// # Errors
+    /// Where the process has too many files open, or it cannot be divided, which is so unless it says otherwise.
+    fn split(self: Box<Self>, _parts: usize) -> io::Result<Vec<Box<dyn Device>>> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this device is for one thread"))
+    }
+
     /// Does what has become due.
     ///
     /// # Errors
@@ -91,11 +100,16 @@ impl Device for Tap {
     }
 
     fn send(&mut self, packet: &mut Packet) -> io::Result<Sent> {
-        match Tap::send(self, 0, &packet.offload().to_bytes(0), packet.bytes()) {
+        match Tap::send(self, &packet.offload().to_bytes(0), packet.bytes()) {
             Ok(()) => Ok(Sent::Yes),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Full),
             Err(e) => Err(e),
         }
+    }
+
+    fn split(self: Box<Self>, parts: usize) -> io::Result<Vec<Box<dyn Device>>> {
+        let parts = Tap::split(*self, parts)?;
+        Ok(parts.into_iter().map(|part| Box::new(part) as Box<dyn Device>).collect())
     }
 
     /// Its driver drops what its queue has no room for.

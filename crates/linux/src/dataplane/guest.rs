@@ -17,15 +17,15 @@ use crate::vhost::{TransmitError, VhostUser, VnetHeader};
 
 impl Device for VhostUser {
     fn queues(&self) -> usize {
-        usize::from(Self::queues(self))
+        self.own().len()
     }
 
     fn queue_fd(&self, queue: usize) -> Option<BorrowedFd<'_>> {
-        Some(Self::queue_fd(self, queue as u16))
+        Some(Self::queue_fd(self, self.own().start + queue as u16))
     }
 
     fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {
-        let (device, queue) = (&*self, queue as u16);
+        let (device, queue) = (&*self, self.own().start + queue as u16);
         let mut got = Received::Empty;
         let mut take = |frame: &mut crate::vhost::Frame<'_>| {
             let len = frame.bytes.len();
@@ -58,6 +58,11 @@ impl Device for VhostUser {
         }
     }
 
+    fn split(self: Box<Self>, parts: usize) -> io::Result<Vec<Box<dyn Device>>> {
+        let parts = Self::split(*self, parts);
+        Ok(parts.into_iter().map(|part| Box::new(part) as Box<dyn Device>).collect())
+    }
+
     fn handle_sent(&mut self) {
         self.complete_dropped();
     }
@@ -70,7 +75,12 @@ impl Device for VhostUser {
 
 fn put(device: &VhostUser, bytes: &[u8], offload: &Offload) -> Result<(), TransmitError> {
     let header = VnetHeader::read_from_bytes(&offload.to_bytes(1)).expect("twelve bytes");
-    device.transmit(0, &header, bytes)
+    let own = device.own().start;
+    match device.transmit(own, &header, bytes) {
+        // The guest uses fewer queues than it was offered.
+        Err(TransmitError::Down) if own != 0 => device.transmit(0, &header, bytes),
+        other => other,
+    }
 }
 
 /// Does what the guest's driver did not agree to do: cuts the super-packet, finishes its checksums. Where the ring fills up in the

@@ -1,8 +1,10 @@
 //! The software switch on real devices: one thread that reads frames, hands them to the [`Bridge`] and sends what it releases.
 //!
 //! It runs to completion and sleeps when there is nothing to do: until a device has something, a packet's instant comes, a gate
-//! opens, or somebody [calls](Handle::call). A queue that a limit gates, or whose backlog is full, is not read, so that who fills
-//! it is held back where the [`Device`] can do that.
+//! opens, or somebody [calls](Handle::call). Several threads, each with a `Dataplane` of its own and a [part](Device::split) of each
+//! device's queues, keep limits together ([`SharedLimit`](weirgate_switch::limits::SharedLimit)) and learn addresses together.
+//! A queue that a limit gates, or whose backlog is full, is not read, so that who fills it is held back where the [`Device`] can do
+//! that.
 //!
 //! Ground rules: no device is waited for, so one that is full keeps nobody else waiting; what it has no room for is kept, up to
 //! [`UNSENT_MAX`] frames, and then dropped and counted. A device that fails is let go, and said.
@@ -162,6 +164,7 @@ impl Dataplane {
     /// Where the kernel cannot wait.
     pub fn turn(&mut self, patience: Duration) -> io::Result<bool> {
         let began = clock::boottime();
+        self.bridge.balance(began);
         let more = self.read(began);
         self.send();
         for device in self.ports.iter_mut().filter_map(|port| port.device.as_mut()) {
@@ -172,7 +175,7 @@ impl Dataplane {
         let wait = if more {
             Duration::ZERO
         } else {
-            self.deadline().map_or(patience, |due| due.saturating_since(now).min(patience))
+            self.deadline(now).map_or(patience, |due| due.saturating_since(now).min(patience))
         };
         let mut called = false;
         let Self { waiter, queues, bridge, .. } = self;
@@ -282,11 +285,12 @@ impl Dataplane {
         }
     }
 
-    fn deadline(&self) -> Option<Instant> {
+    fn deadline(&self, now: Instant) -> Option<Instant> {
         let held = self.queues.iter().filter(|queue| queue.ready);
         let gates = held.filter_map(|queue| self.bridge.source_at(queue.source));
         let devices = self.ports.iter().filter_map(|port| port.device.as_ref()?.poll_at());
-        gates.chain(devices).chain(self.bridge.poll_at()).chain(self.unsent_at()).min()
+        let bridge = self.bridge.poll_at().into_iter().chain(self.bridge.balance_at(now));
+        gates.chain(devices).chain(bridge).chain(self.unsent_at()).min()
     }
 
     /// A device that had no room is asked again: its files tell when there is some, where it can.

@@ -33,6 +33,7 @@ mod split;
 mod transmit;
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -99,10 +100,16 @@ pub enum VhostError {
     Resources(#[source] io::Error),
 }
 
-/// The device. Its socket is gone and its frames are given back when it is dropped.
+/// The device, or a [part](Self::split) of it. Its socket is gone and its frames are given back when all parts are dropped.
 pub struct VhostUser {
     shared: Arc<Shared>,
     dropped: Arc<Dropped>,
+    own: Range<u16>,
+    control: Arc<Control>,
+}
+
+/// The thread that speaks the protocol, stopped when this is dropped.
+struct Control {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
@@ -194,7 +201,25 @@ impl VhostUser {
             .name("vhost-user".to_owned())
             .spawn(move || serve::run(&ours, &source, &theirs))
             .map_err(VhostError::Resources)?;
-        Ok(Self { shared, dropped: Arc::default(), stop, thread: Some(thread) })
+        let control = Arc::new(Control { stop, thread: Some(thread) });
+        Ok(Self { shared, dropped: Arc::default(), own: 0..options.queues, control })
+    }
+
+    /// Divides its queues among `parts`, for as many threads: each [owns](Self::own) some, those beyond the queues none.
+    pub fn split(self, parts: usize) -> Vec<Self> {
+        let queues = usize::from(self.queues());
+        let part = |at: usize| Self {
+            shared: Arc::clone(&self.shared),
+            dropped: Arc::default(),
+            own: (queues * at / parts) as u16..(queues * (at + 1) / parts) as u16,
+            control: Arc::clone(&self.control),
+        };
+        (0..parts).map(part).collect()
+    }
+
+    /// The queues that are this part's to read. All of them can be sent by.
+    pub fn own(&self) -> Range<u16> {
+        self.own.clone()
     }
 
     /// Queue pairs offered; queues are numbered from 0. Every method that takes a queue panics beyond.
@@ -271,7 +296,7 @@ impl VhostUser {
     }
 }
 
-impl Drop for VhostUser {
+impl Drop for Control {
     fn drop(&mut self) {
         self.stop.now();
         if let Some(thread) = self.thread.take() {

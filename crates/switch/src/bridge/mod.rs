@@ -12,6 +12,7 @@
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weirgate_port::{Offload, Packet};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
@@ -19,7 +20,8 @@ use weirgate_units::{BitRate, Bytes, Duration, Instant};
 use crate::class::{Classifier, Rule, RuleError};
 use crate::frame::{Accounting, Frame, Segments, Sums};
 use crate::limits::{
-    Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SourceId, Verdict,
+    Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SharedLimit,
+    SourceId, Verdict,
 };
 use crate::macs::{AGE_MAX, Decision, Learnt, Macs};
 
@@ -108,7 +110,7 @@ struct Class {
 pub struct Bridge {
     /// The fixed peer of each port, if it has one.
     ports: Vec<Option<BridgePort>>,
-    macs: Macs<BridgePort>,
+    macs: Arc<Mutex<Macs<BridgePort>>>,
     classes: Vec<Class>,
     from: Classifier<ClassRef>,
     to: Classifier<ClassRef>,
@@ -125,7 +127,7 @@ impl Bridge {
         let none = || Classifier::new(Vec::new(), 0, seed).expect("no rules are sound rules");
         Self {
             ports: Vec::new(),
-            macs: Macs::new(MACS_MAX, AGE_MAX, seed),
+            macs: Arc::new(Mutex::new(Macs::new(MACS_MAX, AGE_MAX, seed))),
             classes: Vec::new(),
             from: none(),
             to: none(),
@@ -152,9 +154,29 @@ impl Bridge {
         self.ports[b.index()] = Some(a);
     }
 
+    /// Learns addresses together with `other`, which serves other queues of the same ports on another thread.
+    pub fn learn_with(&mut self, other: &Self) {
+        self.macs = Arc::clone(&other.macs);
+    }
+
     /// Adds a limit.
     pub fn add_limit(&mut self, now: Instant, settings: LimitSettings) -> LimitId {
         self.limits.add_limit(now, settings)
+    }
+
+    /// Adds a limit that is kept together with other threads'; see [`Limits::add_shared_limit`].
+    pub fn add_shared_limit(&mut self, now: Instant, shared: &Arc<SharedLimit>, member: usize) -> LimitId {
+        self.limits.add_shared_limit(now, shared, member)
+    }
+
+    /// Takes this thread's shares of what is kept together; see [`Limits::balance`].
+    pub fn balance(&mut self, now: Instant) {
+        self.limits.balance(now);
+    }
+
+    /// When to [`balance`](Self::balance) at the latest.
+    pub fn balance_at(&self, now: Instant) -> Option<Instant> {
+        self.limits.balance_at(now)
     }
 
     /// Adds a class; [`set_rules`](Self::set_rules) says what belongs to it.
@@ -293,18 +315,24 @@ impl Bridge {
 
     /// What always holds; for tests.
     pub fn is_valid(&self) -> bool {
-        self.limits.is_valid() && self.macs.is_valid()
+        self.limits.is_valid() && self.macs().is_valid()
     }
 
-    fn decide(&mut self, now: Instant, port: BridgePort, frame: &Frame) -> Decision<BridgePort> {
+    fn decide(&self, now: Instant, port: BridgePort, frame: &Frame) -> Decision<BridgePort> {
         if let Some(peer) = self.ports[port.index()] {
             return Decision::To(peer);
         }
         let Some(link) = &frame.link else { return Decision::Filter };
-        if matches!(self.macs.learn(now, port, link), Learnt::Refused) {
+        let mut macs = self.macs();
+        if matches!(macs.learn(now, port, link), Learnt::Refused) {
             return Decision::Filter;
         }
-        self.macs.decide(now, port, link)
+        macs.decide(now, port, link)
+    }
+
+    /// Uncontended but where several threads learn: some nanoseconds.
+    fn macs(&self) -> MutexGuard<'_, Macs<BridgePort>> {
+        self.macs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends one frame on its way to one port, cut where it is too long.
