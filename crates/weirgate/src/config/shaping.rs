@@ -16,6 +16,8 @@ use super::{Namespace, directory, or};
 /// The switch; without ports there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shaping {
+    /// `[switch]`: threads that switch.
+    pub threads: u16,
     /// `[[port]]`.
     pub ports: Vec<Port>,
     /// `[[limit]]`.
@@ -108,6 +110,7 @@ pub struct Match {
 /// As typed.
 #[derive(Debug)]
 pub(super) struct TypedShaping {
+    threads: Maybe<u64>,
     ports: Vec<TypedPort>,
     limits: Vec<TypedLimit>,
     classes: Vec<TypedClass>,
@@ -192,7 +195,9 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
         interval: s.parsed("interval"),
         mark_above: s.parsed("mark_above"),
     });
+    let switch = root.table("switch", |s| s.integer("threads", 1, 64));
     TypedShaping {
+        threads: switch,
         ports: ports.unwrap_or_default(),
         limits: limits.unwrap_or_default(),
         classes: classes.unwrap_or_default(),
@@ -202,14 +207,15 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
 pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shaping {
     let port_names = names("port", typed.ports.iter().map(|port| (port.line, &port.name)), problems);
     let limit_names = names("limit", typed.limits.iter().map(|limit| (limit.line, &limit.name)), problems);
-    let ports = typed.ports.into_iter().map(|typed| port(typed, problems)).collect();
+    let threads = or(typed.threads, 1) as u16;
+    let ports = typed.ports.into_iter().map(|typed| port(typed, threads, problems)).collect();
     let limits: Vec<Limit> = typed.limits.into_iter().map(|typed| limit(typed, problems)).collect();
     let classes = typed
         .classes
         .into_iter()
         .filter_map(|typed| class(typed, &port_names, &limit_names, &limits, problems))
         .collect();
-    Shaping { ports, limits, classes }
+    Shaping { threads, ports, limits, classes }
 }
 
 /// The names, each once.
@@ -233,7 +239,7 @@ fn names<'a>(
     names
 }
 
-fn port(typed: TypedPort, problems: &mut Vec<Problem>) -> Port {
+fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
     let Some(kind) = &typed.kind else {
         problems.push(problem(typed.line, "port", "a port needs a `kind`: \"tap\" or \"vhost-user\"".into()));
         return Port {
@@ -252,7 +258,7 @@ fn port(typed: TypedPort, problems: &mut Vec<Problem>) -> Port {
     };
     problems.extend(other);
     let name = or(typed.name, String::new());
-    let queues = or(typed.queues, 1) as u16;
+    let queues = or(typed.queues, threads.into()) as u16;
     if kind.value == Kind::VhostUser {
         if typed.socket.is_none() {
             let what = "a VM's card needs a `socket`: the path that QEMU connects to";

@@ -47,8 +47,8 @@ fn the_example_s_comments_are_valid_values() {
 
 /// The end of the example with its comment marks taken away.
 fn shaping_example() -> String {
-    let (_, lines) = EXAMPLE.split_once("# [[port]]").expect("the example shows ports");
-    let lines = format!("# [[port]]{lines}");
+    let (_, lines) = EXAMPLE.split_once("# [switch]").expect("the example shows the switch");
+    let lines = format!("# [switch]{lines}");
     lines
         .lines()
         .map(|line| line.strip_prefix("# ").unwrap_or(line.trim_start_matches('#')))
@@ -61,6 +61,7 @@ fn the_example_s_ports_limits_and_classes_are_sound_and_shown_in_full() {
     let config = Config::from_text(&shaping_example(), &root()).unwrap();
     let shaping = &config.shaping;
     assert_eq!((shaping.ports.len(), shaping.limits.len(), shaping.classes.len()), (2, 1, 1));
+    assert_eq!(shaping.threads, 1);
     assert_eq!(shaping.limits[0].rate.as_bits_per_sec(), 200_000_000);
     for table in ["port", "limit", "class"] {
         let text = problems(&format!("[[{table}]]\nxyzzyxyzzy = 1"));
@@ -72,6 +73,22 @@ fn the_example_s_ports_limits_and_classes_are_sound_and_shown_in_full() {
             );
         }
     }
+}
+
+#[test]
+fn a_known_round_trip_says_when_a_queue_is_too_long() {
+    let ground = "[[port]]\nname = \"vm1\"\nkind = \"tap\"\n[[limit]]\nname = \"a\"\nrate = \"5 Mbit/s\"\n";
+    let class = "[[class]]\nport = \"vm1\"\nlimits = [\"a\"]\n";
+    let codel = |more: &str| {
+        let config = Config::from_text(&format!("{ground}{class}{more}"), &root()).unwrap();
+        config.shaping.classes[0].codel.map(|c| (c.target.as_nanos() / 1_000_000, c.interval.as_nanos() / 1_000_000))
+    };
+    assert_eq!(codel(""), Some((5, 100)));
+    assert_eq!(codel("rtt = \"200 ms\"\n"), Some((50, 200)));
+    assert_eq!(codel("rtt = \"200 ms\"\ntarget = \"8 ms\"\n"), Some((8, 200)));
+    assert_eq!(codel("target = \"off\"\n"), None);
+    let long = problems(&format!("{ground}{class}target = \"200 ms\"\n"));
+    assert!(long.contains("no longer than the `target`"), "{long}");
 }
 
 #[test]

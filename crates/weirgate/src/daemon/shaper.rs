@@ -1,15 +1,17 @@
 //! The software switch as it is configured: its devices, its limits, and what is asked and changed of them while it runs.
 
+use std::sync::Arc;
+
 use anyhow::{Context, bail};
 use weirgate_linux::clock;
-use weirgate_linux::dataplane::{Dataplane, Handle, spawn};
+use weirgate_linux::dataplane::{Dataplane, Device, Handle, spawn};
 use weirgate_linux::netns::Netns;
 use weirgate_linux::tap::Tap;
 use weirgate_linux::vhost::{Offloads, Role, VhostOptions, VhostUser};
-use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, Direction};
+use weirgate_switch::bridge::{Bridge, BridgeClass, Direction};
 use weirgate_switch::class::Rule;
-use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
-use weirgate_units::{BitRate, Bytes, Duration};
+use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, SharedLimit, queue_max};
+use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 use crate::config::shaping::{Class, Limit, Port, PortKind, Shaping, namespace_path};
 use crate::view::api;
@@ -26,7 +28,7 @@ const BURST_MIN: Bytes = Bytes::new(2 * 1_514);
 /// The running switch.
 #[derive(Debug)]
 pub(crate) struct Shaper {
-    handle: Handle,
+    threads: Vec<Handle>,
     limits: Vec<(Limit, LimitId)>,
 }
 
@@ -41,48 +43,29 @@ impl Shaper {
         let slowest = rates().min().unwrap_or(BitRate::from_bits_per_sec(1_000_000));
         let fastest = rates().max().unwrap_or(BitRate::from_bits_per_sec(1_000_000_000));
         // Secret enough for hashes: nobody outside knows when the daemon started, to the nanosecond.
-        let mut bridge = Bridge::new(now, slowest, fastest, MEMORY_MAX, now.as_nanos());
-        let limits: Vec<(Limit, LimitId)> = shaping
-            .limits
-            .iter()
-            .map(|limit| {
-                let settings = LimitSettings { rate: limit.rate, burst: burst(limit), mode: limit.mode };
-                (limit.clone(), bridge.add_limit(now, settings))
-            })
-            .collect();
-        let mut dataplane = Dataplane::new(bridge)?;
-        let ports = shaping
-            .ports
-            .iter()
-            .enumerate()
-            .map(|(at, port)| {
-                let gate = gate_of(shaping, at).map(|limit| limits[limit].1);
-                add(&mut dataplane, port, gate).with_context(|| format!("port `{}` cannot be made", port.name))
-            })
-            .collect::<anyhow::Result<Vec<BridgePort>>>()?;
-        let (mut from, mut to) = (Vec::new(), Vec::new());
-        for (priority, class) in shaping.classes.iter().enumerate() {
-            let rules = if class.direction == Direction::From { &mut from } else { &mut to };
-            let chain = class.limits.iter().map(|limit| limits[*limit].1).collect();
-            let accounting = class.limits.first().map(|limit| limits[*limit].0.accounting).unwrap_or_default();
-            let lowest = class.limits.iter().map(|limit| limits[*limit].0.rate).min().unwrap_or(BitRate::ZERO);
-            let known = BridgeClass { limits: chain, accounting, queue: queue(class, lowest) };
-            let known = dataplane.bridge_mut().add_class(&known);
-            let (matches, port) = (&class.matches, ports[class.port].index());
-            rules.push(Rule {
-                port: Some(port as u16),
-                vlan: matches.vlan,
-                source: matches.source,
-                destination: matches.destination,
-                dscp: matches.dscp,
-                protocol: matches.protocol,
-                source_ports: matches.source_ports,
-                destination_ports: matches.destination_ports,
-                ..Rule::any(priority as u32, known)
-            });
+        let count = usize::from(shaping.threads.max(1));
+        let memory = Bytes::new(MEMORY_MAX.as_u64() / count as u64);
+        let mut bridges: Vec<Bridge> =
+            (0..count).map(|_| Bridge::new(now, slowest, fastest, memory, now.as_nanos())).collect();
+        if let Some((first, others)) = bridges.split_first_mut() {
+            others.iter_mut().for_each(|other| other.learn_with(first));
         }
-        dataplane.bridge_mut().set_rules(from, to).context("the classes cannot be told apart")?;
-        Ok(Some(Self { handle: spawn("switch", dataplane)?, limits }))
+        let mut limits = Vec::new();
+        for limit in &shaping.limits {
+            let settings = LimitSettings { rate: limit.rate, burst: burst(limit), mode: limit.mode };
+            limits.push((limit.clone(), add_limit(now, settings, &mut bridges)));
+        }
+        let mut dataplanes = bridges.into_iter().map(Dataplane::new).collect::<Result<Vec<_>, _>>()?;
+        for (at, port) in shaping.ports.iter().enumerate() {
+            let gate = gate_of(shaping, at).map(|limit| limits[limit].1);
+            let add = || add_port(&mut dataplanes, port, gate);
+            add().with_context(|| format!("port `{}` cannot be made", port.name))?;
+        }
+        for dataplane in &mut dataplanes {
+            set_classes(dataplane.bridge_mut(), shaping, &limits)?;
+        }
+        let threads = dataplanes.into_iter().enumerate().map(|(at, one)| spawn(&format!("switch-{at}"), one));
+        Ok(Some(Self { threads: threads.collect::<Result<_, _>>()?, limits }))
     }
 
     /// What every limit did; empty where the switch has stopped.
@@ -92,8 +75,12 @@ impl Shaper {
             let (bridge, now) = (dataplane.bridge(), clock::boottime());
             ids.iter().map(|id| (bridge.rate(*id), bridge.limit_counters(*id, now))).collect::<Vec<_>>()
         };
-        let counted = self.handle.call(look).unwrap_or_default();
-        self.limits.iter().zip(counted).map(|((limit, _), (rate, counters))| row(limit, rate, &counters)).collect()
+        let counted = self.threads.iter().map(|thread| thread.call(look.clone()).unwrap_or_default());
+        let all = counted.reduce(|all, more| {
+            all.into_iter().zip(more).map(|((rate, counters), (_, more))| (rate, counters.and(&more))).collect()
+        });
+        let all = all.unwrap_or_default();
+        self.limits.iter().zip(all).map(|((limit, _), (rate, counters))| row(limit, rate, &counters)).collect()
     }
 
     /// Changes a limit's rate, for what waits as well; its new row.
@@ -106,31 +93,75 @@ impl Shaper {
             }
         };
         let id = *id;
-        self.handle.call(move |dataplane| dataplane.bridge_mut().set_rate(clock::boottime(), id, rate))?;
+        // The first thread tells the others, where the limit is theirs too.
+        let first = self.threads.first().context("the switch has no thread")?;
+        first.call(move |dataplane| dataplane.bridge_mut().set_rate(clock::boottime(), id, rate))?;
         self.limits().into_iter().find(|limit| limit.name == name).context("the switch has stopped")
     }
 }
 
-fn add(dataplane: &mut Dataplane, port: &Port, gate: Option<LimitId>) -> anyhow::Result<BridgePort> {
-    let (device, namespace) = match &port.kind {
-        PortKind::Tap { device, namespace } => (device, namespace),
-        PortKind::VhostUser { socket } => {
-            let options = VhostOptions {
-                socket: socket.clone(),
-                role: Role::Listen,
-                queues: port.queues,
-                offloads: Offloads::ALL,
+/// Adds a limit to all threads, which keep it together; it has the same number in each.
+fn add_limit(now: Instant, settings: LimitSettings, bridges: &mut [Bridge]) -> LimitId {
+    if let [only] = bridges {
+        return only.add_limit(now, settings);
+    }
+    let shared = Arc::new(SharedLimit::new(now, settings, bridges.len()));
+    let ids = bridges.iter_mut().enumerate().map(|(member, bridge)| bridge.add_shared_limit(now, &shared, member));
+    ids.last().expect("there is a thread")
+}
+
+/// Makes a port's device and gives each thread its part; the port has the same number in each.
+fn add_port(dataplanes: &mut [Dataplane], port: &Port, gate: Option<LimitId>) -> anyhow::Result<()> {
+    let device = device(port)?;
+    let parts = if dataplanes.len() == 1 { vec![device] } else { device.split(dataplanes.len())? };
+    for (dataplane, part) in dataplanes.iter_mut().zip(parts) {
+        dataplane.add_port(part, gate, BACKLOG_MAX)?;
+    }
+    Ok(())
+}
+
+fn device(port: &Port) -> anyhow::Result<Box<dyn Device>> {
+    match &port.kind {
+        PortKind::VhostUser { socket } => Ok(Box::new(VhostUser::start(&VhostOptions {
+            socket: socket.clone(),
+            role: Role::Listen,
+            queues: port.queues,
+            offloads: Offloads::ALL,
+        })?)),
+        PortKind::Tap { device, namespace } => {
+            let ns = match namespace_path(namespace) {
+                None => Netns::current()?,
+                Some(path) => Netns::open(&path, &path.display().to_string())
+                    .with_context(|| format!("the namespace {} cannot be opened", path.display()))?,
             };
-            return Ok(dataplane.add_port(Box::new(VhostUser::start(&options)?), gate, BACKLOG_MAX)?);
+            Ok(Box::new(Tap::create(&ns, device, port.queues)?))
         }
-    };
-    let ns = match namespace_path(namespace) {
-        None => Netns::current()?,
-        Some(path) => Netns::open(&path, &path.display().to_string())
-            .with_context(|| format!("the namespace {} cannot be opened", path.display()))?,
-    };
-    let tap = Tap::create(&ns, device, port.queues)?;
-    Ok(dataplane.add_port(Box::new(tap), gate, BACKLOG_MAX)?)
+    }
+}
+
+fn set_classes(bridge: &mut Bridge, shaping: &Shaping, limits: &[(Limit, LimitId)]) -> anyhow::Result<()> {
+    let (mut from, mut to) = (Vec::new(), Vec::new());
+    for (priority, class) in shaping.classes.iter().enumerate() {
+        let rules = if class.direction == Direction::From { &mut from } else { &mut to };
+        let chain = class.limits.iter().map(|limit| limits[*limit].1).collect();
+        let accounting = class.limits.first().map(|limit| limits[*limit].0.accounting).unwrap_or_default();
+        let lowest = class.limits.iter().map(|limit| limits[*limit].0.rate).min().unwrap_or(BitRate::ZERO);
+        let known = bridge.add_class(&BridgeClass { limits: chain, accounting, queue: queue(class, lowest) });
+        let matches = &class.matches;
+        rules.push(Rule {
+            // Ports are numbered in the order in which they are added.
+            port: Some(class.port as u16),
+            vlan: matches.vlan,
+            source: matches.source,
+            destination: matches.destination,
+            dscp: matches.dscp,
+            protocol: matches.protocol,
+            source_ports: matches.source_ports,
+            destination_ports: matches.destination_ports,
+            ..Rule::any(priority as u32, known)
+        });
+    }
+    bridge.set_rules(from, to).context("the classes cannot be told apart")
 }
 
 /// The limit that gates what comes from port number `port`.

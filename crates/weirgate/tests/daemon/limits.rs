@@ -8,9 +8,18 @@ use super::ground::{Daemon, Space, ip, text};
 
 #[test]
 fn a_limit_holds_is_shown_and_is_changed_while_it_runs() {
+    holds_is_shown_and_is_changed(1);
+}
+
+#[test]
+fn a_limit_of_two_threads_holds_is_shown_and_is_changed_while_it_runs() {
+    holds_is_shown_and_is_changed(2);
+}
+
+fn holds_is_shown_and_is_changed(threads: u16) {
     let (Some(a), Some(b)) = (Space::make(), Space::make()) else { return };
     let sections = format!(
-        "[[port]]\nname = \"a\"\nkind = \"tap\"\ndevice = \"wg0\"\nnamespace = \"{}\"\n\
+        "[switch]\nthreads = {threads}\n[[port]]\nname = \"a\"\nkind = \"tap\"\ndevice = \"wg0\"\nnamespace = \"{}\"\n\
          [[port]]\nname = \"b\"\nkind = \"tap\"\ndevice = \"wg0\"\nnamespace = \"{}\"\n\
          [[limit]]\nname = \"tenant\"\nrate = \"8 Mbit/s\"\n\
          [[class]]\nport = \"a\"\nlimits = [\"tenant\"]\n",
