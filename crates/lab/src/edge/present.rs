@@ -99,7 +99,7 @@ fn method(table: &Settings, raw: &Raw, findings: &Findings) -> String {
 fn gains(findings: &Findings) -> Table {
     let mut out = Table::new(
         "10th percentile of goodput against CUBIC for all, percent",
-        &["arm", "over 100 KB", "95 % from", "to", "all responses", "95 % from", "to"],
+        &["arm", "over 100 KB", "from (95 %)", "to (95 %)", "all responses", "all from (95 %)", "all to (95 %)"],
     );
     let cells = |g: &Gain| [g.pct, g.interval.low, g.interval.high].map(|v| format!("{v:.1}"));
     for (name, large, all) in &findings.gains_of_arms {

@@ -18,6 +18,7 @@ use weirgate_store::Writer;
 use weirgate_units::Duration;
 
 use crate::cgroup::Cgroup;
+use crate::stats::median;
 
 /// Processor milliseconds of each kind of poll, one entry a round.
 #[derive(Default)]
@@ -112,7 +113,7 @@ fn ss_ms(ns: &Netns) -> Result<f64> {
 
 /// What encoding costs, in microseconds per record.
 pub(super) struct Encoding {
-    /// Processor time of the thread that appends: decoded sample to Arrow buffers.
+    /// Processor time of the thread that appends, decoded sample to Arrow buffers: the median of the rounds.
     pub(super) append_us: f64,
     /// Processor time of all else in the process meanwhile: Parquet's encoding, compression and writing.
     pub(super) close_us: f64,
@@ -129,7 +130,7 @@ pub(super) fn encoding(ns: &Netns, dir: &Path, rounds: usize) -> Result<Encoding
     let origin = Origin { host: "lab".into(), pop: "lab".into(), boot_id: "lab".into() };
     let mut writer = Writer::open(&dir, &origin, weirgate_store::Options::default())?;
     let time = clock::unix();
-    let (process, mut append) = (clock::process_cpu(), Duration::ZERO);
+    let (process, mut rounds_took) = (clock::process_cpu(), Vec::new());
     for round in 0..rounds {
         let start = clock::thread_cpu();
         for sample in &samples {
@@ -145,7 +146,7 @@ pub(super) fn encoding(ns: &Netns, dir: &Path, rounds: usize) -> Result<Encoding
                 country: [0; 2],
             });
         }
-        append = append.saturating_add(clock::thread_cpu().saturating_sub(start));
+        rounds_took.push(clock::thread_cpu().saturating_sub(start));
         // The writing thread keeps up, so that no record is given up.
         writer.flush(clock::unix());
         while writer.status().pending > 0 {
@@ -155,10 +156,11 @@ pub(super) fn encoding(ns: &Netns, dir: &Path, rounds: usize) -> Result<Encoding
     let status = writer.close();
     let total = clock::process_cpu().saturating_sub(process);
     ensure!(status.written == status.appended, "the store lost records: {status:?}");
-    let per_record = |d: Duration| d.as_secs_f64() * 1e6 / status.appended.max(1) as f64;
+    let append = rounds_took.iter().fold(Duration::ZERO, |sum, took| sum.saturating_add(*took));
+    let us = |d: Duration, records: usize| d.as_secs_f64() * 1e6 / records.max(1) as f64;
     Ok(Encoding {
-        append_us: per_record(append),
-        close_us: per_record(total.saturating_sub(append)),
+        append_us: median(rounds_took.iter().map(|took| us(*took, samples.len()))),
+        close_us: us(total.saturating_sub(append), status.appended as usize),
         records: status.appended,
     })
 }

@@ -58,8 +58,8 @@ impl Shaper {
         let mut dataplanes = bridges.into_iter().map(Dataplane::new).collect::<Result<Vec<_>, _>>()?;
         for (at, port) in shaping.ports.iter().enumerate() {
             let gate = gate_of(shaping, at).map(|limit| limits[limit].1);
-            let add = || add_port(&mut dataplanes, port, gate);
-            add().with_context(|| format!("port `{}` cannot be made", port.name))?;
+            add_port(&mut dataplanes, port, gate)
+                .with_context(|| format!("port `{}` cannot be made", port.name))?;
         }
         for dataplane in &mut dataplanes {
             set_classes(dataplane.bridge_mut(), shaping, &limits)?;
