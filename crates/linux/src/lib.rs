@@ -8,6 +8,7 @@ pub mod clock;
 pub mod dataplane;
 pub mod diag;
 pub mod facts;
+pub mod interface;
 pub mod link;
 pub mod memory;
 pub mod netns;

@@ -44,6 +44,17 @@ impl Waiter {
         Ok(epoll::add(&self.epoll, file, epoll::EventData::new_u64(token), flags)?)
     }
 
+    /// From now on, or no more, says the token of a file of [`add_edge`](Self::add_edge) also when there is room to write; and says
+    /// it at once where there is.
+    ///
+    /// # Errors
+    /// Where the file was not added.
+    pub fn watch_room(&self, file: impl AsFd, token: u64, watch: bool) -> io::Result<()> {
+        let mut flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        flags.set(epoll::EventFlags::OUT, watch);
+        Ok(epoll::modify(&self.epoll, file, epoll::EventData::new_u64(token), flags)?)
+    }
+
     /// Waits until a file is ready or `timeout` has passed (`None`: however long), and gives the tokens of the files that
     /// are, at most 128. A signal ends the wait with none.
     ///

@@ -25,6 +25,8 @@ pub mod close;
 mod filter;
 mod load;
 pub mod poll;
+#[cfg(feature = "xdp")]
+pub(crate) mod redirect;
 pub mod steer;
 pub mod witness;
 

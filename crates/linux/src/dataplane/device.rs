@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use weirgate_port::{Offload, OffloadError, Packet};
+use weirgate_port::{Offload, Packet};
 use weirgate_units::Instant;
 
 use crate::tap::{HEADER, Tap};
@@ -31,8 +31,19 @@ pub trait Device: Send {
     /// Whether a queue that is not read holds back who fills it, and does not just drop.
     fn pushes_back(&self) -> bool;
 
-    /// Tells senders that held packets are gone. Called after each turn's sending.
-    fn handle_sent(&mut self) {}
+    /// Sends off what [`send`](Self::send) has put together, where that is not done frame by frame, and tells senders that their
+    /// held packets are gone. Called after each turn's sending.
+    ///
+    /// # Errors
+    /// Where the device will not have it.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Frames that it dropped before they were read, since the start, where somebody counts them.
+    fn lost(&mut self) -> u64 {
+        0
+    }
 
     /// Divides it among `parts` threads, at least one: each part reads some of the queues and none that another reads, and sends by
     /// one of its own where it has one.
@@ -65,7 +76,7 @@ pub enum Received {
     /// Nothing is there now.
     Empty,
     /// A frame whose header cannot be relied on. It is gone; there may be another.
-    Malformed(OffloadError),
+    Malformed,
 }
 
 /// What came of sending.
@@ -75,6 +86,11 @@ pub enum Sent {
     Yes,
     /// The device has no room; offer it again.
     Full,
+}
+
+/// Whether a device's error says that it is gone for good: a TAP's file says EBADFD, an interface [`io::ErrorKind::NotFound`].
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBADFD) || error.kind() == io::ErrorKind::NotFound
 }
 
 impl Device for Tap {
@@ -94,7 +110,7 @@ impl Device for Tap {
         packet.set_len(len);
         match Offload::from_bytes(&header, len) {
             Ok(offload) => packet.set_offload(offload),
-            Err(error) => return Ok(Received::Malformed(error)),
+            Err(_) => return Ok(Received::Malformed),
         }
         Ok(Received::Frame)
     }

@@ -9,10 +9,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use weirgate_port::{Offload, Packet};
-use weirgate_switch::frame::{Frame, Segments, Sums, checksum};
 use zerocopy::FromBytes as _;
 
 use super::device::{Device, Received, Sent};
+use super::software::in_software;
 use crate::vhost::{TransmitError, VhostUser, VnetHeader};
 
 impl Device for VhostUser {
@@ -37,7 +37,7 @@ impl Device for VhostUser {
                     packet.set_hold(Some(Arc::new(device.held(frame.hold()))));
                     Received::Frame
                 }
-                Err(error) => Received::Malformed(error),
+                Err(_) => Received::Malformed,
             };
         };
         let received = Self::receive(device, queue, 1, &mut take);
@@ -53,7 +53,12 @@ impl Device for VhostUser {
         match put(self, packet.bytes(), packet.offload()) {
             Ok(()) => Ok(Sent::Yes),
             Err(TransmitError::Full) => Ok(Sent::Full),
-            Err(TransmitError::Header(_)) => in_software(self, packet),
+            // What the guest's driver did not agree to do.
+            Err(TransmitError::Header(_)) => in_software(packet, |bytes, offload| match put(self, bytes, offload) {
+                Ok(()) => Ok(Sent::Yes),
+                Err(TransmitError::Full) => Ok(Sent::Full),
+                Err(error) => Err(io::Error::other(error)),
+            }),
             Err(error @ (TransmitError::Down | TransmitError::TooLong)) => Err(io::Error::other(error)),
         }
     }
@@ -63,8 +68,9 @@ impl Device for VhostUser {
         Ok(parts.into_iter().map(|part| Box::new(part) as Box<dyn Device>).collect())
     }
 
-    fn handle_sent(&mut self) {
+    fn flush(&mut self) -> io::Result<()> {
         self.complete_dropped();
+        Ok(())
     }
 
     /// Its driver stops the queue when it is not read.
@@ -81,28 +87,4 @@ fn put(device: &VhostUser, bytes: &[u8], offload: &Offload) -> Result<(), Transm
         Err(TransmitError::Down) if own != 0 => device.transmit(0, &header, bytes),
         other => other,
     }
-}
-
-/// Does what the guest's driver did not agree to do: cuts the super-packet, finishes its checksums. Where the ring fills up in the
-/// middle, the rest is lost, as on a wire.
-fn in_software(device: &VhostUser, packet: &mut Packet) -> io::Result<Sent> {
-    if packet.offload().gso.is_none() {
-        let mut offload = *packet.offload();
-        if !checksum::finish(packet.bytes_mut(), &mut offload) {
-            return Err(io::Error::other("a checksum outside of the frame"));
-        }
-        packet.set_offload(offload);
-        return match put(device, packet.bytes(), &offload) {
-            Err(TransmitError::Full) => Ok(Sent::Full),
-            other => other.map(|()| Sent::Yes).map_err(io::Error::other),
-        };
-    }
-    let frame = Frame::ethernet(packet.bytes()).map_err(io::Error::other)?;
-    let pieces =
-        Segments::new(packet.bytes(), &frame, packet.offload(), 1, Sums::Software).map_err(io::Error::other)?;
-    for piece in pieces {
-        let piece = piece.packet();
-        put(device, piece.bytes(), piece.offload()).map_err(io::Error::other)?;
-    }
-    Ok(Sent::Yes)
 }

@@ -37,18 +37,24 @@ impl<D: Device> Device for Impaired<D> {
     }
 
     fn send(&mut self, packet: &mut Packet) -> io::Result<Sent> {
-        let packet = std::mem::replace(packet, Packet::with_capacity(0));
+        let mut packet = std::mem::replace(packet, Packet::with_capacity(0));
+        // What is on the wire has left the switch.
+        packet.set_hold(None);
         self.impair.handle_packet(clock::boottime(), packet);
         self.handle_time(clock::boottime())?;
         Ok(Sent::Yes)
     }
 
-    fn pushes_back(&self) -> bool {
-        self.device.pushes_back()
+    fn flush(&mut self) -> io::Result<()> {
+        self.device.flush()
     }
 
-    fn handle_sent(&mut self) {
-        self.device.handle_sent();
+    fn lost(&mut self) -> u64 {
+        self.device.lost()
+    }
+
+    fn pushes_back(&self) -> bool {
+        self.device.pushes_back()
     }
 
     fn handle_time(&mut self, now: Instant) -> io::Result<()> {
@@ -56,6 +62,7 @@ impl<D: Device> Device for Impaired<D> {
             // A link has no memory for what its end has no room for.
             let _full = self.device.send(&mut packet)?;
         }
+        self.device.flush()?;
         self.device.handle_time(now)
     }
 

@@ -12,7 +12,11 @@
 mod device;
 mod guest;
 mod impaired;
+mod interface;
+mod software;
 mod thread;
+#[cfg(feature = "xdp")]
+mod xdp;
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,8 +30,10 @@ use weirgate_units::{Bytes, Duration, Instant};
 use crate::clock;
 use crate::wait::Waiter;
 
+use self::device::is_gone;
 pub use self::device::{Device, Received, Sent};
 pub use self::impaired::Impaired;
+pub use self::interface::open_interface;
 pub use self::thread::{Handle, Stopped, spawn};
 
 /// Frames read from one queue before it is the next one's turn.
@@ -52,6 +58,8 @@ pub struct PortCounters {
     pub refused: u64,
     /// Dropped because the device had no room for long.
     pub unsent: u64,
+    /// Dropped by the device before they were read, where it counts them.
+    pub lost: u64,
 }
 
 struct Port {
@@ -59,6 +67,9 @@ struct Port {
     /// Why the device was let go.
     failed: Option<io::Error>,
     unsent: VecDeque<Packet>,
+    /// The first of its queues, whose file tells of room, and whether it is watched for that.
+    queue: usize,
+    watched: bool,
     counters: PortCounters,
 }
 
@@ -110,6 +121,7 @@ impl Dataplane {
     ) -> io::Result<BridgePort> {
         let port = self.bridge.add_port();
         let backlog_max = device.pushes_back().then_some(backlog_max);
+        let queue = self.queues.len();
         for number in 0..device.queues() {
             if let Some(fd) = device.queue_fd(number) {
                 self.waiter.add_edge(fd, self.queues.len() as u64)?;
@@ -123,6 +135,8 @@ impl Dataplane {
             device: Some(device),
             failed: None,
             unsent: VecDeque::new(),
+            queue,
+            watched: false,
             counters: PortCounters::default(),
         });
         Ok(port)
@@ -139,8 +153,9 @@ impl Dataplane {
     }
 
     /// What a port did, and why it does no more.
-    pub fn port(&self, port: BridgePort) -> (PortCounters, Option<&io::Error>) {
-        let port = &self.ports[port.index()];
+    pub fn port(&mut self, port: BridgePort) -> (PortCounters, Option<&io::Error>) {
+        let port = &mut self.ports[port.index()];
+        port.count_lost();
         (port.counters, port.failed.as_ref())
     }
 
@@ -167,9 +182,6 @@ impl Dataplane {
         self.bridge.balance(began);
         let more = self.read(began);
         self.send();
-        for device in self.ports.iter_mut().filter_map(|port| port.device.as_mut()) {
-            device.handle_sent();
-        }
         let now = clock::boottime();
         self.busy = self.busy.saturating_add(now.saturating_since(began));
         let wait = if more {
@@ -221,7 +233,7 @@ impl Dataplane {
                     self.queues[at].ready = false;
                     break;
                 }
-                Ok(Received::Malformed(_)) => {
+                Ok(Received::Malformed) => {
                     state.counters.malformed += 1;
                     continue;
                 }
@@ -283,6 +295,10 @@ impl Dataplane {
                 break;
             }
         }
+        for port in &mut self.ports {
+            port.flush();
+            port.watch_room(&self.waiter);
+        }
     }
 
     fn deadline(&self, now: Instant) -> Option<Instant> {
@@ -293,7 +309,7 @@ impl Dataplane {
         gates.chain(devices).chain(bridge).chain(self.unsent_at()).min()
     }
 
-    /// A device that had no room is asked again: its files tell when there is some, where it can.
+    /// A device that had no room is asked again, where its file does not tell before that there is some.
     fn unsent_at(&self) -> Option<Instant> {
         let full = self.ports.iter().any(|port| !port.unsent.is_empty());
         full.then(|| clock::boottime() + Duration::from_millis(10))
@@ -322,27 +338,56 @@ impl Port {
         match device.send(packet) {
             Ok(Sent::Yes) => self.counters.sent += 1,
             Ok(Sent::Full) => return false,
-            Err(error) => {
-                self.counters.refused += 1;
-                // A device that is gone says EBADFD; one that is down, or a frame that it will not have, is nothing to end for.
-                if error.raw_os_error() == Some(libc::EBADFD) {
-                    self.fail(error);
-                }
-            }
+            Err(error) => self.refuse(error),
         }
         true
     }
 
+    fn flush(&mut self) {
+        let Some(device) = &mut self.device else { return };
+        if let Err(error) = device.flush() {
+            self.refuse(error);
+        }
+    }
+
+    /// One that is down, or a frame that it will not have, is nothing to end for.
+    fn refuse(&mut self, error: io::Error) {
+        self.counters.refused += 1;
+        if is_gone(&error) {
+            self.fail(error);
+        }
+    }
+
+    /// Has the device's file tell of room while something waits for it.
+    fn watch_room(&mut self, waiter: &Waiter) {
+        let watch = !self.unsent.is_empty();
+        let file = self.device.as_ref().and_then(|device| device.queue_fd(0));
+        if let (true, Some(file)) = (watch != self.watched, file) {
+            // Where it cannot be, it is asked again in 10 ms.
+            let _ = waiter.watch_room(file, self.queue as u64, watch);
+            self.watched = watch;
+        }
+    }
+
+    fn count_lost(&mut self) {
+        if let Some(device) = &mut self.device {
+            self.counters.lost = device.lost();
+        }
+    }
+
     fn handle_time(&mut self) {
         let Some(device) = &mut self.device else { return };
-        if device.poll_at().is_some_and(|due| due <= clock::boottime())
-            && device.handle_time(clock::boottime()).is_err()
+        let now = clock::boottime();
+        if device.poll_at().is_some_and(|due| due <= now)
+            && let Err(error) = device.handle_time(now)
         {
-            self.counters.refused += 1;
+            self.refuse(error);
         }
     }
 
     fn fail(&mut self, error: io::Error) {
+        self.count_lost();
+        tracing::warn!("the switch goes on without a port: {error}");
         self.device = None;
         self.failed = Some(error);
     }
