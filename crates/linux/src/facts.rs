@@ -68,6 +68,7 @@ pub struct Congestion {
 /// What is needed, by number in include/uapi/linux/capability.h.
 const CAPABILITIES: &[(u32, &str, &str)] = &[
     (12, "CAP_NET_ADMIN", "reading all sockets' details, attaching programs, routes"),
+    (13, "CAP_NET_RAW", "ports of the switch on interfaces"),
     (21, "CAP_SYS_ADMIN", "entering other network namespaces, mounting the BPF file system"),
     (38, "CAP_PERFMON", "kernel programs that read kernel structures"),
     (39, "CAP_BPF", "loading kernel programs"),

@@ -55,6 +55,11 @@ impl XdpPort {
         }
         let refused = |(what, source)| InterfaceError::Open { name: name.to_owned(), what, source };
         let redirect = Redirect::attach(ns, interface.index).map_err(InterfaceError::Program)?;
+        if !redirect.is_native() {
+            tracing::info!(
+                "`{name}`: its driver has no XDP, so the kernel hands its frames over; what is longer than {FRAME_MAX} bytes is lost"
+            );
+        }
         let mut sockets = Vec::new();
         while sockets.len() < QUEUES_MAX as usize {
             let queue = sockets.len() as u32;
@@ -119,7 +124,7 @@ impl XdpPort {
     /// Has the kernel send what was put; what it does not take is tried again by [`handle_time`](Self::handle_time).
     ///
     /// # Errors
-    /// `NotFound` where the interface is gone, `ENETDOWN` where it is down.
+    /// `NotFound` where the interface is gone. While it is down, what was put waits.
     pub fn flush(&mut self, now: Instant) -> io::Result<()> {
         if !self.unsent {
             return Ok(());
@@ -127,8 +132,9 @@ impl XdpPort {
         match self.sockets[0].push() {
             Ok(true) => (self.unsent, self.again_at) = (false, None),
             Ok(false) => self.again_at = Some(now + AGAIN),
+            Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => self.again_at = Some(now + LOOK_EVERY),
             Err(error) => {
-                self.again_at = Some(now + AGAIN);
+                self.again_at = Some(now + LOOK_EVERY);
                 return Err(if error.raw_os_error() == Some(libc::ENXIO) { gone(&self.name) } else { error });
             }
         }

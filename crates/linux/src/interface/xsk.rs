@@ -6,6 +6,7 @@
 //! address that comes from the kernel is checked all the same.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -103,19 +104,15 @@ impl Socket {
             }
             return Taken::Empty;
         }
-        let (at, len, options) = fields(&descriptor);
-        let chunk = at - at % CHUNK as u64;
-        if at >= HALF as u64 {
-            return Taken::Malformed;
-        }
-        let inside = len <= CHUNK - (at - chunk) as usize && options & libc::XDP_PKT_CONTD == 0;
-        let copied = inside
-            .then(|| packet.buffer_mut().get_mut(..len))
-            .flatten()
-            .and_then(|into| self.memory.read(at as usize, into));
+        let Some((chunk, place)) = arrived(&descriptor) else { return Taken::Malformed };
+        let copied = place.and_then(|place| {
+            let into = packet.buffer_mut().get_mut(..place.len())?;
+            self.memory.read(place.start, into)?;
+            packet.set_len(place.len());
+            Some(())
+        });
         self.fill.put(&chunk.to_ne_bytes());
         self.fill.publish();
-        packet.set_len(len);
         if copied.is_some() { Taken::Frame } else { Taken::Malformed }
     }
 
@@ -189,11 +186,15 @@ impl Socket {
 const DESCRIPTOR: usize = 16;
 const ADDRESS: usize = 8;
 
-/// Address, length and options.
-fn fields(descriptor: &[u8; DESCRIPTOR]) -> (u64, usize, u32) {
+/// The chunk that has come, and where the frame in it is; `None` where it is no chunk for receiving. No place where the frame
+/// would not be in its chunk, or goes on in another.
+fn arrived(descriptor: &[u8; DESCRIPTOR]) -> Option<(u64, Option<Range<usize>>)> {
     let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, o0, o1, o2, o3] = *descriptor;
-    let address = u64::from_ne_bytes([a0, a1, a2, a3, a4, a5, a6, a7]);
-    (address, u32::from_ne_bytes([l0, l1, l2, l3]) as usize, u32::from_ne_bytes([o0, o1, o2, o3]))
+    let at = usize::try_from(u64::from_ne_bytes([a0, a1, a2, a3, a4, a5, a6, a7])).ok().filter(|at| *at < HALF)?;
+    let len = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
+    let chunk = at - at % CHUNK;
+    let inside = len <= chunk + CHUNK - at && u32::from_ne_bytes([o0, o1, o2, o3]) & libc::XDP_PKT_CONTD == 0;
+    Some((chunk as u64, inside.then(|| at..at + len)))
 }
 
 /// A ring with one producer and one consumer, of which the kernel is one.
@@ -306,4 +307,46 @@ fn bind(socket: BorrowedFd<'_>, index: u32, queue: u32) -> io::Result<()> {
 
 fn set<T: Copy>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
     super::set(socket, libc::SOL_XDP, option, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn descriptor(at: u64, len: u32, options: u32) -> [u8; DESCRIPTOR] {
+        let mut bytes = [0; DESCRIPTOR];
+        bytes[..8].copy_from_slice(&at.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&len.to_ne_bytes());
+        bytes[12..].copy_from_slice(&options.to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn frames_that_leave_their_chunk_are_none() {
+        let at = 3 * 4_096 + 256;
+        assert_eq!(arrived(&descriptor(at, 60, 0)), Some((3 * 4_096, Some(12_544..12_604))));
+        assert_eq!(arrived(&descriptor(at, 3_840, 0)).and_then(|(_, place)| place), Some(12_544..16_384));
+        assert_eq!(arrived(&descriptor(at, 3_841, 0)), Some((3 * 4_096, None)));
+        assert_eq!(arrived(&descriptor(at, 60, libc::XDP_PKT_CONTD)), Some((3 * 4_096, None)), "goes on elsewhere");
+        assert_eq!(arrived(&descriptor(HALF as u64, 60, 0)), None, "a chunk for sending");
+        assert_eq!(arrived(&descriptor(u64::MAX, 60, 0)), None);
+        assert!(RING.is_power_of_two() && CHUNK.is_power_of_two());
+        assert_eq!(size_of::<libc::xdp_desc>(), DESCRIPTOR);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_frame_is_inside_of_its_chunk(at in prop_oneof![0..2 * HALF as u64, any::<u64>()], len: u32, short: bool, options: u32) {
+            let len = if short { len % 5_000 } else { len };
+            if let Some((chunk, place)) = arrived(&descriptor(at, len, options)) {
+                prop_assert!(chunk.is_multiple_of(CHUNK as u64) && chunk < HALF as u64);
+                if let Some(place) = place {
+                    prop_assert!(place.start >= chunk as usize && place.end <= chunk as usize + CHUNK);
+                }
+            }
+        }
+    }
 }

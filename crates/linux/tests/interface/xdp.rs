@@ -1,7 +1,7 @@
 //! The same by AF_XDP.
 
 use std::net::UdpSocket;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weirgate_linux::dataplane::{Device, Received, Sent};
 use weirgate_linux::interface::{InterfaceError, PacketPort, XdpPort};
@@ -98,6 +98,34 @@ fn a_super_packet_is_cut_before_it_is_sent() {
         assert_eq!(receiver.recv(&mut got).unwrap(), expected);
         assert!(got[..expected].iter().all(|byte| *byte == 9));
     }
+}
+
+#[test]
+fn where_the_driver_cannot_the_kernel_does() {
+    let Some(ground) = Ground::new() else { return };
+    let name = &ground.name;
+    run(&format!(
+        "ip -n {name}s link add br0 type bridge; ip -n {name}s link set br0 addrgenmode none up
+         ip -n {name}s link set va master br0"
+    ));
+    let mut port = XdpPort::open(&ground.middle, "br0").unwrap();
+    assert!(!port.is_native());
+    let sender = ground.hosts[0].within(|| UdpSocket::bind(Ground::address(0, 0)).unwrap()).unwrap();
+    sender.set_broadcast(true).unwrap();
+    // A bridge's port takes nobody's frames before it has looked around.
+    let until = Instant::now() + Duration::from_secs(5);
+    let mut packet = loop {
+        assert!(Instant::now() < until, "nothing comes");
+        sender.send_to(b"to all", "10.97.0.255:7006").unwrap();
+        if let Some(packet) = next(&mut port, to_port(7_006)) {
+            break packet;
+        }
+    };
+    assert!(matches!(packet.offload().checksum, Checksum::Partial { .. }));
+    let mut host = PacketPort::open(&ground.hosts[0], "eth0", 1).unwrap();
+    assert_eq!(Device::send(&mut port, &mut packet).unwrap(), Sent::Yes);
+    Device::flush(&mut port).unwrap();
+    assert_eq!(next(&mut host, to_port(7_006)).expect("it goes back").bytes(), packet.bytes());
 }
 
 #[test]
