@@ -54,6 +54,7 @@ bench: build ## benchmarks: limits beside their rivals, encode, ledger
 check: web ## formatting, lints, documentation, licences and sources of dependencies, the walls
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy -p weirgate-linux --no-default-features --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	cargo deny --all-features check --hide-inclusion-graph bans licenses sources
 	cargo test --workspace --locked --test walls

@@ -86,11 +86,7 @@ impl Ground {
         let alone = self.threads.len() == 1;
         let act = move |member: usize, shared: &Arc<SharedLimit>, dataplane: &mut Dataplane| {
             let bridge = dataplane.bridge_mut();
-            let id = if alone {
-                bridge.add_limit(now, settings)
-            } else {
-                bridge.add_shared_limit(now, shared, member)
-            };
+            let id = if alone { bridge.add_limit(now, settings) } else { bridge.add_shared_limit(now, shared, member) };
             let class =
                 BridgeClass { limits: vec![id], accounting: Accounting::default(), queue: ClassSettings::default() };
             let class = bridge.add_class(&class);
@@ -103,7 +99,8 @@ impl Ground {
             let shared = Arc::clone(&shared);
             thread.call(move |dataplane| act(member, &shared, dataplane)).unwrap()
         });
-        ids.last().unwrap()
+        // The same in each.
+        ids.collect::<Vec<_>>()[0]
     }
 
     fn counters(&self, id: LimitId) -> LimitCounters {

@@ -328,7 +328,9 @@ impl<T> Pacer<T> {
 
     /// What always holds: the sums are right, flows with packets have turns, heads are in order. Walks everything; for tests.
     pub fn is_valid(&self) -> bool {
-        self.wheel.is_valid() && self.limits.iter().all(|limit| limit.bucket.is_valid()) && self.classes.iter().all(Class::is_valid)
+        self.wheel.is_valid()
+            && self.limits.iter().all(|limit| limit.bucket.is_valid())
+            && self.classes.iter().all(Class::is_valid)
     }
 
     /// Gives the class's next packets their instants.

@@ -23,7 +23,9 @@ pub fn text(view: &Shared, now: UnixTime) -> String {
     connections(&mut out, &status.totals, &networks.congestion_controls);
     losses(&mut out, &status.losses);
     policy(&mut out, &status, decisions);
-    limits(&mut out, &view.limits());
+    let switch = view.switch();
+    limits(&mut out, &switch.limits);
+    ports(&mut out, &switch.ports);
     if let Some(point) = view.latest_point() {
         distributions(&mut out, &point);
     }
@@ -98,6 +100,29 @@ fn losses(out: &mut Text, losses: &api::Losses) {
     for (name, help, value) in counters {
         out.counter(name, help);
         out.sample(name, &[], value);
+    }
+}
+
+fn ports(out: &mut Text, ports: &[api::Port]) {
+    if ports.is_empty() {
+        return;
+    }
+    out.gauge("port_up", "Whether a port of the software switch has its device.");
+    for port in ports {
+        out.sample("port_up", &[("port", &port.name), ("kind", &port.kind)], u8::from(port.failed.is_none()));
+    }
+    out.counter("port_frames_total", "Frames that went through a port, super-packets as one.");
+    for port in ports {
+        for (way, count) in [("from", port.received), ("to", port.sent)] {
+            out.sample("port_frames_total", &[("port", &port.name), ("direction", way)], count);
+        }
+    }
+    out.counter("port_dropped_frames_total", "Frames dropped at a port, by why.");
+    for port in ports {
+        let api::Port { lost, malformed, refused, unsent, .. } = port;
+        for (why, count) in [("lost", lost), ("malformed", malformed), ("refused", refused), ("unsent", unsent)] {
+            out.sample("port_dropped_frames_total", &[("port", &port.name), ("why", why)], count);
+        }
     }
 }
 

@@ -34,6 +34,11 @@ impl Device for PacketPort {
         }
     }
 
+    fn split(self: Box<Self>, parts: usize) -> io::Result<Vec<Box<dyn Device>>> {
+        let parts = Self::split(*self, parts)?;
+        Ok(parts.into_iter().map(|part| Box::new(part) as Box<dyn Device>).collect())
+    }
+
     fn lost(&mut self) -> u64 {
         Self::lost(self)
     }

@@ -62,6 +62,19 @@ pub struct PortCounters {
     pub lost: u64,
 }
 
+impl PortCounters {
+    /// These and another thread's of the same port.
+    pub const fn and(mut self, other: &Self) -> Self {
+        self.received += other.received;
+        self.sent += other.sent;
+        self.malformed += other.malformed;
+        self.refused += other.refused;
+        self.unsent += other.unsent;
+        self.lost += other.lost;
+        self
+    }
+}
+
 struct Port {
     device: Option<Box<dyn Device>>,
     /// Why the device was let go.

@@ -62,6 +62,25 @@ impl PacketPort {
         Ok(Self { name: name.to_owned(), index: interface.index, queues: open, lost: 0, look_at: Instant::ZERO })
     }
 
+    /// Divides its queues among `parts`, for as many threads.
+    ///
+    /// # Errors
+    /// `InvalidInput` where there are more parts than queues: each sends by a queue of its own.
+    pub fn split(self, parts: usize) -> io::Result<Vec<Self>> {
+        if parts > self.queues.len() {
+            let few =
+                format!("`{}` has {} queues for {parts} threads: write queues = {parts}", self.name, self.queues.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, few));
+        }
+        let Self { name, index, queues, look_at, .. } = self;
+        let part = || Self { name: name.clone(), index, queues: Vec::new(), lost: 0, look_at };
+        let mut split: Vec<Self> = (0..parts).map(|_| part()).collect();
+        for (at, queue) in queues.into_iter().enumerate() {
+            split[at % parts].queues.push(queue);
+        }
+        Ok(split)
+    }
+
     /// The interface's name.
     pub fn name(&self) -> &str {
         &self.name

@@ -15,7 +15,7 @@ use weirgate_switch::frame::checksum::Sum;
 use weirgate_switch::frame::{Fragment, Frame, Transport};
 use weirgate_units::{Duration, Instant};
 
-use super::xsk::{Bound, FRAME_MAX, Socket};
+use super::xsk::{FRAME_MAX, Socket};
 use super::{Interface, InterfaceError, LOOK_EVERY, Taken, gone};
 use crate::bpf::redirect::Redirect;
 use crate::netns::Netns;
@@ -63,7 +63,7 @@ impl XdpPort {
         let mut sockets = Vec::new();
         while sockets.len() < QUEUES_MAX as usize {
             let queue = sockets.len() as u32;
-            let Bound::Yes(socket) = Socket::open(ns, interface.index, queue).map_err(refused)? else { break };
+            let Some(socket) = Socket::open(ns, interface.index, queue).map_err(refused)? else { break };
             let handed = redirect.hand(queue, socket.file()).map_err(io::Error::other);
             handed.map_err(|source| refused(("the map of sockets", source)))?;
             sockets.push(socket);

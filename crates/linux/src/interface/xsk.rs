@@ -43,16 +43,10 @@ pub(super) struct Socket {
     free: Vec<u64>,
 }
 
-/// What came of binding.
-pub(super) enum Bound {
-    Yes(Socket),
-    /// The interface has no queue of that number.
-    NoQueue,
-}
-
 impl Socket {
-    /// Opens one for `queue` of interface number `index` in `ns`; without copying, where the driver can.
-    pub(super) fn open(ns: &Netns, index: u32, queue: u32) -> Result<Bound, (&'static str, io::Error)> {
+    /// Opens one for `queue` of interface number `index` in `ns`, `None` where it has no such queue; without copying, where the
+    /// driver can.
+    pub(super) fn open(ns: &Netns, index: u32, queue: u32) -> Result<Option<Self>, (&'static str, io::Error)> {
         let file = ns.within(open).and_then(|opened| opened).map_err(|e| ("socket", e))?;
         let socket = file.as_fd();
         let memory = Mapping::own(2 * HALF).map_err(|e| ("mmap of 16 MB", e))?;
@@ -84,8 +78,8 @@ impl Socket {
         }
         made.fill.publish();
         match bind(made.file.as_fd(), index, queue) {
-            Ok(()) => Ok(Bound::Yes(made)),
-            Err(e) if queue > 0 && e.raw_os_error() == Some(libc::EINVAL) => Ok(Bound::NoQueue),
+            Ok(()) => Ok(Some(made)),
+            Err(e) if queue > 0 && e.raw_os_error() == Some(libc::EINVAL) => Ok(None),
             Err(e) => Err(("bind", e)),
         }
     }

@@ -20,8 +20,8 @@ use weirgate_units::{BitRate, Bytes, Duration, Instant};
 use crate::class::{Classifier, Rule, RuleError};
 use crate::frame::{Accounting, Frame, Segments, Sums};
 use crate::limits::{
-    Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SharedLimit,
-    SourceId, Verdict,
+    Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SharedLimit, SourceId,
+    Verdict,
 };
 use crate::macs::{AGE_MAX, Decision, Learnt, Macs};
 

@@ -16,6 +16,7 @@ use super::{Common, Failure};
 use crate::config::{Close, Config, Mode, SYSTEM_FILE, Source, Steer, Surroundings};
 use crate::control::{CallError, Request, call};
 use crate::daemon::namespaces::Namespaces;
+use crate::daemon::ports::try_out;
 use crate::daemon::sources::cgroup_of;
 use crate::journal;
 
@@ -88,6 +89,7 @@ impl Doctor {
         steering(&config, &facts, running.is_ok(), &mut checks);
         daemon(&config, &running, &mut checks);
         store(&config, &mut checks);
+        ports(&config, running.is_ok(), &mut checks);
         let Checks(checks) = checks;
         if self.json {
             for check in &checks {
@@ -333,6 +335,17 @@ fn store(config: &Config, checks: &mut Checks) {
         Ok(_) if store.geo.is_empty() => {}
         Ok(_) => checks.ok("geo", format!("{} databases", store.geo.len())),
         Err(error) => checks.add("geo", Verdict::Fails, error.to_string()),
+    }
+}
+
+fn ports(config: &Config, running: bool, checks: &mut Checks) {
+    for port in &config.shaping.ports {
+        let name = &port.name;
+        match try_out(port, running) {
+            Ok(None) => checks.ok("port", format!("{name}: can be made")),
+            Ok(Some(note)) => checks.add("port", Verdict::Note, format!("{name}: {note}")),
+            Err(why) => checks.add("port", Verdict::Fails, format!("{name}: {why:#}")),
+        }
     }
 }
 

@@ -55,7 +55,8 @@ impl Limit {
                 }
                 let limits = answer["limits"].as_array().map_or(&[][..], Vec::as_slice);
                 if limits.is_empty() {
-                    return Ok(out.line("no limits: write [[port]], [[limit]] and [[class]] into the configuration")?);
+                    out.line("no limits: write [[port]], [[limit]] and [[class]] into the configuration")?;
+                    return ports(&answer, out);
                 }
                 out.line(&format!(
                     "{:<20} {:>6} {:>12} {:>14} {:>10} {:>9} {:>9}",
@@ -64,7 +65,7 @@ impl Limit {
                 for limit in limits {
                     out.line(&line(limit))?;
                 }
-                Ok(())
+                ports(&answer, out)
             }
             What::Show { name, plain } => {
                 let answer = ask(&plain.common.load()?, &Request::LimitList)?;
@@ -118,6 +119,24 @@ fn line(limit: &Value) -> String {
         dropped(limit),
         number(limit, "marked"),
     )
+}
+
+fn ports(answer: &Value, out: &mut Output) -> Result<(), Failure> {
+    let ports = answer["ports"].as_array().map_or(&[][..], Vec::as_slice);
+    if ports.is_empty() {
+        return Ok(());
+    }
+    out.line(&format!("\n{:<20} {:>19} {:>13} {:>13} {:>9}", "port", "kind", "received", "sent", "dropped"))?;
+    for port in ports {
+        let dropped: u64 = ["lost", "malformed", "refused", "unsent"].iter().map(|key| number(port, key)).sum();
+        let word = |key: &str| port[key].as_str().unwrap_or("?");
+        let (received, sent) = (number(port, "received"), number(port, "sent"));
+        out.line(&format!("{:<20} {:>19} {received:>13} {sent:>13} {dropped:>9}", word("name"), word("kind")))?;
+        if let Some(why) = port["failed"].as_str() {
+            out.line(&format!("  {}: {why}", word("name")))?;
+        }
+    }
+    Ok(())
 }
 
 fn show(limit: &Value, out: &mut Output) -> Result<(), Failure> {

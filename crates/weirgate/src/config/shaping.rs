@@ -1,6 +1,6 @@
 //! `[[port]]`, `[[limit]]` and `[[class]]`: the software switch and what it holds to which rate, typed and meant.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use weirgate_switch::bridge::Direction;
@@ -47,11 +47,32 @@ pub enum PortKind {
         /// Where it is made.
         namespace: Namespace,
     },
+    /// An interface that is there.
+    Interface {
+        /// Its name.
+        device: String,
+        /// Where it is.
+        namespace: Namespace,
+        /// By AF_XDP, all its queues; otherwise by packet sockets.
+        xdp: bool,
+    },
     /// A virtual machine's network card: QEMU connects to a socket.
     VhostUser {
         /// The socket's path.
         socket: PathBuf,
     },
+}
+
+impl PortKind {
+    /// What no two ports may share: where it is, and its name there.
+    fn place(&self) -> (Option<&Namespace>, &Path) {
+        match self {
+            Self::Tap { device, namespace } | Self::Interface { device, namespace, .. } => {
+                (Some(namespace), Path::new(device))
+            }
+            Self::VhostUser { socket } => (None, socket),
+        }
+    }
 }
 
 /// A limit.
@@ -124,6 +145,7 @@ struct TypedPort {
     device: Maybe<String>,
     socket: Maybe<String>,
     namespace: Maybe<String>,
+    xdp: Maybe<bool>,
     queues: Maybe<u64>,
 }
 
@@ -166,6 +188,7 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
         device: s.parsed("device"),
         socket: s.parsed("socket"),
         namespace: s.parsed("namespace"),
+        xdp: s.boolean("xdp"),
         queues: s.integer("queues", 1, 64),
     });
     let limits = root.tables("limit", |s, line| TypedLimit {
@@ -208,7 +231,14 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
     let port_names = names("port", typed.ports.iter().map(|port| (port.line, &port.name)), problems);
     let limit_names = names("limit", typed.limits.iter().map(|limit| (limit.line, &limit.name)), problems);
     let threads = or(typed.threads, 1) as u16;
-    let ports = typed.ports.into_iter().map(|typed| port(typed, threads, problems)).collect();
+    let lines: Vec<usize> = typed.ports.iter().map(|port| port.line).collect();
+    let ports: Vec<Port> = typed.ports.into_iter().map(|typed| port(typed, threads, problems)).collect();
+    for (at, line) in lines.into_iter().enumerate() {
+        if let Some(other) = ports[..at].iter().find(|other| other.kind.place() == ports[at].kind.place()) {
+            let what = format!("`{}` is the same device as `{}`: one port is enough", ports[at].name, other.name);
+            problems.push(problem(line, "port", what));
+        }
+    }
     let limits: Vec<Limit> = typed.limits.into_iter().map(|typed| limit(typed, problems)).collect();
     let classes = typed
         .classes
@@ -241,7 +271,11 @@ fn names<'a>(
 
 fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
     let Some(kind) = &typed.kind else {
-        problems.push(problem(typed.line, "port", "a port needs a `kind`: \"tap\" or \"vhost-user\"".into()));
+        problems.push(problem(
+            typed.line,
+            "port",
+            "a port needs a `kind`: \"tap\", \"interface\" or \"vhost-user\"".into(),
+        ));
         return Port {
             name: or(typed.name, String::new()),
             kind: PortKind::VhostUser { socket: PathBuf::new() },
@@ -249,7 +283,9 @@ fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
         };
     };
     let other = match kind.value {
-        Kind::Tap => typed.socket.as_ref().map(|socket| socket.problem("a TAP has no socket: write a `device`")),
+        Kind::Tap | Kind::Interface => {
+            typed.socket.as_ref().map(|socket| socket.problem("only a VM's card has a socket: write a `device`"))
+        }
         Kind::VhostUser => {
             let device =
                 typed.device.as_ref().map(|device| device.problem("a VM's card has no device: write a `socket`"));
@@ -257,6 +293,16 @@ fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
         }
     };
     problems.extend(other);
+    if let Some(xdp) = typed.xdp.as_ref().filter(|_| kind.value != Kind::Interface) {
+        problems.push(xdp.problem("AF_XDP is for kind = \"interface\""));
+    }
+    if let Some(xdp) = typed.xdp.as_ref().filter(|xdp| xdp.value && threads > 1) {
+        problems.push(xdp.problem("AF_XDP is for a switch of one thread: write [switch] threads = 1"));
+    }
+    let xdp = or(typed.xdp, false);
+    if let Some(queues) = typed.queues.as_ref().filter(|_| xdp) {
+        problems.push(queues.problem("with AF_XDP all queues of the interface are read: leave it out"));
+    }
     let name = or(typed.name, String::new());
     let queues = or(typed.queues, threads.into()) as u16;
     if kind.value == Kind::VhostUser {
@@ -280,7 +326,11 @@ fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
         }
         Some(name) => Namespace::from_name(&name.value),
     };
-    Port { name, kind: PortKind::Tap { device, namespace }, queues }
+    let kind = match kind.value {
+        Kind::Interface => PortKind::Interface { device, namespace, xdp },
+        _ => PortKind::Tap { device, namespace },
+    };
+    Port { name, kind, queues }
 }
 
 fn limit(typed: TypedLimit, problems: &mut Vec<Problem>) -> Limit {
@@ -390,6 +440,7 @@ fn problem(line: usize, key: &str, what: String) -> Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Tap,
+    Interface,
     VhostUser,
 }
 
@@ -397,7 +448,7 @@ impl FromStr for Kind {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
-        typed::word(s, &[("tap", Self::Tap), ("vhost-user", Self::VhostUser)])
+        typed::word(s, &[("tap", Self::Tap), ("interface", Self::Interface), ("vhost-user", Self::VhostUser)])
     }
 }
 

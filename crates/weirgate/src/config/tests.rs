@@ -1,3 +1,4 @@
+use super::shaping::PortKind;
 use super::*;
 
 const EXAMPLE: &str = include_str!("../../../../weirgate.example.toml");
@@ -60,7 +61,7 @@ fn shaping_example() -> String {
 fn the_example_s_ports_limits_and_classes_are_sound_and_shown_in_full() {
     let config = Config::from_text(&shaping_example(), &root()).unwrap();
     let shaping = &config.shaping;
-    assert_eq!((shaping.ports.len(), shaping.limits.len(), shaping.classes.len()), (2, 1, 1));
+    assert_eq!((shaping.ports.len(), shaping.limits.len(), shaping.classes.len()), (3, 1, 1));
     assert_eq!(shaping.threads, 1);
     assert_eq!(shaping.limits[0].rate.as_bits_per_sec(), 200_000_000);
     for table in ["port", "limit", "class"] {
@@ -89,6 +90,26 @@ fn a_known_round_trip_says_when_a_queue_is_too_long() {
     assert_eq!(codel("target = \"off\"\n"), None);
     let long = problems(&format!("{ground}{class}target = \"200 ms\"\n"));
     assert!(long.contains("no longer than the `target`"), "{long}");
+}
+
+#[test]
+fn ports_that_cannot_be_are_refused() {
+    let port = |more: &str| format!("[[port]]\nname = \"p\"\n{more}");
+    let refused = |more: &str| problems(&port(more));
+    assert!(refused("device = \"eth1\"\n").contains("a port needs a `kind`: \"tap\", \"interface\" or \"vhost-user\""));
+    let text = refused("kind = \"interface\"\nsocket = \"/run/x\"\n");
+    assert!(text.contains("only a VM's card has a socket"), "{text}");
+    let text = refused("kind = \"tap\"\nxdp = true\n");
+    assert!(text.contains("line 4: port.xdp: AF_XDP is for kind = \"interface\""), "{text}");
+    let text = refused("kind = \"interface\"\nxdp = true\nqueues = 2\n");
+    assert!(text.contains("all queues of the interface are read"), "{text}");
+    let text = refused("kind = \"interface\"\nnamespace = \"all\"\n");
+    assert!(text.contains("a port is in one namespace"), "{text}");
+    let twice = "kind = \"interface\"\n[[port]]\nname = \"q\"\nkind = \"tap\"\ndevice = \"p\"\n";
+    assert!(refused(twice).contains("`q` is the same device as `p`"), "{}", refused(twice));
+    let config = Config::from_text(&port("kind = \"interface\"\nxdp = true\n"), &root()).unwrap();
+    let kind = PortKind::Interface { device: "p".into(), namespace: Namespace::Own, xdp: true };
+    assert_eq!(config.shaping.ports[0].kind, kind);
 }
 
 #[test]

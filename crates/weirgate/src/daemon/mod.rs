@@ -4,6 +4,7 @@
 pub(crate) mod answer;
 pub(crate) mod books;
 pub(crate) mod namespaces;
+pub(crate) mod ports;
 pub(crate) mod seed;
 mod sense;
 mod shaper;

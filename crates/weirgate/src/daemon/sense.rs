@@ -108,7 +108,7 @@ impl Sense {
         let shaper = Shaper::open(&config.shaping)?.map(Arc::new);
         if let Some(shaper) = &shaper {
             let shaper = Arc::clone(shaper);
-            shared.set_limits(Arc::new(move || shaper.limits()));
+            shared.set_switch(Arc::new(move || shaper.look()));
         }
         let books = Books::open(&config, controller, collector)?;
         let now = clock::boottime();
@@ -307,7 +307,7 @@ impl Sense {
             Request::TuneExplain { network } => answer::explain(&self.books.controller, network),
             Request::TuneApply => self.begin_applying(&call.actor),
             Request::TuneClear => self.clear(&call.actor),
-            Request::LimitList => Reply::Ok(serde_json::json!({ "limits": self.shared.limits() })),
+            Request::LimitList => Reply::Ok(serde_json::json!(self.shared.switch())),
             Request::LimitSet { name, rate } => self.set_limit(name, rate),
         };
         // Who asked may have hung up.

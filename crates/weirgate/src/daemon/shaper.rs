@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use weirgate_linux::clock;
-use weirgate_linux::dataplane::{Dataplane, Device, Handle, spawn};
-use weirgate_linux::netns::Netns;
-use weirgate_linux::tap::Tap;
-use weirgate_linux::vhost::{Offloads, Role, VhostOptions, VhostUser};
-use weirgate_switch::bridge::{Bridge, BridgeClass, Direction};
+use weirgate_linux::dataplane::{Dataplane, Handle, spawn};
+use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, Direction};
 use weirgate_switch::class::Rule;
 use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, SharedLimit, queue_max};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
-use crate::config::shaping::{Class, Limit, Port, PortKind, Shaping, namespace_path};
+use super::ports;
+use crate::config::shaping::{Class, Limit, Port, Shaping};
 use crate::view::api;
 
 /// What waits in all queues takes at most this.
@@ -30,6 +28,7 @@ const BURST_MIN: Bytes = Bytes::new(2 * 1_514);
 pub(crate) struct Shaper {
     threads: Vec<Handle>,
     limits: Vec<(Limit, LimitId)>,
+    ports: Vec<(Port, BridgePort)>,
 }
 
 impl Shaper {
@@ -56,31 +55,54 @@ impl Shaper {
             limits.push((limit.clone(), add_limit(now, settings, &mut bridges)));
         }
         let mut dataplanes = bridges.into_iter().map(Dataplane::new).collect::<Result<Vec<_>, _>>()?;
+        let mut ports = Vec::new();
         for (at, port) in shaping.ports.iter().enumerate() {
             let gate = gate_of(shaping, at).map(|limit| limits[limit].1);
-            add_port(&mut dataplanes, port, gate)
+            let id = add_port(&mut dataplanes, port, gate)
                 .with_context(|| format!("port `{}` cannot be made", port.name))?;
+            ports.push((port.clone(), id));
         }
         for dataplane in &mut dataplanes {
-            set_classes(dataplane.bridge_mut(), shaping, &limits)?;
+            set_classes(dataplane.bridge_mut(), shaping, &limits, &ports)?;
         }
         let threads = dataplanes.into_iter().enumerate().map(|(at, one)| spawn(&format!("switch-{at}"), one));
-        Ok(Some(Self { threads: threads.collect::<Result<_, _>>()?, limits }))
+        Ok(Some(Self { threads: threads.collect::<Result<_, _>>()?, limits, ports }))
     }
 
-    /// What every limit did; empty where the switch has stopped.
-    pub(crate) fn limits(&self) -> Vec<api::Limit> {
+    /// What every limit and port did; empty where the switch has stopped.
+    pub(crate) fn look(&self) -> api::Switch {
         let ids: Vec<LimitId> = self.limits.iter().map(|(_, id)| *id).collect();
+        let ports: Vec<BridgePort> = self.ports.iter().map(|(_, id)| *id).collect();
         let look = move |dataplane: &mut Dataplane| {
             let (bridge, now) = (dataplane.bridge(), clock::boottime());
-            ids.iter().map(|id| (bridge.rate(*id), bridge.limit_counters(*id, now))).collect::<Vec<_>>()
+            let limits: Vec<_> = ids.into_iter().map(|id| (bridge.rate(id), bridge.limit_counters(id, now))).collect();
+            let ports: Vec<_> = ports
+                .into_iter()
+                .map(|id| {
+                    let (counters, failed) = dataplane.port(id);
+                    (counters, failed.map(ToString::to_string))
+                })
+                .collect();
+            (limits, ports)
         };
-        let counted = self.threads.iter().map(|thread| thread.call(look.clone()).unwrap_or_default());
-        let all = counted.reduce(|all, more| {
-            all.into_iter().zip(more).map(|((rate, counters), (_, more))| (rate, counters.and(&more))).collect()
+        let looked = self.threads.iter().map(|thread| thread.call(look.clone()).unwrap_or_default());
+        let all = looked.reduce(|(limits, ports), more| {
+            let limits = limits.into_iter().zip(more.0).map(|((rate, all), (_, one))| (rate, all.and(&one)));
+            let ports =
+                ports.into_iter().zip(more.1).map(|((all, failed), (one, why))| (all.and(&one), failed.or(why)));
+            (limits.collect(), ports.collect())
         });
-        let all = all.unwrap_or_default();
-        self.limits.iter().zip(all).map(|((limit, _), (rate, counters))| row(limit, rate, &counters)).collect()
+        let (limits, ports) = all.unwrap_or_default();
+        let rows = self.limits.iter().zip(limits);
+        api::Switch {
+            limits: rows.map(|((limit, _), (rate, counters))| row(limit, rate, &counters)).collect(),
+            ports: self
+                .ports
+                .iter()
+                .zip(ports)
+                .map(|((port, _), (counted, failed))| ports::row(port, counted, failed))
+                .collect(),
+        }
     }
 
     /// Changes a limit's rate, for what waits as well; its new row.
@@ -96,7 +118,7 @@ impl Shaper {
         // The first thread tells the others, where the limit is theirs too.
         let first = self.threads.first().context("the switch has no thread")?;
         first.call(move |dataplane| dataplane.bridge_mut().set_rate(clock::boottime(), id, rate))?;
-        self.limits().into_iter().find(|limit| limit.name == name).context("the switch has stopped")
+        self.look().limits.into_iter().find(|limit| limit.name == name).context("the switch has stopped")
     }
 }
 
@@ -106,40 +128,27 @@ fn add_limit(now: Instant, settings: LimitSettings, bridges: &mut [Bridge]) -> L
         return only.add_limit(now, settings);
     }
     let shared = Arc::new(SharedLimit::new(now, settings, bridges.len()));
-    let ids = bridges.iter_mut().enumerate().map(|(member, bridge)| bridge.add_shared_limit(now, &shared, member));
-    ids.last().expect("there is a thread")
+    let add = |(member, bridge): (usize, &mut Bridge)| bridge.add_shared_limit(now, &shared, member);
+    bridges.iter_mut().enumerate().map(add).collect::<Vec<_>>()[0]
 }
 
 /// Makes a port's device and gives each thread its part; the port has the same number in each.
-fn add_port(dataplanes: &mut [Dataplane], port: &Port, gate: Option<LimitId>) -> anyhow::Result<()> {
-    let device = device(port)?;
+fn add_port(dataplanes: &mut [Dataplane], port: &Port, gate: Option<LimitId>) -> anyhow::Result<BridgePort> {
+    let device = ports::open(port)?;
     let parts = if dataplanes.len() == 1 { vec![device] } else { device.split(dataplanes.len())? };
+    let mut id = None;
     for (dataplane, part) in dataplanes.iter_mut().zip(parts) {
-        dataplane.add_port(part, gate, BACKLOG_MAX)?;
+        id = Some(dataplane.add_port(part, gate, BACKLOG_MAX)?);
     }
-    Ok(())
+    id.context("the switch has no thread")
 }
 
-fn device(port: &Port) -> anyhow::Result<Box<dyn Device>> {
-    match &port.kind {
-        PortKind::VhostUser { socket } => Ok(Box::new(VhostUser::start(&VhostOptions {
-            socket: socket.clone(),
-            role: Role::Listen,
-            queues: port.queues,
-            offloads: Offloads::ALL,
-        })?)),
-        PortKind::Tap { device, namespace } => {
-            let ns = match namespace_path(namespace) {
-                None => Netns::current()?,
-                Some(path) => Netns::open(&path, &path.display().to_string())
-                    .with_context(|| format!("the namespace {} cannot be opened", path.display()))?,
-            };
-            Ok(Box::new(Tap::create(&ns, device, port.queues)?))
-        }
-    }
-}
-
-fn set_classes(bridge: &mut Bridge, shaping: &Shaping, limits: &[(Limit, LimitId)]) -> anyhow::Result<()> {
+fn set_classes(
+    bridge: &mut Bridge,
+    shaping: &Shaping,
+    limits: &[(Limit, LimitId)],
+    ports: &[(Port, BridgePort)],
+) -> anyhow::Result<()> {
     let (mut from, mut to) = (Vec::new(), Vec::new());
     for (priority, class) in shaping.classes.iter().enumerate() {
         let rules = if class.direction == Direction::From { &mut from } else { &mut to };
@@ -149,8 +158,7 @@ fn set_classes(bridge: &mut Bridge, shaping: &Shaping, limits: &[(Limit, LimitId
         let known = bridge.add_class(&BridgeClass { limits: chain, accounting, queue: queue(class, lowest) });
         let matches = &class.matches;
         rules.push(Rule {
-            // Ports are numbered in the order in which they are added.
-            port: Some(class.port as u16),
+            port: Some(ports[class.port].1.index() as u16),
             vlan: matches.vlan,
             source: matches.source,
             destination: matches.destination,

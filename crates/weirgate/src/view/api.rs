@@ -216,6 +216,38 @@ pub struct Effect {
     pub level: f64,
 }
 
+/// `/api/v1/limits`: the software switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switch {
+    /// Its limits.
+    pub limits: Vec<Limit>,
+    /// Its ports.
+    pub ports: Vec<Port>,
+}
+
+/// A port of the software switch. A super-packet is one frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// Its name in the configuration.
+    pub name: String,
+    /// `tap`, `interface`, `interface by AF_XDP` or `vhost-user`.
+    pub kind: String,
+    /// Why it does no more; `null` where it does.
+    pub failed: Option<String>,
+    /// Frames that came in by it.
+    pub received: u64,
+    /// Frames that went out by it.
+    pub sent: u64,
+    /// Dropped before they were read, for want of room; counted by interfaces only.
+    pub lost: u64,
+    /// Dropped because what is said of them contradicts them.
+    pub malformed: u64,
+    /// Dropped because the device refused them, or is gone.
+    pub refused: u64,
+    /// Dropped because the device had no room for long.
+    pub unsent: u64,
+}
+
 /// A row of `/api/v1/limits`: a rate limit of the software switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {

@@ -53,11 +53,11 @@ impl Order {
     }
 }
 
-/// Says what the limits did, when asked.
-pub type LimitSource = Arc<dyn Fn() -> Vec<api::Limit> + Send + Sync>;
+/// Says what the switch did, when asked.
+pub type SwitchSource = Arc<dyn Fn() -> api::Switch + Send + Sync>;
 
 struct State {
-    limits: Option<LimitSource>,
+    switch: Option<SwitchSource>,
     facts: api::Facts,
     picture: Picture,
     /// The picture before, whose memory the next one reuses.
@@ -74,7 +74,7 @@ struct State {
 impl Shared {
     pub(super) fn new(facts: api::Facts) -> Self {
         let state = State {
-            limits: None,
+            switch: None,
             facts,
             picture: Picture::default(),
             spare: Picture::default(),
@@ -209,15 +209,15 @@ impl Shared {
         }
     }
 
-    /// Says who knows what the limits did.
-    pub fn set_limits(&self, source: LimitSource) {
-        self.lock().limits = Some(source);
+    /// Says who knows what the switch did.
+    pub fn set_switch(&self, source: SwitchSource) {
+        self.lock().switch = Some(source);
     }
 
-    /// `/api/v1/limits`: every limit of the software switch. Asks the switch's thread, which answers between two frames.
-    pub fn limits(&self) -> Vec<api::Limit> {
-        let source = self.lock().limits.clone();
-        source.map_or_else(Vec::new, |source| source())
+    /// `/api/v1/limits`: every limit and port of the software switch. Asks the switch's thread, which answers between two frames.
+    pub fn switch(&self) -> api::Switch {
+        let source = self.lock().switch.clone();
+        source.map_or_else(api::Switch::default, |source| source())
     }
 
     /// `/api/v1/decisions`: the newest `limit`.

@@ -4,6 +4,7 @@
 mod bad_ground;
 mod ground;
 mod limits;
+mod ports;
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
