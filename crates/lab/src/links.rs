@@ -1,17 +1,16 @@
 //! The experiment `links`: the emulator against its own settings, since every other experiment stands on it.
 
 use anyhow::Result;
-use serde_json::{Map, json};
+use serde_json::json;
 
 use crate::expectation::Expectations;
-use crate::experiment::{Form, Options, date};
-use crate::machine::Machine;
+use crate::experiment::{Form, Options};
 use crate::net::check::{Checked, Effort, cases, check};
 use crate::report::{Report, Table, number};
 
 /// Runs it.
 pub(crate) fn run(options: &Options) -> Result<Report> {
-    let (machine, started) = (Machine::look(), date());
+    let report = Report::begin(options, "links", "Emulated links against their own settings");
     let effort = if options.form == Form::Full { Effort::FULL } else { Effort::QUICK };
     let mut checked = Vec::new();
     for case in cases() {
@@ -26,24 +25,16 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let outside = checked.iter().filter(|c| !(c.lost_interval.0..=c.lost_interval.1).contains(&c.lost.1)).count();
     expectations.measured("loss_outside_99_pct_interval", outside as f64)?;
     let table = table(&checked);
-    Ok(Report {
-        name: "links".into(),
-        title: "Emulated links against their own settings".into(),
-        date: started,
-        quick: options.form != Form::Full,
-        seed: options.seed,
-        machine,
-        method: "Eight links between two namespaces, through the kernel: the rate at which a full queue drains, the median time of \
-                 UDP packets one way and of echoes both ways less what the settings make of it, the losses of UDP packets \
-                 against the binomial interval, and what a TCP connection makes of the link. Not measured: jitter and outages \
-                 (tests in virtual time have those)."
+    report.finish(
+        "Eight links between two namespaces, through the kernel: the rate at which a full queue drains, the median time of \
+         UDP packets one way and of echoes both ways less what the settings make of it, the losses of UDP packets \
+         against the binomial interval, and what a TCP connection makes of the link. Not measured: jitter and outages \
+         (tests in virtual time have those)."
             .into(),
-        settings: json!({ "form": options.form.name() }),
-        numbers: Map::from_iter([(table.caption.clone(), table.json())]),
-        expectations: expectations.finish()?,
-        tables: vec![table],
-        plots: Vec::new(),
-    })
+        json!({ "form": options.form.name() }),
+        expectations,
+        vec![table],
+    )
 }
 
 fn table(checked: &[Checked]) -> Table {

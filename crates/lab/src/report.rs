@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::expectation::Expectation;
+use crate::expectation::{Expectation, Expectations};
+use crate::experiment::{Form, Options, date};
 use crate::machine::Machine;
 
 /// A finished experiment.
@@ -54,6 +55,39 @@ pub(crate) struct Table {
 }
 
 impl Report {
+    /// A report that begins now, and looks at the machine.
+    pub(crate) fn begin(options: &Options, name: &str, title: &str) -> Self {
+        Self {
+            name: name.into(),
+            title: title.into(),
+            date: date(),
+            quick: options.form != Form::Full,
+            seed: options.seed,
+            machine: Machine::look(),
+            method: String::new(),
+            settings: Value::Null,
+            numbers: Map::new(),
+            expectations: Vec::new(),
+            tables: Vec::new(),
+            plots: Vec::new(),
+        }
+    }
+
+    /// What was found, and how; the cells of the tables are its numbers.
+    ///
+    /// # Errors
+    /// Where a bound was forgotten.
+    pub(crate) fn finish(
+        self,
+        method: String,
+        settings: Value,
+        expectations: Expectations,
+        tables: Vec<Table>,
+    ) -> Result<Self> {
+        let numbers = tables.iter().map(|table| (table.caption.clone(), table.json())).collect();
+        Ok(Self { method, settings, numbers, expectations: expectations.finish()?, tables, ..self })
+    }
+
     /// Whether every expectation holds.
     pub fn holds(&self) -> bool {
         self.expectations.iter().all(|e| e.holds)

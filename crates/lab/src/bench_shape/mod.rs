@@ -6,18 +6,16 @@ mod buckets;
 mod wheels;
 
 use anyhow::Result;
-use serde_json::{Map, json};
+use serde_json::json;
 use weirgate_units::BitRate;
 
 use crate::expectation::Expectations;
-use crate::experiment::{Form, Options, date};
-use crate::machine::Machine;
+use crate::experiment::{Form, Options};
 use crate::report::{Report, Table, number};
 
 /// Runs it.
 pub(crate) fn run(options: &Options) -> Result<Report> {
-    let machine = Machine::look();
-    let started = date();
+    let report = Report::begin(options, "bench-shape", "What a limit costs");
     let repeats = if options.form == Form::Full { 9 } else { 5 };
     options.say("buckets and meters");
     let buckets = buckets::checks(repeats);
@@ -72,16 +70,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         let ratios = [measured.one_mps, measured.two_mps, measured.two_over_one, measured.bare_two_over_one];
         shared.rows.push([limit.into(), measured.lease.to_string()].into_iter().chain(ratios.map(number)).collect());
     }
-    let tables = vec![wheels, checks, shared];
-    let numbers: Map<_, _> = tables.iter().map(|t| (t.caption.clone(), t.json())).collect();
-    Ok(Report {
-        name: "bench-shape".into(),
-        title: "What a limit costs".into(),
-        date: started,
-        quick: options.form != Form::Full,
-        seed: options.seed,
-        machine,
-        method: format!(
+    report.finish(
+        format!(
             "Median of {repeats} interleaved runs. The wheel has ticks of 2 us and 2^20 slots; {} flows with rates log-uniform over \
              1:1000, each packet refilled on release with its flow's next instant, taken out in batches of 32, in virtual time: what \
              is measured is the processor's work, not punctuality (the limit-* experiments have that). The hash wheel is the crate \
@@ -90,10 +80,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              again, at a clock of 10^9; governor counts packets, since its cells are whole nanoseconds apart.",
             wheels::FLOWS
         ),
-        settings: json!({ "repeats": repeats }),
-        numbers,
-        expectations: expectations.finish()?,
-        tables,
-        plots: Vec::new(),
-    })
+        json!({ "repeats": repeats }),
+        expectations,
+        vec![wheels, checks, shared],
+    )
 }

@@ -5,13 +5,12 @@
 use anyhow::Result;
 use rand_core::Rng;
 use rand_pcg::Pcg64;
-use serde_json::{Map, json};
+use serde_json::json;
 use weirgate_shape::{Bucket, Limit, take_all};
 use weirgate_units::{BitRate, Bytes, Duration, Instant, PacketRate, Packets};
 
 use crate::expectation::Expectations;
-use crate::experiment::{Form, Options, date};
-use crate::machine::Machine;
+use crate::experiment::{Form, Options};
 use crate::report::{Report, Table, number};
 
 /// Packets per second of the first limit. With packets of 782 bytes on average that is 100 Mbit/s.
@@ -19,8 +18,7 @@ const NEAR: PacketRate = PacketRate::from_packets_per_sec(16_000);
 
 /// Runs it.
 pub(crate) fn run(options: &Options) -> Result<Report> {
-    let machine = Machine::look();
-    let started = date();
+    let report = Report::begin(options, "limit-cascade", "Two limits in a row");
     let seconds = if options.form == Form::Full { 60 } else { 10 };
     let mut table = Table::new(
         "What passes both limits, percent of what the fuller of them allows",
@@ -38,27 +36,17 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let mut expectations = Expectations::of("limit-cascade")?;
     expectations.measured("refund_error_pct", worst)?.explanation =
         Some(format!("without refund the worst error is {worst_without:.1} %"));
-    let tables = vec![table];
-    let numbers: Map<_, _> = tables.iter().map(|t| (t.caption.clone(), t.json())).collect();
-    Ok(Report {
-        name: "limit-cascade".into(),
-        title: "Two limits in a row".into(),
-        date: started,
-        quick: options.form != Form::Full,
-        seed: options.seed,
-        machine,
-        method: format!(
+    report.finish(
+        format!(
             "A limit of packets (burst 4), then one of bytes (burst 3,000); a packet that the second one refuses is lost. With refund \
              the first one is given back what it took for that packet. Packets of 64 to 1,500 bytes come evenly, 100,000 in a second \
              of virtual time, for {seconds} s. Limits of the same kind lose nothing by each other: what the first passes in a burst, the \
              second passes too."
         ),
-        settings: json!({ "first_packets_per_s": NEAR.as_packets_per_sec(), "burst_packets": 4, "burst_bytes": 3_000 }),
-        numbers,
-        expectations: expectations.finish()?,
-        tables,
-        plots: Vec::new(),
-    })
+        json!({ "first_packets_per_s": NEAR.as_packets_per_sec(), "burst_packets": 4, "burst_bytes": 3_000 }),
+        expectations,
+        vec![table],
+    )
 }
 
 /// What passes, in percent of what the fuller of the two limits allows.

@@ -1,14 +1,13 @@
 //! `limit-precision`: what leaves a paced limit that is always backlogged, against its rate.
 
 use anyhow::Result;
-use serde_json::{Map, json};
+use serde_json::json;
 use weirgate_switch::limits::Mode;
 use weirgate_units::{BitRate, Duration};
 
 use super::ground::{Arm, Ground, Plan};
 use crate::expectation::Expectations;
-use crate::experiment::{Form, Options, date};
-use crate::machine::Machine;
+use crate::experiment::{Form, Options};
 use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
 use crate::stats::{quantile, sorted};
@@ -20,8 +19,7 @@ const MTU: f64 = 1_500.0;
 
 /// Runs it.
 pub(crate) fn run(options: &Options) -> Result<Report> {
-    let machine = Machine::look();
-    let started = date();
+    let report = Report::begin(options, "limit-precision", "How exact a paced limit is");
     let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
     let full = options.form == Form::Full;
     let kbit: &[u64] =
@@ -69,27 +67,17 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     };
     expectations.measured("error_20s_pct", worst)?.explanation = said("the worst of the rates");
     expectations.measured("error_100ms_p95_pct", worst_window)?.explanation = said("the worst of 100 Mbit/s and more");
-    let tables = vec![table];
-    let numbers: Map<_, _> = tables.iter().map(|t| (t.caption.clone(), t.json())).collect();
-    Ok(Report {
-        name: "limit-precision".into(),
-        title: "How exact a paced limit is".into(),
-        date: started,
-        quick: !full,
-        seed: options.seed,
-        machine,
-        method: format!(
+    report.finish(
+        format!(
             "A sender (iperf3), the switch with one limit in mode `pace` on TAP devices, a router and a receiver, all on this machine. \
              Counted are the bytes of IP that leave the switch, in each millisecond by the clock of its thread, for {seconds} s after \
              the first {SETTLE}. Error: how far they are from rate x time, less one packet, in percent of it. The receiver's column \
              is iperf3's payload, with headers put back."
         ),
-        settings: json!({ "kbit": kbit, "seconds": seconds }),
-        numbers,
-        expectations: expectations.finish()?,
-        tables,
-        plots: Vec::new(),
-    })
+        json!({ "kbit": kbit, "seconds": seconds }),
+        expectations,
+        vec![table],
+    )
 }
 
 struct One {

@@ -1,14 +1,14 @@
 //! `limit-rtt`: one TCP connection behind a limit, at round trips of 1 to 100 ms (the article's figure 3).
 
 use anyhow::Result;
-use serde_json::{Map, json};
+use serde_json::json;
 use weirgate_switch::limits::Mode;
 use weirgate_units::{BitRate, Duration};
 
 use super::ground::{Arm, Ground, Plan};
 use crate::expectation::Expectations;
-use crate::experiment::{Form, Options, date};
-use crate::machine::{CpuTimes, Machine};
+use crate::experiment::{Form, Options};
+use crate::machine::CpuTimes;
 use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
 
@@ -23,8 +23,7 @@ const ARMS: [Arm; 6] = [
 
 /// Runs it.
 pub(crate) fn run(options: &Options) -> Result<Report> {
-    let machine = Machine::look();
-    let started = date();
+    let report = Report::begin(options, "limit-rtt", "One TCP connection behind a limit");
     let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
     let full = options.form == Form::Full;
     let (rtts, omit, seconds): (&[u64], u64, u64) =
@@ -51,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             let busy = 1.0 - CpuTimes::now().since(&before).idle_pct() / 100.0;
             let goodput = iperf.received() / super::TCP_PAYLOAD / rate.as_bits_per_sec() as f64 * 100.0;
             again = iperf.retransmits();
-            cores.push(busy * machine.cores as f64 / (iperf.received() / 1e9).max(1e-3));
+            cores.push(busy * report.machine.cores as f64 / (iperf.received() / 1e9).max(1e-3));
             if *arm == Arm::Switch(Mode::Pace) {
                 worst = worst.min(goodput);
             }
@@ -63,26 +62,16 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     }
     let mut expectations = Expectations::of("limit-rtt")?;
     expectations.measured("pace_worst_goodput_pct", worst)?;
-    let tables = vec![table];
-    let numbers: Map<_, _> = tables.iter().map(|t| (t.caption.clone(), t.json())).collect();
-    Ok(Report {
-        name: "limit-rtt".into(),
-        title: "One TCP connection behind a limit".into(),
-        date: started,
-        quick: !full,
-        seed: options.seed,
-        machine,
-        method: format!(
+    report.finish(
+        format!(
             "One CUBIC connection (iperf3, buffers of up to 64 MB) through the switch, which has the limit or only the delay, and a router, \
              which has the kernel's limit in its arms. All arms have the same path. Goodput is the payload received in {seconds} s after \
              the first {omit}, with headers put back, over the limit, which counts IP bytes. `drop` has a burst of 50 ms, tbf and htb \
              their manual's. `gate` and `borrow` do not read the TAP, whose queue then holds 10,000 super-packets: a TAP's \
              sender is not held back by that."
         ),
-        settings: json!({ "rate": rate.as_bits_per_sec(), "rtt_ms": rtts, "seconds": seconds, "omitted": omit }),
-        numbers,
-        expectations: expectations.finish()?,
-        tables,
-        plots: Vec::new(),
-    })
+        json!({ "rate": rate.as_bits_per_sec(), "rtt_ms": rtts, "seconds": seconds, "omitted": omit }),
+        expectations,
+        vec![table],
+    )
 }

@@ -1,14 +1,13 @@
 //! `limit-udp`: a sender that does not slow down, offering twice what its limit lets pass.
 
 use anyhow::Result;
-use serde_json::{Map, json};
+use serde_json::json;
 use weirgate_switch::limits::Mode;
 use weirgate_units::{BitRate, Duration};
 
 use super::ground::{Arm, Ground, Plan};
 use crate::expectation::Expectations;
-use crate::experiment::{Form, Options, date};
-use crate::machine::Machine;
+use crate::experiment::{Form, Options};
 use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
 
@@ -16,8 +15,7 @@ const RATE: BitRate = BitRate::from_bits_per_sec(100_000_000);
 
 /// Runs it.
 pub(crate) fn run(options: &Options) -> Result<Report> {
-    let machine = Machine::look();
-    let started = date();
+    let report = Report::begin(options, "limit-udp", "A sender that does not slow down");
     let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
     let full = options.form == Form::Full;
     let seconds = if full { 20 } else { 4 };
@@ -42,23 +40,13 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     }
     let mut expectations = Expectations::of("limit-udp")?;
     expectations.measured("goodput_pct", pace)?;
-    let tables = vec![table];
-    let numbers: Map<_, _> = tables.iter().map(|t| (t.caption.clone(), t.json())).collect();
-    Ok(Report {
-        name: "limit-udp".into(),
-        title: "A sender that does not slow down".into(),
-        date: started,
-        quick: !full,
-        seed: options.seed,
-        machine,
-        method: format!(
+    report.finish(
+        format!(
             "iperf3 sends 200 Mbit/s of UDP in packets of 1,476 bytes for {seconds} s; what arrives counts with its IP headers. What does \
              not is dropped: by `pace` through CoDel, so that what passes has not waited long."
         ),
-        settings: json!({ "rate": RATE.as_bits_per_sec(), "offered": 200_000_000, "seconds": seconds }),
-        numbers,
-        expectations: expectations.finish()?,
-        tables,
-        plots: Vec::new(),
-    })
+        json!({ "rate": RATE.as_bits_per_sec(), "offered": 200_000_000, "seconds": seconds }),
+        expectations,
+        vec![table],
+    )
 }
