@@ -88,6 +88,12 @@ impl CpuTimes {
         }
     }
 
+    /// What was not idle and not taken by others, of all processors together. In steps of 10 ms: the kernel counts ticks of 1/100 s
+    /// there, whatever its own are.
+    pub(crate) fn busy(&self) -> weirgate_units::Duration {
+        weirgate_units::Duration::from_millis(self.total.saturating_sub(self.idle + self.steal) * 10)
+    }
+
     /// Share of all processors that was idle, in percent: the headroom.
     pub(crate) fn idle_pct(&self) -> f64 {
         100.0 * self.idle as f64 / self.total.max(1) as f64

@@ -23,6 +23,12 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     quantile(&sorted(values), 0.5)
 }
 
+/// The arithmetic mean; NaN where there is none.
+pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (sum, count) = values.into_iter().fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    sum / count
+}
+
 /// A two-sided interval.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub(crate) struct Interval {
@@ -65,6 +71,7 @@ mod tests {
         assert_eq!(quantile(&v, 0.5), 2.5);
         assert_eq!(quantile(&v, 1.0), 4.0);
         assert!(quantile(&[], 0.5).is_nan());
+        assert!(mean(v) == 2.5 && mean([]).is_nan());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What the limit experiments stand on: a sender, the switch, a router with the kernel's own limiters, and a receiver.
 //!
 //! `a -- TAP -- switch -- TAP -- m -- veth -- b`: namespaces with the real TCP of this kernel. Every arm has the same path; the limit is
-//! in the switch, or a qdisc on the router's way to `b`. The round trip's delay is in the switch, half in each direction.
+//! in the switch, or a qdisc on the router's way to `b`. Where the round trip is to take time, a second switch on a thread of its own,
+//! which only delays, is in place of the veth, half of it in each direction.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -15,12 +16,13 @@ use weirgate_linux::clock;
 use weirgate_linux::dataplane::{Dataplane, Device, Handle, Impaired, Received, Sent, spawn};
 use weirgate_linux::tap::Tap;
 use weirgate_port::{Impair, Packet, Settings, Wire};
-use weirgate_switch::bridge::{Bridge, BridgeClass};
+use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort};
 use weirgate_switch::class::Rule;
 use weirgate_switch::frame::{Accounting, Frame};
 use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
+use crate::machine::CpuTimes;
 use crate::net::Namespace;
 
 /// The receiver.
@@ -113,12 +115,20 @@ pub(super) struct Plan {
     pub(super) rtt: Duration,
 }
 
+/// Processor time since some origin.
+#[derive(Clone, Copy, Debug)]
+struct Cpu {
+    switch: Duration,
+    machine: Duration,
+}
+
 /// The namespaces, the switch and the limit. All of it goes on drop.
 pub(super) struct Ground {
     pub(super) a: Namespace,
     pub(super) b: Namespace,
     _m: Namespace,
     switch: Handle,
+    _delay: Option<Handle>,
     limit: Option<LimitId>,
     pub(super) released: Released,
     port: u16,
@@ -147,21 +157,12 @@ impl Ground {
         };
         let gate = limit.filter(|_| matches!(plan.arm, Arm::Switch(Mode::Gate | Mode::Borrow)));
         let mut dataplane = Dataplane::new(bridge)?;
-        let delay = || {
-            let half = Duration::from_nanos(plan.rtt.as_nanos() / 2);
-            let settings = Settings { delay: half, queue: Bytes::new(1 << 30), ..Settings::default() };
-            Impair::new(now, settings, 1, Wire::new())
-        };
         let near = Tap::create(a.netns(), "wg0", 1)?;
         let far = Recorder { device: Tap::create(m.netns(), "wg0", 1)?, released: released.clone(), began: now };
-        let (near, far): (Box<dyn Device>, Box<dyn Device>) = if plan.rtt == Duration::ZERO {
-            (Box::new(near), Box::new(far))
-        } else {
-            (Box::new(Impaired::new(near, delay())), Box::new(Impaired::new(far, delay())))
-        };
-        let near = dataplane.add_port(near, gate, Bytes::new(1 << 20))?;
-        let far = dataplane.add_port(far, None, Bytes::new(1 << 20))?;
+        let near = dataplane.add_port(Box::new(near), gate, Bytes::new(1 << 20))?;
+        let far = dataplane.add_port(Box::new(far), None, Bytes::new(1 << 20))?;
         dataplane.bridge_mut().join(near, far);
+        let delay = (plan.rtt > Duration::ZERO).then(|| delay(&m, &b, plan.rtt)).transpose()?;
         for ns in [&a, &m, &b] {
             ns.set_congestion_control("cubic")?;
             for key in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
@@ -170,11 +171,15 @@ impl Ground {
         }
         m.set_sysctl("net.ipv4.ip_forward", "1")?;
         let (an, mn, bn) = (a.name(), m.name(), b.name());
+        let veth = match &delay {
+            None => format!("ip -n {mn} link add vb type veth peer name vm netns {bn}"),
+            Some(_) => String::new(),
+        };
         sh(&format!(
             "for n in {an} {mn} {bn}; do ip -n $n link set lo up; done
-             ip -n {mn} link add vb type veth peer name vm netns {bn}
+             {veth}
              ip -n {an} link set wg0 up txqueuelen 10000; ip -n {mn} link set wg0 up txqueuelen 10000
-             ip -n {mn} link set vb up; ip -n {bn} link set vm up
+             ip -n {mn} link set vb up txqueuelen 10000; ip -n {bn} link set vm up txqueuelen 10000
              ip -n {an} addr add 10.77.0.1/24 dev wg0; ip -n {mn} addr add 10.77.0.2/24 dev wg0
              ip -n {mn} addr add 10.77.1.1/24 dev vb; ip -n {bn} addr add 10.77.1.2/24 dev vm
              ip -n {an} route add default via 10.77.0.2; ip -n {bn} route add default via 10.77.1.1"
@@ -186,13 +191,15 @@ impl Ground {
                 let burst = (bits / 8 / 250).max(5_000);
                 sh(&format!("tc -n {mn} qdisc add dev vb root tbf rate {bits}bit burst {burst} latency 100ms"))?;
             }
+            // The queue of its class is what an Ethernet device's would be.
             Arm::Htb => sh(&format!(
                 "tc -n {mn} qdisc add dev vb root handle 1: htb default 1
-                 tc -n {mn} class add dev vb parent 1: classid 1:1 htb rate {bits}bit"
+                 tc -n {mn} class add dev vb parent 1: classid 1:1 htb rate {bits}bit
+                 tc -n {mn} qdisc add dev vb parent 1:1 pfifo limit 1000"
             ))?,
             Arm::Switch(_) => {}
         }
-        Ok(Self { a, b, _m: m, switch: spawn("switch", dataplane)?, limit, released, port: 5_201 })
+        Ok(Self { a, b, _m: m, switch: spawn("switch", dataplane)?, _delay: delay, limit, released, port: 5_201 })
     }
 
     /// Where the next server of `b` listens.
@@ -207,28 +214,29 @@ impl Ground {
         Ok(Some(self.switch.call(move |d| d.bridge().limit_counters(limit, clock::boottime()))?))
     }
 
-    /// The time that the switch's thread spent on frames.
-    pub(super) fn busy(&self) -> Result<Duration> {
-        Ok(self.switch.call(|dataplane| dataplane.busy())?)
+    fn cpu(&self) -> Result<Cpu> {
+        Ok(Cpu { switch: self.switch.call(|_| clock::thread_cpu())?, machine: CpuTimes::now().busy() })
     }
 
-    /// Since the ground was made, as [`Released`] counts.
+    /// Runs iperf3 from `a` to `b`, with `-R` among the `arguments` from `b` to `a`, for `time` after what these omit.
     pub(super) fn iperf(&mut self, arguments: &str, time: Duration) -> Result<Iperf> {
         let server = self.next_server();
-        let mut listener = self.spawn(&self.b, &format!("iperf3 -s -1 -p {}", server.port()))?;
+        let mut listener = self.spawn(&self.b, &format!("iperf3 -J -s -1 -p {}", server.port()))?;
         // It says nothing when it listens.
         thread::sleep(std::time::Duration::from_millis(300));
         let seconds = time.as_secs_f64().ceil();
         let command = format!("iperf3 -J -c {} -p {} -t {seconds} {arguments}", server.ip(), server.port());
-        let client = self.spawn(&self.a, &command)?;
-        let output = client.wait_with_output()?;
-        let _ = listener.kill();
-        let _ = listener.wait();
-        let value: Value = serde_json::from_slice(&output.stdout).context("iperf3's answer is no JSON")?;
-        if let Some(error) = value["error"].as_str() {
-            bail!("iperf3 {arguments}: {error}");
+        let before = self.cpu()?;
+        let client = answer(self.spawn(&self.a, &command)?).with_context(|| format!("iperf3 {arguments}"));
+        let after = self.cpu()?;
+        if client.is_err() {
+            let _ = listener.kill();
         }
-        Ok(Iperf(value))
+        // Reaped, whatever the client said.
+        let server = answer(listener);
+        let (client, server) = (client?, server?);
+        let receiver = if arguments.contains("-R") { client.clone() } else { server };
+        Ok(Iperf { client, receiver, before, after })
     }
 
     /// Starts a program in a namespace.
@@ -240,13 +248,50 @@ impl Ground {
     }
 }
 
+/// What iperf3 prints at its end.
+fn answer(iperf: Child) -> Result<Value> {
+    let output = iperf.wait_with_output()?;
+    let value: Value = serde_json::from_slice(&output.stdout).context("its answer is no JSON")?;
+    match value["error"].as_str() {
+        Some(error) => bail!("{error}"),
+        None => Ok(value),
+    }
+}
+
 /// What iperf3 says at its end.
-pub(super) struct Iperf(Value);
+pub(super) struct Iperf {
+    client: Value,
+    receiver: Value,
+    before: Cpu,
+    after: Cpu,
+}
 
 impl Iperf {
+    /// Heads of the columns of [`cores_per_gbit`](Self::cores_per_gbit).
+    pub(super) const CORES: [&str; 2] = ["switch's thread, core per Gbit/s", "whole machine, core per Gbit/s"];
+
+    /// Processor time for each Gbit of payload that came to the receiver: of the switch's thread, kernel included, and of all processors,
+    /// sender, receiver and whoever else runs included. What a qdisc takes is charged to whoever runs: only the second has it.
+    pub(super) fn cores_per_gbit(&self) -> [f64; 2] {
+        let gbit = self.intervals().filter_map(|second| second["bytes"].as_f64()).sum::<f64>() * 8.0 / 1e9;
+        let since = |of: fn(&Cpu) -> Duration| of(&self.after).saturating_sub(of(&self.before)).as_secs_f64();
+        [since(|cpu| cpu.switch), since(|cpu| cpu.machine)].map(|seconds| seconds / gbit.max(1e-9))
+    }
+
+    /// Payload that came to the receiver in each second that was not omitted, bit/s.
+    pub(super) fn by_second(&self) -> Vec<f64> {
+        let whole = |second: &&Value| second["omitted"] != true && second["seconds"].as_f64() > Some(0.5);
+        self.intervals().filter(whole).filter_map(|second| second["bits_per_second"].as_f64()).collect()
+    }
+
+    /// The receiver's intervals, the omitted ones as well.
+    fn intervals(&self) -> impl Iterator<Item = &Value> {
+        self.receiver["intervals"].as_array().into_iter().flatten().map(|interval| &interval["sum"])
+    }
+
     /// Payload that came to the receiver, bit/s.
     pub(super) fn received(&self) -> f64 {
-        let end = &self.0["end"];
+        let end = &self.client["end"];
         // UDP has no `sum_received` in old versions; `sum` is the receiver's there, with what was lost.
         let udp = end["sum"]["lost_packets"].is_number();
         if udp && !end["sum_received"]["bits_per_second"].is_number() {
@@ -258,7 +303,7 @@ impl Iperf {
 
     /// Segments sent again.
     pub(super) fn retransmits(&self) -> u64 {
-        self.0["end"]["sum_sent"]["retransmits"].as_u64().unwrap_or(0)
+        self.client["end"]["sum_sent"]["retransmits"].as_u64().unwrap_or(0)
     }
 }
 
@@ -266,6 +311,23 @@ impl Iperf {
 fn burst(rate: BitRate, mode: Mode) -> Bytes {
     let time = if mode == Mode::Drop { Duration::from_millis(50) } else { Duration::from_millis(5) };
     rate.bytes_in(time).max(Bytes::new(2 * 1_514))
+}
+
+/// What carries frames between `m` (device `vb`) and `b` (`vm`), each way half of `rtt` late.
+fn delay(m: &Namespace, b: &Namespace, rtt: Duration) -> Result<Handle> {
+    let now = clock::boottime();
+    let half = Duration::from_nanos(rtt.as_nanos() / 2);
+    let settings = Settings { delay: half, queue: Bytes::new(1 << 30), ..Settings::default() };
+    // Of rates it knows nothing.
+    let rate = BitRate::from_bits_per_sec(1_000_000_000);
+    let mut dataplane = Dataplane::new(Bridge::new(now, rate, rate, Bytes::new(1 << 30), 1))?;
+    let mut add = |ns: &Namespace, name| -> Result<BridgePort> {
+        let device = Impaired::new(Tap::create(ns.netns(), name, 1)?, Impair::new(now, settings, 1, Wire::new()));
+        Ok(dataplane.add_port(Box::new(device), None, Bytes::new(1 << 20))?)
+    };
+    let (near, far) = (add(m, "vb")?, add(b, "vm")?);
+    dataplane.bridge_mut().join(near, far);
+    Ok(spawn("delay", dataplane)?)
 }
 
 fn sh(script: &str) -> Result<()> {

@@ -5,7 +5,7 @@ use serde_json::json;
 use weirgate_switch::limits::Mode;
 use weirgate_units::{BitRate, Duration};
 
-use super::ground::{Arm, Ground, Plan};
+use super::ground::{Arm, Ground, Iperf, Plan};
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
 use crate::net::AllowedCongestion;
@@ -25,17 +25,10 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let kbit: &[u64] =
         if full { &[10, 100, 1_000, 10_000, 100_000, 1_000_000, 5_000_000] } else { &[1_000, 100_000, 1_000_000] };
     let seconds = if full { 20 } else { 6 };
-    let mut table = Table::new(
-        "A paced limit, always backlogged",
-        &[
-            "rate",
-            "traffic",
-            "error, %",
-            "100 ms windows: p95 of the error, %",
-            "receiver, % of the rate",
-            "switch, core per Gbit/s",
-        ],
-    );
+    let [switch, all] = Iperf::CORES;
+    let heads =
+        ["rate", "traffic", "error, %", "100 ms windows: p95 of the error, %", "receiver, % of the rate", switch, all];
+    let mut table = Table::new("A paced limit, always backlogged", &heads);
     let (mut worst, mut worst_window) = (0.0_f64, 0.0_f64);
     let mut beyond = Vec::new();
     for kbit in kbit {
@@ -50,7 +43,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             let traffic = if udp { "UDP, twice the rate" } else { "TCP, 4 connections" };
             let mut row = vec![rate.to_string(), traffic.into(), number(one.error_pct)];
             row.push(one.windows_pct.map_or("-".into(), number));
-            row.extend([number(one.received_pct), number(one.core_per_gbit)]);
+            row.push(number(one.received_pct));
+            row.extend(one.cores_per_gbit.map(number));
             table.rows.push(row);
             if one.received_pct < 90.0 && *kbit >= 1_000_000 {
                 // The machine, not the limit: it is never backlogged there.
@@ -84,19 +78,17 @@ struct One {
     error_pct: f64,
     windows_pct: Option<f64>,
     received_pct: f64,
-    core_per_gbit: f64,
+    cores_per_gbit: [f64; 2],
 }
 
 fn measure(rate: BitRate, udp: bool, seconds: u64) -> Result<One> {
     let mut ground = Ground::new(Plan { arm: Arm::Switch(Mode::Pace), rate, rtt: Duration::ZERO })?;
     let bits = rate.as_bits_per_sec();
     let arguments = if udp { format!("-u -b {} -l 1448", 2 * bits) } else { "-P 4".to_owned() };
-    let before = ground.busy()?;
     // Its own start takes some of the time.
     let time = Duration::from_secs(SETTLE + seconds + 2);
     let began = ground.released.by_ms().len();
     let iperf = ground.iperf(&format!("{arguments} -O {SETTLE}"), time)?;
-    let busy = ground.busy()?.as_secs_f64() - before.as_secs_f64();
     let by_ms = ground.released.by_ms();
     // From the first packet of the connection on.
     let first = by_ms.iter().enumerate().skip(began).find(|(_, bytes)| **bytes > 0).map_or(began, |(ms, _)| ms);
@@ -114,6 +106,6 @@ fn measure(rate: BitRate, udp: bool, seconds: u64) -> Result<One> {
         error_pct: error(counted.iter().sum(), seconds as f64),
         windows_pct: windows,
         received_pct: iperf.received() / payload / bits as f64 * 100.0,
-        core_per_gbit: busy / (by_ms.iter().sum::<u64>() as f64 * 8.0 / 1e9).max(1e-9),
+        cores_per_gbit: iperf.cores_per_gbit(),
     })
 }

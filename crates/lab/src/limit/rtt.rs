@@ -5,12 +5,12 @@ use serde_json::json;
 use weirgate_switch::limits::Mode;
 use weirgate_units::{BitRate, Duration};
 
-use super::ground::{Arm, Ground, Plan};
+use super::ground::{Arm, Ground, Iperf, Plan};
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
-use crate::machine::CpuTimes;
 use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
+use crate::stats::mean;
 
 const ARMS: [Arm; 6] = [
     Arm::Switch(Mode::Drop),
@@ -32,7 +32,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let arms: &[Arm] = if full { &ARMS } else { &[Arm::Switch(Mode::Drop), Arm::Htb, Arm::Switch(Mode::Pace)] };
     let mut heads = vec!["limit".to_owned()];
     heads.extend(rtts.iter().map(|ms| format!("{ms} ms")));
-    heads.extend(["sent again at the longest", "core per Gbit/s (all of the machine)"].map(String::from));
+    heads.push("sent again at the longest".into());
+    heads.extend(Iperf::CORES.map(String::from));
     let mut table = Table {
         caption: format!("Goodput of one connection behind {rate}, percent of the limit, by round trip"),
         heads,
@@ -45,19 +46,17 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         for ms in rtts {
             options.say(format!("{}, {ms} ms", arm.name()));
             let mut ground = Ground::new(Plan { arm: *arm, rate, rtt: Duration::from_millis(*ms) })?;
-            let before = CpuTimes::now();
             let iperf = ground.iperf(&format!("-O {omit}"), Duration::from_secs(seconds))?;
-            let busy = 1.0 - CpuTimes::now().since(&before).idle_pct() / 100.0;
             let goodput = iperf.received() / super::TCP_PAYLOAD / rate.as_bits_per_sec() as f64 * 100.0;
             again = iperf.retransmits();
-            cores.push(busy * report.machine.cores as f64 / (iperf.received() / 1e9).max(1e-3));
+            cores.push(iperf.cores_per_gbit());
             if *arm == Arm::Switch(Mode::Pace) {
                 worst = worst.min(goodput);
             }
             row.push(number(goodput));
         }
         row.push(again.to_string());
-        row.push(number(cores.iter().sum::<f64>() / cores.len() as f64));
+        row.extend([0, 1].map(|which| number(mean(cores.iter().map(|pair| pair[which])))));
         table.rows.push(row);
     }
     let mut expectations = Expectations::of("limit-rtt")?;

@@ -5,7 +5,7 @@ use serde_json::json;
 use weirgate_switch::limits::Mode;
 use weirgate_units::{BitRate, Duration};
 
-use super::ground::{Arm, Ground, Plan};
+use super::ground::{Arm, Ground, Iperf, Plan};
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
 use crate::net::AllowedCongestion;
@@ -19,9 +19,10 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
     let full = options.form == Form::Full;
     let seconds = if full { 20 } else { 4 };
+    let [switch, all] = Iperf::CORES;
     let mut table = Table::new(
         "200 Mbit/s of UDP into a limit of 100 Mbit/s",
-        &["limit", "arrives, % of the limit", "waited, p50, ms", "waited, p99, ms"],
+        &["limit", "arrives, % of the limit", "waited, p50, ms", "waited, p99, ms", switch, all],
     );
     let mut pace = f64::NAN;
     for arm in [Arm::Switch(Mode::Drop), Arm::Tbf, Arm::Htb, Arm::Switch(Mode::Pace)] {
@@ -36,7 +37,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         let wait = |q: f64| {
             delays.and_then(|d| d.quantile(q)).map_or("-".into(), |d| format!("< {}", number(d.as_secs_f64() * 1e3)))
         };
-        table.rows.push(vec![arm.name().into(), number(arrives), wait(0.5), wait(0.99)]);
+        let cores = iperf.cores_per_gbit().map(number);
+        table.rows.push([arm.name().into(), number(arrives), wait(0.5), wait(0.99)].into_iter().chain(cores).collect());
     }
     let mut expectations = Expectations::of("limit-udp")?;
     expectations.measured("goodput_pct", pace)?;
