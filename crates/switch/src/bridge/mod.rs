@@ -266,9 +266,9 @@ impl Bridge {
             return packet.size();
         };
         let from = self.from.classify(port.0, &frame);
-        let counted = self.size(from, &frame, packet.offload()).unwrap_or(packet.size());
+        let mut counted = self.size(from, &frame, packet.offload()).unwrap_or(packet.size());
         match self.decide(now, port, &frame) {
-            Decision::To(to) => self.forward(now, &frame, from, to, source, packet),
+            Decision::To(to) => counted = self.forward(now, &frame, from, to, source, packet),
             Decision::Filter => self.counters.filtered += 1,
             Decision::Flood => {
                 let ports = (0..self.ports.len() as u16).map(BridgePort);
@@ -279,7 +279,7 @@ impl Bridge {
                     let mut copy = Packet::copy_of(packet.bytes());
                     copy.set_offload(*packet.offload());
                     copy.set_hold(packet.hold().cloned());
-                    self.forward(now, &frame, from, to, source, copy);
+                    counted = counted.max(self.forward(now, &frame, from, to, source, copy));
                 }
             }
         }
@@ -335,7 +335,7 @@ impl Bridge {
         self.macs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends one frame on its way to one port, cut where it is too long.
+    /// Sends one frame on its way to one port, cut where it is too long; what it counts for to the first of its classes.
     fn forward(
         &mut self,
         now: Instant,
@@ -344,16 +344,18 @@ impl Bridge {
         to: BridgePort,
         source: Option<SourceId>,
         packet: Packet,
-    ) {
+    ) -> Bytes {
         let towards = self.to.classify(to.0, frame);
         let flow = frame.flow().map_or(0, |flow| flow.hash(self.seed) as u32);
         let stages = [from, towards];
+        let sizes = stages.iter().find_map(|class| self.size(*class, frame, packet.offload()));
+        let counted = sizes.unwrap_or(packet.size());
         match self.segments_max(stages, frame, packet.offload()) {
             None => self.enter(now, stages, frame, Item { packet, to, next: None, source, flow }),
             Some(most) => {
                 let Ok(pieces) = Segments::new(packet.bytes(), frame, packet.offload(), most, Sums::Partial) else {
                     self.counters.malformed += 1;
-                    return;
+                    return counted;
                 };
                 self.counters.cut += 1;
                 self.counters.added += pieces.len() as u64 - 1;
@@ -369,6 +371,7 @@ impl Bridge {
                 }
             }
         }
+        counted
     }
 
     /// Takes a frame to the limits of its first class.

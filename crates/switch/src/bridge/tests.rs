@@ -139,6 +139,22 @@ fn a_super_packet_is_cut_where_it_would_take_long() {
 }
 
 #[test]
+fn what_is_read_counts_as_the_class_counts_it_that_limits_it() {
+    for (side, direction) in [(0, Direction::From), (1, Direction::To)] {
+        for learnt in [true, false] {
+            let (mut bridge, ports) = bridge(2);
+            limit(&mut bridge, mbit(1_000), Mode::Gate, ports[side], direction);
+            if learnt {
+                bridge.join(ports[0], ports[1]);
+            }
+            // With the headers of every segment and without Ethernet's, whichever way the class looks at the frame.
+            let counted = bridge.handle_frame(at(0), ports[0], None, super_packet(40 * 1_448));
+            assert_eq!(counted, Bytes::new(40 * 1_488), "{direction:?}, learnt {learnt}");
+        }
+    }
+}
+
+#[test]
 fn pieces_verify_once_their_sums_are_done() {
     let (mut bridge, ports) = bridge(2);
     bridge.join(ports[0], ports[1]);
