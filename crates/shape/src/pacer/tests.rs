@@ -99,6 +99,46 @@ fn a_new_rate_holds_at_once_for_what_waits() {
     assert_eq!(run(&mut pacer, 10_000_000_000).len(), 2);
 }
 
+/// How many packets of each flow are among the first 80 that leave, where all wait at once with 40 of each.
+fn shares(flows: &[u32]) -> Vec<usize> {
+    let mut pacer = pacer();
+    let limit = pacer.add_limit(at(0), mbit(12), Bytes::ZERO);
+    let class = pacer.add_class(ClassSettings { flows: 64, ..plain() }, &[limit]);
+    for _ in 0..40 {
+        for flow in flows {
+            pacer.handle_packet(at(0), class, *flow, bytes(MTU), *flow).unwrap();
+        }
+    }
+    let out = run(&mut pacer, 10_000_000_000);
+    assert_eq!((out.len(), pacer.waiting(class)), (40 * flows.len(), Bytes::ZERO));
+    flows.iter().map(|flow| out[..80].iter().filter(|o| o.item == *flow).count()).collect()
+}
+
+#[test]
+fn flows_whose_numbers_meet_have_queues_of_their_own() {
+    // All eight lead to queue 5 of 64.
+    let flows: Vec<u32> = (0..8).map(|n| 5 + 64 * n).collect();
+    let counts = shares(&flows);
+    assert!(counts.iter().all(|count| (9..=11).contains(count)), "{counts:?}");
+    // A ninth has to share one; nothing is lost.
+    let counts = shares(&[flows, vec![5 + 64 * 8]].concat());
+    assert!(counts.iter().filter(|count| (7..=10).contains(*count)).count() >= 7, "{counts:?}");
+}
+
+#[test]
+fn a_queue_that_emptied_is_the_next_flow_s() {
+    let mut pacer = pacer();
+    let limit = pacer.add_limit(at(0), mbit(12_000), bytes(10 * MTU));
+    let class = pacer.add_class(ClassSettings { flows: 8, ..plain() }, &[limit]);
+    for flow in 0..10_000 {
+        let now = u64::from(flow) * 100_000;
+        pacer.handle_packet(at(now), class, flow, bytes(MTU), flow).unwrap();
+        // The wheel's tick later.
+        assert_eq!(pacer.poll(at(now + 50_000)).map(|out| out.item), Some(flow));
+        assert!(pacer.poll(at(now + 50_000)).is_none() && pacer.is_valid());
+    }
+}
+
 #[test]
 fn a_full_class_hands_the_packet_back() {
     let mut pacer = pacer();
