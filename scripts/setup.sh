@@ -7,10 +7,11 @@ tools=$1
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# Compiler and linker of the BPF programs and the binary; servers and clients of the experiments and tests; the virtual machine that
-# is a tenant of some; the browser.
+# Compiler and linker of the BPF programs and the binary; servers and clients of the experiments and tests; the switch that ours is
+# measured beside; the virtual machine that is a tenant of some; the browser.
 packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev
   iproute2 iputils-ping procps nginx-light curl nghttp2-client openssl iperf3
+  openvswitch-switch
   qemu-system-x86 busybox-static bash-static chromium)
 missing=()
 for package in "${packages[@]}"; do
@@ -27,6 +28,10 @@ if ((${#missing[@]})); then
   fi
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  # Nor is the switch to start with the machine, which then had a second one; who had it before keeps it as it was.
+  if [[ " ${missing[*]} " == *" openvswitch-switch "* ]]; then
+    systemctl disable --quiet openvswitch-switch 2>/dev/null || update-rc.d openvswitch-switch disable
+  fi
 fi
 
 # Debian 12's own Rust (1.63) and Node.js (18) are too old. What is here and new enough is left alone.

@@ -55,5 +55,20 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "a sender that does not slow down, offering twice its limit",
         run: limit::udp,
     },
+    Experiment {
+        name: "limit-fair",
+        about: "one elephant, 50 mice and 20 equal senders behind one limit: drop, htb, gate, pace",
+        run: limit::fair,
+    },
+    Experiment {
+        name: "limit-10g",
+        about: "a limit of up to 10 Gbit/s in both directions, second by second: gate, pace",
+        run: limit::fast,
+    },
+    Experiment {
+        name: "limit-peer",
+        about: "Open vSwitch's user-space datapath with its policer, in the switch's place",
+        run: limit::peer,
+    },
     Experiment { name: "bench-shape", about: "what a bucket, a wheel and an aggregate cost", run: bench_shape::run },
 ];

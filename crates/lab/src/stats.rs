@@ -29,6 +29,18 @@ pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     sum / count
 }
 
+/// How far values are from their mean: the standard deviation of the values themselves, which are all there are; NaN where there is none.
+pub(crate) fn deviation(values: &[f64]) -> f64 {
+    let centre = mean(values.iter().copied());
+    mean(values.iter().map(|value| (value - centre).powi(2))).sqrt()
+}
+
+/// How equal shares are: 1 where all are, 1/n where one has everything (Jain, Chiu and Hawe, DEC-TR-301, 1984). NaN where nobody has anything.
+pub(crate) fn jain(shares: &[f64]) -> f64 {
+    let sum: f64 = shares.iter().sum();
+    sum * sum / (shares.len() as f64 * shares.iter().map(|share| share * share).sum::<f64>())
+}
+
 /// A two-sided interval.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub(crate) struct Interval {
@@ -71,7 +83,14 @@ mod tests {
         assert_eq!(quantile(&v, 0.5), 2.5);
         assert_eq!(quantile(&v, 1.0), 4.0);
         assert!(quantile(&[], 0.5).is_nan());
-        assert!(mean(v) == 2.5 && mean([]).is_nan());
+        assert!(mean(v.clone()) == 2.5 && mean([]).is_nan());
+        assert!((deviation(&v) - 1.25_f64.sqrt()).abs() < 1e-12 && deviation(&[]).is_nan());
+    }
+
+    #[test]
+    fn equal_shares_are_told_from_unequal_ones() {
+        assert_eq!([jain(&[3.0; 4]), jain(&[0.0, 0.0, 5.0, 0.0]), jain(&[1.0, 3.0])], [1.0, 0.25, 0.8]);
+        assert!(jain(&[0.0; 3]).is_nan());
     }
 
     #[test]

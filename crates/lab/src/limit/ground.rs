@@ -14,17 +14,21 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use weirgate_linux::clock;
 use weirgate_linux::dataplane::{Dataplane, Device, Handle, Impaired, Received, Sent, spawn};
+use weirgate_linux::link::ip_batch;
 use weirgate_linux::tap::Tap;
 use weirgate_port::{Impair, Packet, Settings, Wire};
-use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort};
+use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, Direction};
 use weirgate_switch::class::Rule;
 use weirgate_switch::frame::{Accounting, Frame};
 use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
+use super::ovs::Ovs;
 use crate::machine::CpuTimes;
 use crate::net::Namespace;
 
+/// The sender.
+pub(super) const A: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// The receiver.
 pub(super) const B: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
 
@@ -37,6 +41,8 @@ pub(super) enum Arm {
     Tbf,
     /// The kernel's hierarchical token bucket on the router.
     Htb,
+    /// Open vSwitch in the switch's place, with its policer or without any limit.
+    Ovs { policed: bool },
 }
 
 impl Arm {
@@ -48,6 +54,8 @@ impl Arm {
             Self::Switch(Mode::Drop) => "drop",
             Self::Tbf => "kernel tbf",
             Self::Htb => "kernel htb",
+            Self::Ovs { policed: true } => "Open vSwitch, its policer",
+            Self::Ovs { policed: false } => "Open vSwitch, no limit",
         }
     }
 }
@@ -115,11 +123,29 @@ pub(super) struct Plan {
     pub(super) rtt: Duration,
 }
 
-/// Processor time since some origin.
+/// Processor time since some origin: of whoever switches, its kernel work included, and of all processors, sender, receiver and whoever
+/// else runs included. What a qdisc takes is charged to whoever runs: only the second has it.
 #[derive(Clone, Copy, Debug)]
-struct Cpu {
+pub(super) struct Cpu {
     switch: Duration,
     machine: Duration,
+}
+
+/// Heads of the columns of [`Cpu::per_gbit`].
+pub(super) const CORES: [&str; 2] = ["switch, core per Gbit/s", "whole machine, core per Gbit/s"];
+
+impl Cpu {
+    /// Seconds of both until `later`, for each Gbit of the payload that came through meanwhile.
+    pub(super) fn per_gbit(&self, later: &Self, bytes: u64) -> [f64; 2] {
+        [later.switch.saturating_sub(self.switch), later.machine.saturating_sub(self.machine)]
+            .map(|time| time.as_secs_f64() / (bytes as f64 * 8.0 / 1e9).max(1e-9))
+    }
+}
+
+/// Who carries the frames between the sender and the router.
+enum Carrier {
+    Switch(Handle),
+    Ovs(Ovs),
 }
 
 /// The namespaces, the switch and the limit. All of it goes on drop.
@@ -127,7 +153,7 @@ pub(super) struct Ground {
     pub(super) a: Namespace,
     pub(super) b: Namespace,
     _m: Namespace,
-    switch: Handle,
+    carrier: Carrier,
     _delay: Option<Handle>,
     limit: Option<LimitId>,
     pub(super) released: Released,
@@ -135,33 +161,24 @@ pub(super) struct Ground {
 }
 
 impl Ground {
+    /// What comes from the sender is limited.
     pub(super) fn new(plan: Plan) -> Result<Self> {
+        Self::limited(plan, Direction::From)
+    }
+
+    /// What comes from `a`'s port is limited, or what goes to it. The kernel's limits and Open vSwitch's know only the first. A gate
+    /// does not read the queue that this comes by.
+    pub(super) fn limited(plan: Plan, direction: Direction) -> Result<Self> {
         let [a, m, b] = ["a", "m", "b"].map(Namespace::create);
         let (a, m, b) = (a?, m?, b?);
-        let now = clock::boottime();
         let released = Released::default();
-        let mut bridge = Bridge::new(now, plan.rate, plan.rate, Bytes::new(512 << 20), 1);
-        let limit = match plan.arm {
-            Arm::Switch(mode) => {
-                let settings = LimitSettings { rate: plan.rate, burst: burst(plan.rate, mode), mode };
-                let id = bridge.add_limit(now, settings);
-                let queue_max = queue_max(plan.rate);
-                let queue = ClassSettings { queue_max, ..ClassSettings::default() };
-                let class =
-                    bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
-                // The first port is the sender's.
-                bridge.set_rules(vec![Rule { port: Some(0), ..Rule::any(0, class) }], vec![])?;
-                Some(id)
+        let (carrier, limit) = match plan.arm {
+            Arm::Ovs { policed } => (Carrier::Ovs(Ovs::start(&a, &m, policed.then_some(plan.rate))?), None),
+            _ => {
+                let (switch, limit) = switch(plan, direction, &a, &m, released.clone())?;
+                (Carrier::Switch(switch), limit)
             }
-            _ => None,
         };
-        let gate = limit.filter(|_| matches!(plan.arm, Arm::Switch(Mode::Gate | Mode::Borrow)));
-        let mut dataplane = Dataplane::new(bridge)?;
-        let near = Tap::create(a.netns(), "wg0", 1)?;
-        let far = Recorder { device: Tap::create(m.netns(), "wg0", 1)?, released: released.clone(), began: now };
-        let near = dataplane.add_port(Box::new(near), gate, Bytes::new(1 << 20))?;
-        let far = dataplane.add_port(Box::new(far), None, Bytes::new(1 << 20))?;
-        dataplane.bridge_mut().join(near, far);
         let delay = (plan.rtt > Duration::ZERO).then(|| delay(&m, &b, plan.rtt)).transpose()?;
         for ns in [&a, &m, &b] {
             ns.set_congestion_control("cubic")?;
@@ -197,9 +214,9 @@ impl Ground {
                  tc -n {mn} class add dev vb parent 1: classid 1:1 htb rate {bits}bit
                  tc -n {mn} qdisc add dev vb parent 1:1 pfifo limit 1000"
             ))?,
-            Arm::Switch(_) => {}
+            Arm::Switch(_) | Arm::Ovs { .. } => {}
         }
-        Ok(Self { a, b, _m: m, switch: spawn("switch", dataplane)?, _delay: delay, limit, released, port: 5_201 })
+        Ok(Self { a, b, _m: m, carrier, _delay: delay, limit, released, port: 5_201 })
     }
 
     /// Where the next server of `b` listens.
@@ -208,14 +225,33 @@ impl Ground {
         SocketAddr::new(B.into(), self.port)
     }
 
-    /// What the limit did; `None`: it is not the switch's.
-    pub(super) fn counters(&self) -> Result<Option<LimitCounters>> {
-        let Some(limit) = self.limit else { return Ok(None) };
-        Ok(Some(self.switch.call(move |d| d.bridge().limit_counters(limit, clock::boottime()))?))
+    /// Gives the sender more addresses, of its own network.
+    pub(super) fn add_addresses(&self, addresses: &[Ipv4Addr]) -> Result<()> {
+        let lines: String = addresses.iter().map(|a| format!("addr add {a}/24 dev wg0\n")).collect();
+        Ok(ip_batch(self.a.netns(), &lines)?)
     }
 
-    fn cpu(&self) -> Result<Cpu> {
-        Ok(Cpu { switch: self.switch.call(|_| clock::thread_cpu())?, machine: CpuTimes::now().busy() })
+    /// What the limit did; `None`: it is not the switch's.
+    pub(super) fn counters(&self) -> Result<Option<LimitCounters>> {
+        let (Some(limit), Carrier::Switch(switch)) = (self.limit, &self.carrier) else { return Ok(None) };
+        Ok(Some(switch.call(move |d| d.bridge().limit_counters(limit, clock::boottime()))?))
+    }
+
+    /// The other switch, where that is what carries.
+    pub(super) const fn ovs(&self) -> Option<&Ovs> {
+        match &self.carrier {
+            Carrier::Ovs(ovs) => Some(ovs),
+            Carrier::Switch(_) => None,
+        }
+    }
+
+    /// Processor time used so far.
+    pub(super) fn cpu(&self) -> Result<Cpu> {
+        let switch = match &self.carrier {
+            Carrier::Switch(switch) => switch.call(|_| clock::thread_cpu())?,
+            Carrier::Ovs(ovs) => ovs.cpu()?,
+        };
+        Ok(Cpu { switch, machine: CpuTimes::now().busy() })
     }
 
     /// Runs iperf3 from `a` to `b`, with `-R` among the `arguments` from `b` to `a`, for `time` after what these omit.
@@ -267,15 +303,10 @@ pub(super) struct Iperf {
 }
 
 impl Iperf {
-    /// Heads of the columns of [`cores_per_gbit`](Self::cores_per_gbit).
-    pub(super) const CORES: [&str; 2] = ["switch's thread, core per Gbit/s", "whole machine, core per Gbit/s"];
-
-    /// Processor time for each Gbit of payload that came to the receiver: of the switch's thread, kernel included, and of all processors,
-    /// sender, receiver and whoever else runs included. What a qdisc takes is charged to whoever runs: only the second has it.
+    /// Processor time for each Gbit: see [`Cpu`].
     pub(super) fn cores_per_gbit(&self) -> [f64; 2] {
-        let gbit = self.intervals().filter_map(|second| second["bytes"].as_f64()).sum::<f64>() * 8.0 / 1e9;
-        let since = |of: fn(&Cpu) -> Duration| of(&self.after).saturating_sub(of(&self.before)).as_secs_f64();
-        [since(|cpu| cpu.switch), since(|cpu| cpu.machine)].map(|seconds| seconds / gbit.max(1e-9))
+        let bytes = self.intervals().filter_map(|second| second["bytes"].as_u64()).sum();
+        self.before.per_gbit(&self.after, bytes)
     }
 
     /// Payload that came to the receiver in each second that was not omitted, bit/s.
@@ -311,6 +342,42 @@ impl Iperf {
 fn burst(rate: BitRate, mode: Mode) -> Bytes {
     let time = if mode == Mode::Drop { Duration::from_millis(50) } else { Duration::from_millis(5) };
     rate.bytes_in(time).max(Bytes::new(2 * 1_514))
+}
+
+/// The switch between `a` and `m`, devices `wg0`, with the plan's limit if it is the switch's.
+fn switch(
+    plan: Plan,
+    direction: Direction,
+    a: &Namespace,
+    m: &Namespace,
+    released: Released,
+) -> Result<(Handle, Option<LimitId>)> {
+    let now = clock::boottime();
+    let mut bridge = Bridge::new(now, plan.rate, plan.rate, Bytes::new(512 << 20), 1);
+    let limit = match plan.arm {
+        Arm::Switch(mode) => {
+            let settings = LimitSettings { rate: plan.rate, burst: burst(plan.rate, mode), mode };
+            let id = bridge.add_limit(now, settings);
+            let queue_max = queue_max(plan.rate);
+            let queue = ClassSettings { queue_max, ..ClassSettings::default() };
+            let class = bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
+            // The first port is the sender's.
+            let rules = vec![Rule { port: Some(0), ..Rule::any(0, class) }];
+            let (from, to) = if direction == Direction::From { (rules, vec![]) } else { (vec![], rules) };
+            bridge.set_rules(from, to)?;
+            Some(id)
+        }
+        _ => None,
+    };
+    let gate = limit.filter(|_| matches!(plan.arm, Arm::Switch(Mode::Gate | Mode::Borrow)));
+    let mut dataplane = Dataplane::new(bridge)?;
+    let near = Tap::create(a.netns(), "wg0", 1)?;
+    let far = Recorder { device: Tap::create(m.netns(), "wg0", 1)?, released, began: now };
+    let gate_of = |side| gate.filter(|_| side == direction);
+    let near = dataplane.add_port(Box::new(near), gate_of(Direction::From), Bytes::new(1 << 20))?;
+    let far = dataplane.add_port(Box::new(far), gate_of(Direction::To), Bytes::new(1 << 20))?;
+    dataplane.bridge_mut().join(near, far);
+    Ok((spawn("switch", dataplane)?, limit))
 }
 
 /// What carries frames between `m` (device `vb`) and `b` (`vm`), each way half of `rtt` late.

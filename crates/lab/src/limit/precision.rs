@@ -5,7 +5,7 @@ use serde_json::json;
 use weirgate_switch::limits::Mode;
 use weirgate_units::{BitRate, Duration};
 
-use super::ground::{Arm, Ground, Iperf, Plan};
+use super::ground::{Arm, CORES, Ground, Plan};
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
 use crate::net::AllowedCongestion;
@@ -25,7 +25,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let kbit: &[u64] =
         if full { &[10, 100, 1_000, 10_000, 100_000, 1_000_000, 5_000_000] } else { &[1_000, 100_000, 1_000_000] };
     let seconds = if full { 20 } else { 6 };
-    let [switch, all] = Iperf::CORES;
+    let [switch, all] = CORES;
     let heads =
         ["rate", "traffic", "error, %", "100 ms windows: p95 of the error, %", "receiver, % of the rate", switch, all];
     let mut table = Table::new("A paced limit, always backlogged", &heads);

@@ -5,7 +5,7 @@ use serde_json::json;
 use weirgate_switch::limits::Mode;
 use weirgate_units::{BitRate, Duration};
 
-use super::ground::{Arm, Ground, Iperf, Plan};
+use super::ground::{Arm, CORES, Ground, Plan};
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
 use crate::net::AllowedCongestion;
@@ -33,7 +33,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let mut heads = vec!["limit".to_owned()];
     heads.extend(rtts.iter().map(|ms| format!("{ms} ms")));
     heads.push("sent again at the longest".into());
-    heads.extend(Iperf::CORES.map(String::from));
+    heads.extend(CORES.map(String::from));
     let mut table = Table {
         caption: format!("Goodput of one connection behind {rate}, percent of the limit, by round trip"),
         heads,

@@ -5,7 +5,7 @@ use serde_json::json;
 use weirgate_switch::limits::Mode;
 use weirgate_units::{BitRate, Duration};
 
-use super::ground::{Arm, Ground, Iperf, Plan};
+use super::ground::{Arm, CORES, Ground, Plan};
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
 use crate::net::AllowedCongestion;
@@ -19,7 +19,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
     let full = options.form == Form::Full;
     let seconds = if full { 20 } else { 4 };
-    let [switch, all] = Iperf::CORES;
+    let [switch, all] = CORES;
     let mut table = Table::new(
         "200 Mbit/s of UDP into a limit of 100 Mbit/s",
         &["limit", "arrives, % of the limit", "waited, p50, ms", "waited, p99, ms", switch, all],

@@ -1,0 +1,167 @@
+//! `limit-10g`: a limit of as much as this machine carries, up to 10 Gbit/s, in both directions: gate against pace.
+
+use anyhow::Result;
+use serde_json::json;
+use weirgate_switch::bridge::Direction;
+use weirgate_switch::limits::Mode;
+use weirgate_units::{BitRate, Duration};
+
+use super::TCP_PAYLOAD;
+use super::ground::{Arm, CORES, Ground, Plan};
+use crate::expectation::Expectations;
+use crate::experiment::{Form, Options};
+use crate::net::AllowedCongestion;
+use crate::report::{Report, Table, number};
+use crate::stats::{bootstrap, deviation, mean};
+
+const GBIT: u64 = 1_000_000_000;
+
+/// Of what is carried without a limit, so much is the most that is asked for: the rest is what a limit and a busy moment take.
+const HEADROOM: f64 = 0.75;
+
+/// One arm in one direction.
+struct Cell {
+    direction: Direction,
+    mode: Mode,
+    ground: Ground,
+    /// IP bit/s of each second, as the receiver has them.
+    seconds: Vec<f64>,
+    again: u64,
+    cores: Vec<[f64; 2]>,
+}
+
+/// Runs it.
+pub(crate) fn run(options: &Options) -> Result<Report> {
+    let report = Report::begin(options, "limit-10g", "A limit of as much as this machine carries");
+    let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
+    let full = options.form == Form::Full;
+    let (blocks, seconds) = if full { (10, 10) } else { (2, 3) };
+    let mut carried = [0.0; 2];
+    for (direction, carried) in [Direction::From, Direction::To].into_iter().zip(&mut carried) {
+        options.say(format!("{}, no limit", name(direction)));
+        let mut cell = Cell::new(direction, Mode::Pace, BitRate::from_bits_per_sec(100 * GBIT))?;
+        cell.measure(if full { 10 } else { 2 })?;
+        *carried = mean(cell.seconds.iter().copied());
+    }
+    let rate = step(carried[0].min(carried[1]) * HEADROOM);
+    let mut cells = Vec::new();
+    for direction in [Direction::From, Direction::To] {
+        for mode in [Mode::Gate, Mode::Pace] {
+            cells.push(Cell::new(direction, mode, rate)?);
+        }
+    }
+    for block in 0..blocks {
+        options.say(format!("{rate}, block {} of {blocks}", block + 1));
+        for cell in &mut cells {
+            cell.measure(seconds)?;
+        }
+    }
+    let [switch, all] = CORES;
+    let heads =
+        ["limit", "direction", "mean, Mbit/s", "deviation of seconds, Mbit/s", "seconds", "sent again", switch, all];
+    let mut table = Table::new(&format!("Four connections behind {rate}, second by second"), &heads);
+    let mut seconds_of = Table::new("Each second, Mbit/s", &["limit", "direction", "in the order of the run"]);
+    for cell in &cells {
+        let cores = [0, 1].map(|which| mean(cell.cores.iter().map(|pair| pair[which])));
+        let (centre, spread) = (mean(cell.seconds.iter().copied()), deviation(&cell.seconds));
+        let numbers = [centre / 1e6, spread / 1e6, cell.seconds.len() as f64, cell.again as f64, cores[0], cores[1]];
+        let who = [Arm::Switch(cell.mode).name().to_owned(), name(cell.direction).to_owned()];
+        let each: Vec<String> = cell.seconds.iter().map(|bits| number(bits / 1e6)).collect();
+        seconds_of.rows.push(who.iter().cloned().chain([each.join(" ")]).collect());
+        table.rows.push(who.into_iter().chain(numbers.map(number)).collect());
+    }
+    let limit = rate.as_bits_per_sec() as f64;
+    let nearer = |pairs: &[&(f64, f64)]| {
+        let off = |values: Vec<f64>| (mean(values) - limit).abs() / 1e6;
+        off(pairs.iter().map(|pair| pair.0).collect()) - off(pairs.iter().map(|pair| pair.1).collect())
+    };
+    let steadier = |pairs: &[&(f64, f64)]| {
+        let spread = |of: fn(&&(f64, f64)) -> f64| deviation(&pairs.iter().map(of).collect::<Vec<_>>());
+        spread(|pair| pair.1) / spread(|pair| pair.0)
+    };
+    let (from, to) = (pairs(&cells, Direction::From), pairs(&cells, Direction::To));
+    let mut expectations = Expectations::of("limit-10g")?;
+    let of_all = |pairs: &[(f64, f64)], statistic: &dyn Fn(&[&(f64, f64)]) -> f64| {
+        let drawn = bootstrap(pairs, 2_000, options.seed, statistic);
+        (statistic(&pairs.iter().collect::<Vec<_>>()), drawn)
+    };
+    for (bound, (value, interval)) in [
+        ("pace_minus_gate_to_vm_mbit", of_all(&to, &nearer)),
+        ("pace_over_gate_stdev_from_vm", of_all(&from, &steadier)),
+    ] {
+        if full {
+            expectations.measured(bound, value)?.explanation =
+                Some(format!("95 % interval over seconds {} to {}", number(interval.low), number(interval.high)));
+        } else {
+            expectations.measured_roughly(bound, value, interval)?;
+        }
+    }
+    report.finish(
+        format!(
+            "Four CUBIC connections (iperf3) between two namespaces of this machine, through TAP devices with TSO, the switch and a router: \
+             from the one at the tenant's port, and to it. Without a limit {} and {} Mbit/s were carried; the limit is the highest \
+             step that is at most {:.0} % of the lower one. The arms take turns, {blocks} times {seconds} s after one that is not counted. \
+             Numbers are payload with the headers put back, in each second, at the receiver. `gate` does not read the queue that the \
+             traffic comes by: of the tenant's TAP, or of the uplink's, which is all this tenant's here; a TAP's sender is not held back by \
+             that, and its full queue drops. `pace_minus_gate_to_vm_mbit` is how far the gate's mean is from the limit, less how far pace's \
+             is; the other bound is the ratio of the deviations.",
+            number(carried[0] / 1e6),
+            number(carried[1] / 1e6),
+            HEADROOM * 100.0,
+        ),
+        json!({ "rate": rate.as_bits_per_sec(), "carried": carried, "blocks": blocks, "seconds": seconds }),
+        expectations,
+        vec![table, seconds_of],
+    )
+}
+
+impl Cell {
+    fn new(direction: Direction, mode: Mode, rate: BitRate) -> Result<Self> {
+        let plan = Plan { arm: Arm::Switch(mode), rate, rtt: Duration::ZERO };
+        let ground = Ground::limited(plan, direction)?;
+        Ok(Self { direction, mode, ground, seconds: Vec::new(), again: 0, cores: Vec::new() })
+    }
+
+    fn measure(&mut self, seconds: u64) -> Result<()> {
+        let reverse = if self.direction == Direction::To { "-R" } else { "" };
+        let iperf = self.ground.iperf(&format!("-P 4 -O 1 {reverse}"), Duration::from_secs(seconds))?;
+        self.seconds.extend(iperf.by_second().into_iter().map(|payload| payload / TCP_PAYLOAD));
+        self.again += iperf.retransmits();
+        self.cores.push(iperf.cores_per_gbit());
+        Ok(())
+    }
+}
+
+/// Seconds of the gate beside seconds of pace, in one direction.
+fn pairs(cells: &[Cell], direction: Direction) -> Vec<(f64, f64)> {
+    let of = |mode| {
+        let cells = cells.iter().filter(move |cell| cell.direction == direction && cell.mode == mode);
+        cells.flat_map(|cell| cell.seconds.iter().copied())
+    };
+    of(Mode::Gate).zip(of(Mode::Pace)).collect()
+}
+
+const fn name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::From => "from the VM",
+        Direction::To => "to the VM",
+    }
+}
+
+/// The highest step of 1 Gbit/s, below that of 0.1, that is at most `bits` a second and 10 Gbit/s.
+fn step(bits: f64) -> BitRate {
+    let of = |step: u64| (bits / step as f64) as u64 * step;
+    let rate = if bits >= GBIT as f64 { of(GBIT) } else { of(GBIT / 10).max(GBIT / 10) };
+    BitRate::from_bits_per_sec(rate.min(10 * GBIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_a_step_below_what_is_carried() {
+        let steps = [30e9, 9.99e9, 1.2e9, 0.77e9, 0.01e9].map(|bits| step(bits).as_bits_per_sec() / (GBIT / 10));
+        assert_eq!(steps, [100, 90, 10, 7, 1]);
+    }
+}
