@@ -139,11 +139,16 @@ impl<A: Amount> Bucket<A> {
     /// The first whole nanosecond at which the bucket holds `amount` (zero: at which its debt is repaid), if nothing else is
     /// taken until then. Not before the last instant it was handed. `None`: never.
     pub fn ready_at(&self, amount: A) -> Option<Instant> {
+        if amount > self.depth { None } else { self.earns_at(amount) }
+    }
+
+    /// The same where what it earns is taken as it comes: `amount` may be more than it can hold at once.
+    pub(crate) fn earns_at(&self, amount: A) -> Option<Instant> {
         let missing = nano(amount).saturating_sub(self.level);
         if missing <= 0 {
             return Some(self.at);
         }
-        if amount > self.depth || A::per_sec(self.rate) == 0 {
+        if A::per_sec(self.rate) == 0 {
             return None;
         }
         let (missing, rate) = (missing.unsigned_abs(), A::per_sec(self.rate));

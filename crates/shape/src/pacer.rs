@@ -2,17 +2,20 @@
 //!
 //! Two stages, after Saeed et al., "Carousel" (SIGCOMM 2017). *Stage one:* each [class](ClassId) has flow queues, served by
 //! deficit round robin with CoDel at the exit of each (Hoeiland-Joergensen et al., RFC 8290), so that a sender that does not
-//! slow down fills its own queue and nobody else's. *Stage two:* only the next two packets of a class are given an instant,
-//! and wait for it in the timing wheel. So nearly everything that waits has no instant yet, and a new rate holds at once:
-//! the two are stamped again.
+//! slow down fills its own queue and nobody else's. *Stage two:* only the next packet of a class, its head, is given an instant,
+//! and waits for it in the timing wheel. So nearly everything that waits has no instant yet: a new rate holds at once (the head
+//! is stamped again), and who comes with little to send waits for one packet of the others. Carousel stamps two; where a
+//! limit's burst covers a packet, the next one's instant is not later for being found only when the head has left.
 //!
-//! A packet passes the limits of its chain one after the other, and is charged to each when it comes to it. Carousel charges
+//! A packet passes the limits of its chain one after the other, and has a place in each from when it comes to it. Carousel charges
 //! all of them beforehand and takes the latest instant: one pass through the wheel less, but then the packets of many
 //! classes, each held up by its own limit, can leave together whatever the limit above them says.
 //!
-//! **What leaves.** In every window of time `t`, at most `rate * t + burst` and one packet by a limit without others above it;
-//! below others, two packets, since those may hold one up until the next has come. A limit is met in full as long as
-//! [`Pacer::poll`] is called within the time that its burst lasts of [`Pacer::poll_at`].
+//! **What leaves.** In every window of time `t`, at most `rate * t + burst` passes a limit, whenever [`Pacer::poll`] is called: a
+//! packet has its place among those that wait for the limit, and is charged as it passes; what was earned beyond the burst because
+//! the poll came late is lost. A packet larger than the burst passes when all of that is there, and is paid for afterwards. What
+//! passes a limit below others leaves when those let it. A limit is met in full as long as the poll comes within the time that
+//! its burst, less a packet, lasts of [`Pacer::poll_at`].
 //!
 //! **What is lost.** Whatever does not leave is handed back: by [`Pacer::handle_packet`] where there is no room, by
 //! [`Pacer::poll`] where CoDel says so. Its owner counts it. A flow may use as much of its class's room as it leaves free
@@ -23,12 +26,9 @@ use std::collections::VecDeque;
 
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Short};
 use crate::codel::{Codel, Settings as CodelSettings};
 use crate::wheel::Wheel;
-
-/// Packets of a class that have an instant: one on its way out, one behind it, so that there is no gap between them.
-const HEADS: usize = 2;
 
 /// Flow queues that a flow's number leaves the choice of (Hoeiland-Joergensen, Taht, Morton, "Piece of CAKE", 2018). With one, of 28 flows
 /// over 1,024 queues two share one in every third case, and have half of what the others have; with eight, nine of 100 flows meet in one
@@ -130,6 +130,8 @@ struct Limit {
     bucket: Bucket,
     /// Bytes charged so far.
     charged: u64,
+    /// What has a place and has not passed.
+    pending: Bytes,
 }
 
 #[derive(Debug)]
@@ -144,8 +146,8 @@ struct Class<T> {
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     waiting: Bytes,
-    heads: VecDeque<Head<T>>,
-    /// Grows when its heads are stamped again: what the wheel holds of before is void.
+    head: Option<Head<T>>,
+    /// Grows when its head is stamped again: what the wheel holds of before is void.
     generation: u32,
     /// Whether it is in `ready`.
     is_ready: bool,
@@ -194,7 +196,7 @@ impl<T> Pacer<T> {
     /// Past 2^32 limits.
     pub fn add_limit(&mut self, now: Instant, rate: BitRate, burst: Bytes) -> LimitId {
         let id = LimitId(u32::try_from(self.limits.len()).expect("fewer than 2^32 limits"));
-        self.limits.push(Limit { bucket: Bucket::new(now, rate, burst), charged: 0 });
+        self.limits.push(Limit { bucket: Bucket::new(now, rate, burst), charged: 0, pending: Bytes::ZERO });
         id
     }
 
@@ -213,7 +215,7 @@ impl<T> Pacer<T> {
             new: VecDeque::new(),
             old: VecDeque::new(),
             waiting: Bytes::ZERO,
-            heads: VecDeque::with_capacity(HEADS),
+            head: None,
             generation: 0,
             is_ready: false,
         });
@@ -227,11 +229,11 @@ impl<T> Pacer<T> {
 
     /// What was charged to a limit so far, and whether it is behind at `now`: what comes to it has to wait.
     pub fn demand(&self, now: Instant, limit: LimitId) -> (Bytes, bool) {
-        let Limit { bucket, charged } = &self.limits[limit.index()];
-        (Bytes::new(*charged), bucket.ready_at(Bytes::ZERO).is_none_or(|at| at > now))
+        let Limit { bucket, charged, pending } = &self.limits[limit.index()];
+        (Bytes::new(*charged), bucket.earns_at(*pending).is_none_or(|at| at > now))
     }
 
-    /// What waits in a class, heads included.
+    /// What waits in a class, its head included.
     pub fn waiting(&self, class: ClassId) -> Bytes {
         self.classes[class.index()].waiting
     }
@@ -254,7 +256,7 @@ impl<T> Pacer<T> {
             return Err(item);
         }
         state.push(at, flow, Waiting { item, size, since: now });
-        if state.heads.len() < HEADS {
+        if state.head.is_none() {
             self.fill(now, class);
         }
         Ok(())
@@ -286,7 +288,7 @@ impl<T> Pacer<T> {
                 continue;
             };
             let state = &mut self.classes[class.index()];
-            let Head { waiting, .. } = state.heads.pop_front()?;
+            let Head { waiting, .. } = state.head.take()?;
             state.waiting = state.waiting.saturating_sub(waiting.size);
             let waited = at.saturating_since(waiting.since);
             let mark = state.settings.mark_above.is_some_and(|above| waited > above);
@@ -306,103 +308,121 @@ impl<T> Pacer<T> {
         self.wheel.poll_at()
     }
 
-    /// Changes a limit's rate from `now` on, for what waits as well. Steps: the classes, and twice those that wait for it.
+    /// Changes a limit's rate from `now` on, for what waits as well. Steps: the classes, and those that wait for it once more.
     pub fn set_rate(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
         let Self { limits, classes, .. } = self;
-        let Limit { bucket, charged } = &mut limits[limit.index()];
-        bucket.set_rate(now, rate);
-        let mut affected = Vec::new();
-        for (at, class) in classes.iter_mut().enumerate() {
-            for (place, head) in class.heads.iter().enumerate() {
-                if class.chain.get(head.passed) == Some(&limit) {
-                    bucket.refund(head.waiting.size);
-                    *charged = charged.saturating_sub(head.waiting.size.as_u64());
-                    affected.push((head.at.unwrap_or(Instant::from_nanos(u64::MAX)), at, place));
-                }
-            }
-        }
-        // In the order in which they would have passed it; those that were stopped go last.
+        let state = &mut limits[limit.index()];
+        state.bucket.set_rate(now, rate);
+        state.pending = Bytes::ZERO;
+        let waits = |class: &Class<T>| {
+            let head = class.head.as_ref()?;
+            // Those that were stopped go last.
+            (class.chain.get(head.passed) == Some(&limit)).then(|| head.at.unwrap_or(Instant::from_nanos(u64::MAX)))
+        };
+        let mut affected: Vec<_> =
+            classes.iter().enumerate().filter_map(|(at, class)| Some((waits(class)?, at))).collect();
+        // In the order in which they would have passed it.
         affected.sort_unstable();
-        for (_, class, place) in &affected {
-            let head = &mut classes[*class].heads[*place];
-            head.at = limits[limit.index()].stamp(now, head.waiting.size);
-        }
-        for (_, class, _) in affected {
-            let state = &mut self.classes[class];
+        for (_, class) in affected {
+            let class = ClassId(class as u32);
+            let state = &mut self.classes[class.index()];
+            if let Some(head) = &mut state.head {
+                head.at = self.limits[limit.index()].place(now, head.waiting.size);
+            }
             state.generation = state.generation.wrapping_add(1);
-            self.arm(ClassId(class as u32));
+            self.arm(class);
         }
     }
 
-    /// What always holds: the sums are right, flows with packets have turns, heads are in order. Walks everything; for tests.
+    /// What always holds: the sums are right, flows with packets have turns, heads have their places. Walks everything; for tests.
     pub fn is_valid(&self) -> bool {
+        let places = |limit: usize| {
+            let heads = self.classes.iter().filter_map(|class| Some((class, class.head.as_ref()?)));
+            let here = heads.filter(|(class, head)| class.chain.get(head.passed).is_some_and(|at| at.index() == limit));
+            here.map(|(_, head)| head.waiting.size.as_u64()).sum::<u64>()
+        };
         self.wheel.is_valid()
             && self.limits.iter().all(|limit| limit.bucket.is_valid())
+            && self.limits.iter().enumerate().all(|(at, limit)| limit.pending.as_u64() == places(at))
             && self.classes.iter().all(Class::is_valid)
     }
 
-    /// Gives the class's next packets their instants.
+    /// Gives the class's next packet its instant.
     fn fill(&mut self, now: Instant, class: ClassId) {
-        let mut was_idle = self.classes[class.index()].heads.is_empty();
-        while self.classes[class.index()].heads.len() < HEADS {
-            let state = &mut self.classes[class.index()];
-            let dropped = &mut self.dropped;
-            let mut drop = |waiting: Waiting<T>| {
-                dropped.push_back(Out {
-                    class,
-                    size: waiting.size,
-                    at: now,
-                    waited: now.saturating_since(waiting.since),
-                    item: waiting.item,
-                    fate: Fate::Drop,
-                });
-            };
-            let Some(waiting) = state.pop(now, &mut drop) else { break };
-            let at = match state.chain.first() {
-                Some(limit) => self.limits[limit.index()].stamp(now, waiting.size),
-                None => Some(now),
-            };
-            state.heads.push_back(Head { waiting, passed: 0, at });
-            if core::mem::take(&mut was_idle) {
-                self.arm(class);
-            }
-        }
+        let state = &mut self.classes[class.index()];
+        let dropped = &mut self.dropped;
+        let mut drop = |waiting: Waiting<T>| {
+            dropped.push_back(Out {
+                class,
+                size: waiting.size,
+                at: now,
+                waited: now.saturating_since(waiting.since),
+                item: waiting.item,
+                fate: Fate::Drop,
+            });
+        };
+        let Some(waiting) = state.pop(now, &mut drop) else { return };
+        let at = match state.chain.first() {
+            Some(limit) => self.limits[limit.index()].place(now, waiting.size),
+            None => Some(now),
+        };
+        state.head = Some(Head { waiting, passed: 0, at });
+        self.arm(class);
     }
 
-    /// Takes the class's first packet past the limits whose instants have come; when it has passed the last one.
+    /// Takes the class's head past the limits whose instants have come; when it has passed the last one.
     fn climb(&mut self, now: Instant, class: ClassId) -> Option<Instant> {
-        let Class { heads, chain, .. } = &mut self.classes[class.index()];
-        let head = heads.front_mut()?;
+        let Class { head, chain, .. } = &mut self.classes[class.index()];
+        let head = head.as_mut()?;
         loop {
             let at = head.at.filter(|at| *at <= now)?;
-            if head.passed + 1 >= chain.len() {
-                return Some(at);
+            let Some(limit) = chain.get(head.passed) else { return Some(at) };
+            if let Err(short) = self.limits[limit.index()].pass(now, head.waiting.size) {
+                head.at = short.ready_at;
+                return None;
             }
             head.passed += 1;
-            head.at = self.limits[chain[head.passed].index()].stamp(now, head.waiting.size);
+            if let Some(next) = chain.get(head.passed) {
+                head.at = self.limits[next.index()].place(now, head.waiting.size);
+            }
         }
     }
 
-    /// Has the wheel wake the class when its first head's instant comes.
+    /// Has the wheel wake the class when its head's instant comes.
     fn arm(&mut self, class: ClassId) {
         let state = &mut self.classes[class.index()];
         if state.is_ready {
             return;
         }
-        if let Some(at) = state.heads.front().and_then(|head| head.at) {
+        if let Some(at) = state.head.as_ref().and_then(|head| head.at) {
             self.wheel.insert(at, (class, state.generation));
         }
     }
 }
 
 impl Limit {
-    /// When a packet of `size` has passed, charged for it; `None`: the rate is zero.
-    fn stamp(&mut self, now: Instant, size: Bytes) -> Option<Instant> {
+    /// Gives a packet of `size` its place; when it passes. `None`: the rate is zero.
+    fn place(&mut self, now: Instant, size: Bytes) -> Option<Instant> {
         let _lost = self.bucket.earn(now);
-        let at = self.bucket.ready_at(Bytes::ZERO).filter(|_| self.bucket.rate() != BitRate::ZERO);
+        let before = self.pending;
+        self.pending += size;
+        let at = self.bucket.earns_at(before + self.needs(size));
+        at.filter(|_| self.bucket.rate() != BitRate::ZERO)
+    }
+
+    /// Charges for a packet that has a place, unless it has to wait after all: somebody came late before, and what was earned
+    /// meanwhile was more than can be saved up.
+    fn pass(&mut self, now: Instant, size: Bytes) -> Result<(), Short> {
+        self.bucket.check(now, self.needs(size))?;
         self.bucket.charge(now, size);
         self.charged = self.charged.wrapping_add(size.as_u64());
-        at
+        self.pending = self.pending.saturating_sub(size);
+        Ok(())
+    }
+
+    /// What must be there for it: all of it, where so much can be saved up.
+    fn needs(&self, size: Bytes) -> Bytes {
+        size.min(self.bucket.depth())
     }
 }
 
@@ -498,9 +518,9 @@ impl<T> Class<T> {
 
     fn is_valid(&self) -> bool {
         let queued: u64 = self.flows.iter().flat_map(|f| &f.queue).map(|w| w.size.as_u64()).sum();
-        let heads: u64 = self.heads.iter().map(|h| h.waiting.size.as_u64()).sum();
-        queued + heads == self.waiting.as_u64()
-            && self.heads.len() <= HEADS
+        let head = self.head.as_ref().map_or(0, |head| head.waiting.size.as_u64());
+        queued + head == self.waiting.as_u64()
+            && (queued == 0 || self.head.is_some())
             && self.flows.iter().all(|f| f.queue.is_empty() || f.listed)
             && self.owners.len() == self.flows.len()
             && self.new.len() + self.old.len() == self.flows.iter().filter(|f| f.listed).count()
