@@ -230,7 +230,8 @@ impl<T> Pacer<T> {
     /// What was charged to a limit so far, and whether it is behind at `now`: what comes to it has to wait.
     pub fn demand(&self, now: Instant, limit: LimitId) -> (Bytes, bool) {
         let Limit { bucket, charged, pending } = &self.limits[limit.index()];
-        (Bytes::new(*charged), bucket.earns_at(*pending).is_none_or(|at| at > now))
+        let stopped = bucket.rate() == BitRate::ZERO && *pending > Bytes::ZERO;
+        (Bytes::new(*charged), stopped || bucket.earns_at(*pending).is_none_or(|at| at > now))
     }
 
     /// What waits in a class, its head included.

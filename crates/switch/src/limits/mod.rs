@@ -3,7 +3,9 @@
 //! A [class](ClassId) of traffic lies below a chain of limits, the nearest first. A packet of it is first held against those that
 //! drop ([`Mode::Drop`]; all of them are charged or none), and then waits for those that pace ([`Mode::Pace`]). A limit that
 //! gates ([`Mode::Gate`], [`Mode::Borrow`]) holds back [sources](SourceId), the queues that packets are read from: it says
-//! which may be read now. Where a packet comes to it from elsewhere, it cannot hold that back and drops instead.
+//! which may be read now. Where a packet comes to it from elsewhere, it cannot hold that back and drops instead. A queue cannot be
+//! peeked into, and a super-packet is more than was earned: what [`Mode::Gate`] has let in is paced, too, and while a burst of it
+//! waits the queue is not read.
 //!
 //! Generic over what a packet is: `T` is handed in and comes out again. Everything that does not is handed back and counted.
 //! What waits takes no more memory than it may in all, whatever the classes allow themselves.
@@ -166,7 +168,8 @@ struct Held<T> {
 #[derive(Debug)]
 enum Means {
     Pace(weirgate_shape::LimitId),
-    Gate(Box<Gate>),
+    /// Which queue may be read, and what paces what was.
+    Gate(Box<Gate>, weirgate_shape::LimitId),
     Borrow(Borrow),
     Drop(Bucket),
     /// A [`Mode::Drop`] that is shared.
@@ -178,6 +181,7 @@ struct State {
     means: Means,
     /// Of the whole limit.
     rate: BitRate,
+    burst: Bytes,
     /// What came to a gate, in bytes; a pacer counts for itself.
     charged: u64,
     counters: LimitCounters,
@@ -244,11 +248,14 @@ impl<T> Limits<T> {
         let LimitSettings { rate, burst, mode } = settings;
         let means = match mode {
             Mode::Pace => Means::Pace(self.pacer.add_limit(now, rate, burst)),
-            Mode::Gate => Means::Gate(Box::new(Gate::new(now, rate, burst, quantum(rate, PACKET)))),
+            Mode::Gate => {
+                let gate = Gate::new(now, rate, burst, quantum(rate, PACKET));
+                Means::Gate(Box::new(gate), self.pacer.add_limit(now, rate, burst))
+            }
             Mode::Borrow => Means::Borrow(Borrow::new(now, rate)),
             Mode::Drop => Means::Drop(Bucket::new(now, rate, burst)),
         };
-        self.limits.push(State { means, rate, charged: 0, counters: LimitCounters::default() });
+        self.limits.push(State { means, rate, burst, charged: 0, counters: LimitCounters::default() });
         id
     }
 
@@ -274,13 +281,19 @@ impl<T> Limits<T> {
     /// Past 2^32 classes.
     pub fn add_class(&mut self, settings: ClassSettings, chain: &[LimitId]) -> ClassId {
         let id = ClassId(u32::try_from(self.classes.len()).expect("fewer than 2^32 classes"));
-        let paced: Vec<_> = chain
-            .iter()
-            .filter_map(|limit| match self.limits[limit.index()].means {
-                Means::Pace(limit) => Some(limit),
-                _ => None,
+        let means = || chain.iter().map(|limit| &self.limits[limit.index()].means);
+        let paced: Vec<_> = means()
+            .filter_map(|means| match means {
+                Means::Pace(limit) | Means::Gate(_, limit) => Some(*limit),
+                Means::Borrow(_) | Means::Drop(_) | Means::Lease(_) => None,
             })
             .collect();
+        let settings = if means().any(|means| matches!(means, Means::Pace(_))) {
+            settings
+        } else {
+            // What a gate has let in is little, and is not dropped.
+            ClassSettings { codel: None, queue_max: ALL, ..settings }
+        };
         let paced = (!paced.is_empty()).then(|| {
             self.paced.push(id);
             self.pacer.add_class(settings, &paced)
@@ -290,16 +303,24 @@ impl<T> Limits<T> {
     }
 
     /// Adds a queue that packets are read from, held back by `gate` where that gates, and while `backlog_max` of what was read from
-    /// it waits.
+    /// it waits, or a burst of the gate.
     ///
     /// # Panics
     /// Past 2^32 sources.
     pub fn add_source(&mut self, gate: Option<LimitId>, backlog_max: Option<Bytes>) -> SourceId {
         let id = SourceId(u32::try_from(self.sources.len()).expect("fewer than 2^32 sources"));
-        let gated_by = gate.and_then(|limit| match &mut self.limits[limit.index()].means {
-            Means::Gate(gate) => Some((limit, Some(gate.add_queue()))),
-            Means::Borrow(_) => Some((limit, None)),
-            Means::Pace(_) | Means::Drop(_) | Means::Lease(_) => None,
+        let mut backlog_max = backlog_max;
+        let gated_by = gate.and_then(|limit| {
+            let State { means, burst, .. } = &mut self.limits[limit.index()];
+            match means {
+                Means::Gate(gate, _) => {
+                    let burst = (*burst).max(PACKET);
+                    backlog_max = Some(backlog_max.map_or(burst, |most| most.min(burst)));
+                    Some((limit, Some(gate.add_queue())))
+                }
+                Means::Borrow(_) => Some((limit, None)),
+                Means::Pace(_) | Means::Drop(_) | Means::Lease(_) => None,
+            }
         });
         self.sources.push(Source { gated_by, backlog_max, waiting: Bytes::ZERO, ready: false });
         id
@@ -345,7 +366,10 @@ impl<T> Limits<T> {
     fn set_share(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
         match &mut self.limits[limit.index()].means {
             Means::Pace(limit) => self.pacer.set_rate(now, *limit, rate),
-            Means::Gate(gate) => gate.set_rate(now, rate),
+            Means::Gate(gate, limit) => {
+                gate.set_rate(now, rate);
+                self.pacer.set_rate(now, *limit, rate);
+            }
             Means::Borrow(borrow) => borrow.set_rate(now, rate),
             Means::Drop(bucket) => bucket.set_rate(now, rate),
             // Its aggregate has the rate.
@@ -390,7 +414,7 @@ impl<T> Limits<T> {
         let state = &self.limits[limit.index()];
         match &state.means {
             Means::Pace(limit) => self.pacer.rate(*limit),
-            Means::Gate(gate) => gate.rate(),
+            Means::Gate(gate, _) => gate.rate(),
             Means::Borrow(borrow) => borrow.rate(),
             Means::Drop(bucket) => bucket.rate(),
             Means::Lease(_) => state.rate,
@@ -414,7 +438,7 @@ impl<T> Limits<T> {
         let state = &mut self.sources[source.index()];
         state.ready = true;
         if let Some((limit, Some(queue))) = state.gated_by
-            && let Means::Gate(gate) = &mut self.limits[limit.index()].means
+            && let Means::Gate(gate, _) = &mut self.limits[limit.index()].means
         {
             gate.handle_ready(queue);
         }
@@ -432,7 +456,7 @@ impl<T> Limits<T> {
         let Some((limit, queue)) = gated_by else { return Some(ALL) };
         let State { means, counters, .. } = &mut self.limits[limit.index()];
         let (open, allowed) = match (means, queue) {
-            (Means::Gate(gate), Some(queue)) => {
+            (Means::Gate(gate, _), Some(queue)) => {
                 let turn = gate.poll_queue(now);
                 (turn.is_some(), turn.filter(|(of, _)| *of == queue).map(|(_, allowed)| allowed))
             }
@@ -455,18 +479,19 @@ impl<T> Limits<T> {
         let limit = &mut self.limits[limit.index()];
         limit.charged = limit.charged.wrapping_add(read.as_u64());
         match (&mut limit.means, queue) {
-            (Means::Gate(gate), Some(queue)) => gate.handle_read(now, queue, read, more),
+            (Means::Gate(gate, _), Some(queue)) => gate.handle_read(now, queue, read, more),
             (Means::Borrow(borrow), _) if read > Bytes::ZERO => borrow.handle_sent(now, read),
             _ => {}
         }
     }
 
-    /// When a source that is held back may be read. `None`: no time is known, or it is not held back.
+    /// When a source that is held back may be read. `None`: no time is known (what was read from it waits, and
+    /// [`poll_at`](Self::poll_at) says for how long), or it is not held back.
     pub fn source_at(&self, source: SourceId) -> Option<Instant> {
-        let Source { gated_by, ready, .. } = &self.sources[source.index()];
-        let (limit, _) = gated_by.filter(|_| *ready)?;
+        let Source { gated_by, backlog_max, waiting, ready } = self.sources[source.index()];
+        let (limit, _) = gated_by.filter(|_| ready && backlog_max.is_none_or(|most| waiting < most))?;
         match &self.limits[limit.index()].means {
-            Means::Gate(gate) => gate.poll_at(),
+            Means::Gate(gate, _) => gate.poll_at(),
             Means::Borrow(borrow) => borrow.poll_at(),
             Means::Pace(_) | Means::Drop(_) | Means::Lease(_) => None,
         }
@@ -562,7 +587,7 @@ impl<T> Limits<T> {
             *charged = charged.wrapping_add(size.as_u64());
             let taken = match means {
                 Means::Pace(_) => true,
-                Means::Gate(gate) => gate.take(now, size).is_ok(),
+                Means::Gate(gate, _) => gate.take(now, size).is_ok(),
                 Means::Borrow(borrow) => {
                     let open = borrow.is_open(now);
                     if open {
@@ -594,7 +619,7 @@ impl<T> Limits<T> {
                 continue;
             }
             match &mut self.limits[limit.index()].means {
-                Means::Gate(gate) => gate.refund(size),
+                Means::Gate(gate, _) => gate.refund(size),
                 Means::Drop(bucket) => bucket.refund(size),
                 Means::Lease(member) => member.refund(size),
                 // The article's has no way back, and a pacer charges as things leave.
