@@ -5,27 +5,26 @@
 //! which only delays, is in place of the veth, half of it in each direction.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::BorrowedFd;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{io, thread};
+use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use weirgate_linux::clock;
-use weirgate_linux::dataplane::{Dataplane, Device, Handle, Impaired, Received, Sent, spawn};
+use weirgate_linux::dataplane::{self, Dataplane, Handle, Impaired};
 use weirgate_linux::link::ip_batch;
 use weirgate_linux::tap::Tap;
-use weirgate_port::{Impair, Packet, Settings, Wire};
+use weirgate_port::{Impair, Settings, Wire};
 use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, Direction};
 use weirgate_switch::class::Rule;
-use weirgate_switch::frame::{Accounting, Frame};
+use weirgate_switch::frame::Accounting;
 use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
-use weirgate_units::{BitRate, Bytes, Duration, Instant};
+use weirgate_units::{BitRate, Bytes, Duration};
 
 use super::ovs::Ovs;
 use crate::machine::CpuTimes;
 use crate::net::Namespace;
+use crate::recorder::{Record, Recorder};
 
 /// The sender.
 pub(super) const A: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -57,60 +56,6 @@ impl Arm {
             Self::Ovs { policed: true } => "Open vSwitch, its policer",
             Self::Ovs { policed: false } => "Open vSwitch, no limit",
         }
-    }
-}
-
-/// What left towards the receiver: bytes of IP in each millisecond since the ground was made.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Released(Arc<Mutex<Vec<u64>>>);
-
-impl Released {
-    fn lock(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Bytes by millisecond, so far.
-    pub(super) fn by_ms(&self) -> Vec<u64> {
-        self.lock().clone()
-    }
-}
-
-/// A device that notes what is sent by it.
-struct Recorder {
-    device: Tap,
-    released: Released,
-    began: Instant,
-}
-
-impl Device for Recorder {
-    fn queues(&self) -> usize {
-        Device::queues(&self.device)
-    }
-
-    fn queue_fd(&self, queue: usize) -> Option<BorrowedFd<'_>> {
-        Device::queue_fd(&self.device, queue)
-    }
-
-    fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {
-        Device::receive(&mut self.device, queue, packet)
-    }
-
-    fn send(&mut self, packet: &mut Packet) -> io::Result<Sent> {
-        let bytes = Frame::ethernet(packet.bytes())
-            .map_or(0, |frame| Accounting::default().size(&frame, packet.offload()).bytes.as_u64());
-        let ms = (clock::boottime().saturating_since(self.began).as_nanos() / 1_000_000) as usize;
-        {
-            let mut bins = self.released.lock();
-            if bins.len() <= ms {
-                bins.resize(ms + 1, 0);
-            }
-            bins[ms] += bytes;
-        }
-        Device::send(&mut self.device, packet)
-    }
-
-    fn pushes_back(&self) -> bool {
-        Device::pushes_back(&self.device)
     }
 }
 
@@ -156,7 +101,8 @@ pub(super) struct Ground {
     carrier: Carrier,
     _delay: Option<Handle>,
     limit: Option<LimitId>,
-    pub(super) released: Released,
+    /// What left the switch towards the receiver.
+    pub(super) released: Record,
     port: u16,
 }
 
@@ -171,12 +117,13 @@ impl Ground {
     pub(super) fn limited(plan: Plan, direction: Direction) -> Result<Self> {
         let [a, m, b] = ["a", "m", "b"].map(Namespace::create);
         let (a, m, b) = (a?, m?, b?);
-        let released = Released::default();
-        let (carrier, limit) = match plan.arm {
-            Arm::Ovs { policed } => (Carrier::Ovs(Ovs::start(&a, &m, policed.then_some(plan.rate))?), None),
+        let (carrier, limit, released) = match plan.arm {
+            Arm::Ovs { policed } => {
+                (Carrier::Ovs(Ovs::start(&a, &m, policed.then_some(plan.rate))?), None, Record::default())
+            }
             _ => {
-                let (switch, limit) = switch(plan, direction, &a, &m, released.clone())?;
-                (Carrier::Switch(switch), limit)
+                let (switch, limit, released) = switch(plan, direction, &a, &m)?;
+                (Carrier::Switch(switch), limit, released)
             }
         };
         let delay = (plan.rtt > Duration::ZERO).then(|| delay(&m, &b, plan.rtt)).transpose()?;
@@ -257,13 +204,13 @@ impl Ground {
     /// Runs iperf3 from `a` to `b`, with `-R` among the `arguments` from `b` to `a`, for `time` after what these omit.
     pub(super) fn iperf(&mut self, arguments: &str, time: Duration) -> Result<Iperf> {
         let server = self.next_server();
-        let mut listener = self.spawn(&self.b, &format!("iperf3 -J -s -1 -p {}", server.port()))?;
+        let mut listener = spawn(&self.b, &format!("iperf3 -J -s -1 -p {}", server.port()))?;
         // It says nothing when it listens.
         thread::sleep(std::time::Duration::from_millis(300));
         let seconds = time.as_secs_f64().ceil();
         let command = format!("iperf3 -J -c {} -p {} -t {seconds} {arguments}", server.ip(), server.port());
         let before = self.cpu()?;
-        let client = answer(self.spawn(&self.a, &command)?).with_context(|| format!("iperf3 {arguments}"));
+        let client = answer(spawn(&self.a, &command)?).with_context(|| format!("iperf3 {arguments}"));
         let after = self.cpu()?;
         if client.is_err() {
             let _ = listener.kill();
@@ -274,24 +221,39 @@ impl Ground {
         let receiver = if arguments.contains("-R") { client.clone() } else { server };
         Ok(Iperf { client, receiver, before, after })
     }
-
-    /// Starts a program in a namespace.
-    pub(super) fn spawn(&self, ns: &Namespace, command: &str) -> Result<Child> {
-        let mut shell = Command::new("ip");
-        shell.args(["netns", "exec", ns.name()]).args(command.split_whitespace());
-        shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        shell.spawn().with_context(|| format!("`{command}` cannot be run"))
-    }
 }
 
-/// What iperf3 prints at its end.
+/// Starts a program in a namespace.
+pub(super) fn spawn(ns: &Namespace, command: &str) -> Result<Child> {
+    let mut shell = Command::new("ip");
+    shell.args(["netns", "exec", ns.name()]).args(command.split_whitespace());
+    shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    shell.spawn().with_context(|| format!("`{command}` cannot be run"))
+}
+
 fn answer(iperf: Child) -> Result<Value> {
-    let output = iperf.wait_with_output()?;
-    let value: Value = serde_json::from_slice(&output.stdout).context("its answer is no JSON")?;
+    read_answer(&iperf.wait_with_output()?.stdout)
+}
+
+/// What iperf3 printed at its end, with `-J`.
+pub(super) fn read_answer(said: &[u8]) -> Result<Value> {
+    let value: Value = serde_json::from_slice(said).context("iperf3's answer is no JSON")?;
     match value["error"].as_str() {
         Some(error) => bail!("{error}"),
         None => Ok(value),
     }
+}
+
+/// Payload that came to the receiver, bit/s, as iperf3's client says.
+pub(super) fn received(client: &Value) -> f64 {
+    let end = &client["end"];
+    // UDP has no `sum_received` in old versions; `sum` is the receiver's there, with what was lost.
+    let udp = end["sum"]["lost_packets"].is_number();
+    if udp && !end["sum_received"]["bits_per_second"].is_number() {
+        let lost = end["sum"]["lost_percent"].as_f64().unwrap_or(100.0);
+        return end["sum"]["bits_per_second"].as_f64().unwrap_or(0.0) * (1.0 - lost / 100.0);
+    }
+    end["sum_received"]["bits_per_second"].as_f64().unwrap_or(0.0)
 }
 
 /// What iperf3 says at its end.
@@ -322,14 +284,7 @@ impl Iperf {
 
     /// Payload that came to the receiver, bit/s.
     pub(super) fn received(&self) -> f64 {
-        let end = &self.client["end"];
-        // UDP has no `sum_received` in old versions; `sum` is the receiver's there, with what was lost.
-        let udp = end["sum"]["lost_packets"].is_number();
-        if udp && !end["sum_received"]["bits_per_second"].is_number() {
-            let lost = end["sum"]["lost_percent"].as_f64().unwrap_or(100.0);
-            return end["sum"]["bits_per_second"].as_f64().unwrap_or(0.0) * (1.0 - lost / 100.0);
-        }
-        end["sum_received"]["bits_per_second"].as_f64().unwrap_or(0.0)
+        received(&self.client)
     }
 
     /// Segments sent again.
@@ -339,7 +294,7 @@ impl Iperf {
 }
 
 /// What passes at once: five milliseconds, the daemon's default; for a limit that drops what its users are told to give it, 50 ms.
-fn burst(rate: BitRate, mode: Mode) -> Bytes {
+pub(super) fn burst(rate: BitRate, mode: Mode) -> Bytes {
     let time = if mode == Mode::Drop { Duration::from_millis(50) } else { Duration::from_millis(5) };
     rate.bytes_in(time).max(Bytes::new(2 * 1_514))
 }
@@ -350,8 +305,7 @@ fn switch(
     direction: Direction,
     a: &Namespace,
     m: &Namespace,
-    released: Released,
-) -> Result<(Handle, Option<LimitId>)> {
+) -> Result<(Handle, Option<LimitId>, Record)> {
     let now = clock::boottime();
     let mut bridge = Bridge::new(now, plan.rate, plan.rate, Bytes::new(512 << 20), 1);
     let limit = match plan.arm {
@@ -372,12 +326,13 @@ fn switch(
     let gate = limit.filter(|_| matches!(plan.arm, Arm::Switch(Mode::Gate | Mode::Borrow)));
     let mut dataplane = Dataplane::new(bridge)?;
     let near = Tap::create(a.netns(), "wg0", 1)?;
-    let far = Recorder { device: Tap::create(m.netns(), "wg0", 1)?, released, began: now };
+    let far = Recorder::new(Tap::create(m.netns(), "wg0", 1)?, now);
+    let released = far.sent();
     let gate_of = |side| gate.filter(|_| side == direction);
     let near = dataplane.add_port(Box::new(near), gate_of(Direction::From), Bytes::new(1 << 20))?;
     let far = dataplane.add_port(Box::new(far), gate_of(Direction::To), Bytes::new(1 << 20))?;
     dataplane.bridge_mut().join(near, far);
-    Ok((spawn("switch", dataplane)?, limit))
+    Ok((dataplane::spawn("switch", dataplane)?, limit, released))
 }
 
 /// What carries frames between `m` (device `vb`) and `b` (`vm`), each way half of `rtt` late.
@@ -394,7 +349,7 @@ fn delay(m: &Namespace, b: &Namespace, rtt: Duration) -> Result<Handle> {
     };
     let (near, far) = (add(m, "vb")?, add(b, "vm")?);
     dataplane.bridge_mut().join(near, far);
-    Ok(spawn("delay", dataplane)?)
+    Ok(dataplane::spawn("delay", dataplane)?)
 }
 
 fn sh(script: &str) -> Result<()> {

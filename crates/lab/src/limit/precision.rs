@@ -87,9 +87,9 @@ fn measure(rate: BitRate, udp: bool, seconds: u64) -> Result<One> {
     let arguments = if udp { format!("-u -b {} -l 1448", 2 * bits) } else { "-P 4".to_owned() };
     // Its own start takes some of the time.
     let time = Duration::from_secs(SETTLE + seconds + 2);
-    let began = ground.released.by_ms().len();
+    let began = ground.released.so_far().by_ms.len();
     let iperf = ground.iperf(&format!("{arguments} -O {SETTLE}"), time)?;
-    let by_ms = ground.released.by_ms();
+    let by_ms = ground.released.so_far().by_ms;
     // From the first packet of the connection on.
     let first = by_ms.iter().enumerate().skip(began).find(|(_, bytes)| **bytes > 0).map_or(began, |(ms, _)| ms);
     let from = first + SETTLE as usize * 1_000;

@@ -3,7 +3,10 @@
 //!
 //! Emulated (TCG), not virtualised: it runs where there is no KVM, and boots in three to six seconds of one processor.
 
+mod cable;
+
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,52 +14,66 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub use crate::recorder::{Passed, Record};
+pub use cable::{Cable, Way};
+
+/// The guest's address.
+pub const GUEST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+
+/// That of the cable's other end.
+pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+
 /// How long a guest may take to boot on a machine that is busy with other things.
 const BOOT_TIME_MAX: Duration = Duration::from_secs(90);
 
 /// What kind of guest.
 #[derive(Clone, Debug)]
-pub(crate) struct GuestOptions {
+pub struct GuestOptions {
     /// Mebibytes of memory. 256 are enough for iperf3.
-    pub(crate) memory_mib: u32,
+    pub memory_mib: u32,
     /// Processors.
-    pub(crate) cpus: u32,
+    pub cpus: u32,
     /// Network cards, in the guest `eth0` and on.
-    pub(crate) cards: Vec<Card>,
+    pub cards: Vec<Card>,
 }
 
 /// A network card of which another process is the device.
 #[derive(Clone, Debug)]
-pub(crate) struct Card {
+pub struct Card {
     /// The Unix socket at which the device listens.
-    pub(crate) socket: PathBuf,
+    pub socket: PathBuf,
     /// Its address: `52:54:00:...`.
-    pub(crate) mac: String,
+    pub mac: String,
     /// Queue pairs.
-    pub(crate) queues: u16,
+    pub queues: u16,
 }
 
 /// What a command in the guest left behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Output {
+pub struct Output {
     /// Its exit status.
-    pub(crate) status: i32,
+    pub status: i32,
     /// Its standard output and error, as they came.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 /// A running guest. Killed when dropped.
-pub(crate) struct Guest {
+#[derive(Debug)]
+pub struct Guest {
     port: BufReader<UnixStream>,
     _qemu: Qemu,
     folder: TempDir,
 }
 
 /// The process.
+#[derive(Debug)]
 struct Qemu(Child);
 
-/// Where `scripts/guest.sh` has put the kernel and its initramfs; an error that says what to do where it has not.
-pub(crate) fn image() -> io::Result<PathBuf> {
+/// Where `scripts/guest.sh` has put the kernel and its initramfs.
+///
+/// # Errors
+/// Where it has not, or there is no QEMU: with what to do.
+pub fn image() -> io::Result<PathBuf> {
     let home = std::env::var_os("HOME").unwrap_or_default();
     let image = Path::new(&home).join(".cache/weirgate/guest");
     if !image.join("version").exists() {
@@ -71,7 +88,7 @@ impl Guest {
     ///
     /// # Errors
     /// Where there is no image or no QEMU, or the guest does not come up within a minute and a half: with its console's end.
-    pub(crate) fn boot(options: &GuestOptions) -> io::Result<Self> {
+    pub fn boot(options: &GuestOptions) -> io::Result<Self> {
         let image = image()?;
         let folder = tempfile::tempdir()?;
         let (control, console) = (folder.path().join("control"), folder.path().join("console"));
@@ -105,16 +122,49 @@ impl Guest {
         Ok(guest)
     }
 
+    /// Boots one with a card of `queues` queues and as many processors, whose device listens at `socket`, gives it the address
+    /// [`GUEST`], and waits until its link is up.
+    ///
+    /// # Errors
+    /// As [`boot`](Self::boot); where its link does not come up.
+    pub fn with_card(socket: &Path, queues: u16) -> io::Result<Self> {
+        let card = Card { socket: socket.to_owned(), mac: "52:54:00:00:00:02".to_owned(), queues };
+        let mut guest = Self::boot(&GuestOptions { memory_mib: 256, cpus: queues.into(), cards: vec![card] })?;
+        guest.expect(&format!("ip addr add {GUEST}/24 dev eth0 && ip link set eth0 up"))?;
+        guest.link_up()?;
+        Ok(guest)
+    }
+
+    /// Waits until the guest's kernel uses its first card: a second after the device has come.
+    ///
+    /// # Errors
+    /// Where that takes more than ten seconds.
+    pub fn link_up(&mut self) -> io::Result<()> {
+        let up = "for i in $(seq 100); do grep -q up /sys/class/net/eth0/operstate && exit; sleep 0.1; done; exit 1";
+        self.expect(up).map(drop)
+    }
+
+    /// Runs one line of shell in the guest, a minute at most, and gives what it printed.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and where its exit status is not zero.
+    pub fn expect(&mut self, command: &str) -> io::Result<String> {
+        match self.run(command)? {
+            Output { status: 0, text } => Ok(text),
+            Output { status, text } => Err(io::Error::other(format!("`{command}` in the guest: {status}, {text}"))),
+        }
+    }
+
     /// Runs one line of shell in the guest and waits for its end, a minute at most. What it leaves in the background goes on.
     ///
     /// # Errors
     /// Where it takes longer, or the guest is gone: with its console's end.
-    pub(crate) fn run(&mut self, command: &str) -> io::Result<Output> {
+    pub fn run(&mut self, command: &str) -> io::Result<Output> {
         self.run_within(command, Duration::from_secs(60))
     }
 
     /// The same, with a limit of its own.
-    pub(crate) fn run_within(&mut self, command: &str, limit: Duration) -> io::Result<Output> {
+    pub fn run_within(&mut self, command: &str, limit: Duration) -> io::Result<Output> {
         assert!(!command.contains('\n'), "a command is one line");
         let result = self.converse(command, limit);
         result
@@ -135,7 +185,7 @@ impl Guest {
     }
 
     /// Ends it as a power cut does.
-    pub(crate) fn kill(self) {}
+    pub fn kill(self) {}
 }
 
 impl Drop for Qemu {

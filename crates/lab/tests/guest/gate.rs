@@ -3,23 +3,23 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use weirgate_lab::guest::{Guest, HOST};
+
 use super::host::Host;
-use super::vm::Guest;
-use super::{HOST, device, guest, place};
+use super::{device, guest, place};
 
 /// Datagrams that the guest's sockets have sent, and frames that its driver or its queue dropped.
 fn sent_and_dropped(guest: &mut Guest) -> (u64, u64) {
     let sent = "awk '/^Udp:/ { n = $5 } END { print n }' /proc/net/snmp";
-    let read = guest.run(&format!("{sent}; cat /sys/class/net/eth0/statistics/tx_dropped")).expect("it answers");
-    let mut numbers = read.text.lines().map(|line| line.parse::<u64>().expect("a number"));
+    let read = guest.expect(&format!("{sent}; cat /sys/class/net/eth0/statistics/tx_dropped")).expect("it answers");
+    let mut numbers = read.lines().map(|line| line.parse::<u64>().expect("a number"));
     (numbers.next().expect("a line"), numbers.next().expect("a line"))
 }
 
 /// A sender of UDP that never pauses but where its socket makes it wait.
 fn flood(guest: &mut Guest, port: u16) {
     let send = format!("bash -c 'dd if=/dev/zero bs=1400 > /dev/udp/{HOST}/{port}' > /dev/null 2>&1 &");
-    let started = guest.run(&send).expect("it answers");
-    assert_eq!(started.status, 0, "{}", started.text);
+    guest.expect(&send).expect("it answers");
 }
 
 /// Waits until it is so, half a minute at most: a guest that is emulated beside others is slow.

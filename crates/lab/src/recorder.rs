@@ -1,0 +1,128 @@
+//! What passes a device of the switch, noted: in a [`Recorder`] around it, or around what is around it.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weirgate_linux::clock;
+use weirgate_linux::dataplane::{Device, Received, Sent};
+use weirgate_port::Packet;
+use weirgate_switch::frame::{Accounting, Frame};
+use weirgate_units::Instant;
+
+/// Frames that passed one way.
+#[derive(Clone, Debug, Default)]
+pub struct Passed {
+    /// Bytes of IP, in each millisecond since the recorder's beginning.
+    pub by_ms: Vec<u64>,
+    /// Frames; a super-packet is one.
+    pub frames: u64,
+}
+
+/// Frames that passed one way, to be looked at while more do.
+#[derive(Clone, Debug, Default)]
+pub struct Record(Arc<Mutex<Passed>>);
+
+/// A device that notes what is sent by it and received from it, with the time of its thread's clock.
+#[derive(Debug)]
+pub(crate) struct Recorder<D> {
+    device: D,
+    began: Instant,
+    sent: Record,
+    received: Record,
+}
+
+impl Record {
+    /// All of it so far.
+    pub fn so_far(&self) -> Passed {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Passed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, ms: usize, bytes: u64) {
+        let mut passed = self.lock();
+        if passed.by_ms.len() <= ms {
+            passed.by_ms.resize(ms + 1, 0);
+        }
+        passed.by_ms[ms] += bytes;
+        passed.frames += 1;
+    }
+}
+
+impl<D> Recorder<D> {
+    /// Around `device`; milliseconds are counted from `began`.
+    pub(crate) fn new(device: D, began: Instant) -> Self {
+        Self { device, began, sent: Record::default(), received: Record::default() }
+    }
+
+    /// What is sent by the device.
+    pub(crate) fn sent(&self) -> Record {
+        self.sent.clone()
+    }
+
+    /// What is received from it.
+    pub(crate) fn received(&self) -> Record {
+        self.received.clone()
+    }
+
+    fn ms(&self) -> usize {
+        (clock::boottime().saturating_since(self.began).as_nanos() / 1_000_000) as usize
+    }
+}
+
+impl<D: Device> Device for Recorder<D> {
+    fn queues(&self) -> usize {
+        self.device.queues()
+    }
+
+    fn queue_fd(&self, queue: usize) -> Option<BorrowedFd<'_>> {
+        self.device.queue_fd(queue)
+    }
+
+    fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {
+        let received = self.device.receive(queue, packet)?;
+        if received == Received::Frame {
+            self.received.note(self.ms(), size(packet));
+        }
+        Ok(received)
+    }
+
+    fn send(&mut self, packet: &mut Packet) -> io::Result<Sent> {
+        // Before: what is within the call is the receiver's work.
+        let (ms, bytes) = (self.ms(), size(packet));
+        let sent = self.device.send(packet)?;
+        if sent == Sent::Yes {
+            self.sent.note(ms, bytes);
+        }
+        Ok(sent)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.device.flush()
+    }
+
+    fn lost(&mut self) -> u64 {
+        self.device.lost()
+    }
+
+    fn pushes_back(&self) -> bool {
+        self.device.pushes_back()
+    }
+
+    fn handle_time(&mut self, now: Instant) -> io::Result<()> {
+        self.device.handle_time(now)
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        self.device.poll_at()
+    }
+}
+
+/// Bytes of IP on the wire; none where it is no frame.
+fn size(packet: &Packet) -> u64 {
+    Frame::ethernet(packet.bytes())
+        .map_or(0, |frame| Accounting::default().size(&frame, packet.offload()).bytes.as_u64())
+}
