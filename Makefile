@@ -8,7 +8,7 @@ WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
 FUZZ_SECONDS ?= 10
 # Those whose short forms are smoke tests, and those whose bounds a busy machine can miss.
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair
-EXPERIMENTS_ALONE := limit-precision limit-rtt limit-10g limit-peer
+EXPERIMENTS_ALONE := limit-precision limit-rtt limit-10g limit-peer limit-vm
 
 .PHONY: help setup web build run demo test test-rust test-loom test-web test-fuzz test-lab bench check prove clean
 

@@ -72,5 +72,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "Open vSwitch's user-space datapath with its policer, in the switch's place",
         run: limit::peer,
     },
+    Experiment {
+        name: "limit-vm",
+        about: "a real guest behind a limit, from it and to it: goodput, ping, evenness, small transfers",
+        run: limit::vm,
+    },
     Experiment { name: "bench-shape", about: "what a bucket, a wheel and an aggregate cost", run: bench_shape::run },
 ];

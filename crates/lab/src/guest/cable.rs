@@ -108,11 +108,11 @@ impl Cable {
         Ok(self.switch.call(move |dataplane| ports.map(|port| dataplane.port(port).0))?)
     }
 
-    /// The time that the switch's thread spent on frames.
+    /// Processor time that the switch's thread has used.
     ///
     /// # Errors
     /// Where the switch has stopped.
-    pub fn busy(&self) -> Result<Duration> {
-        Ok(self.switch.call(|dataplane| dataplane.busy())?)
+    pub fn cpu(&self) -> Result<Duration> {
+        Ok(self.switch.call(|_| clock::thread_cpu())?)
     }
 }

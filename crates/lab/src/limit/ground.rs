@@ -300,12 +300,7 @@ pub(super) fn burst(rate: BitRate, mode: Mode) -> Bytes {
 }
 
 /// The switch between `a` and `m`, devices `wg0`, with the plan's limit if it is the switch's.
-fn switch(
-    plan: Plan,
-    direction: Direction,
-    a: &Namespace,
-    m: &Namespace,
-) -> Result<(Handle, Option<LimitId>, Record)> {
+fn switch(plan: Plan, direction: Direction, a: &Namespace, m: &Namespace) -> Result<(Handle, Option<LimitId>, Record)> {
     let now = clock::boottime();
     let mut bridge = Bridge::new(now, plan.rate, plan.rate, Bytes::new(512 << 20), 1);
     let limit = match plan.arm {

@@ -10,6 +10,7 @@ mod peer;
 mod precision;
 mod rtt;
 mod udp;
+mod vm;
 
 pub(crate) use cascade::run as cascade;
 pub(crate) use fair::run as fair;
@@ -18,6 +19,7 @@ pub(crate) use peer::run as peer;
 pub(crate) use precision::run as precision;
 pub(crate) use rtt::run as rtt;
 pub(crate) use udp::run as udp;
+pub(crate) use vm::run as vm;
 
 /// Payload in a full packet, of its IP length: Ethernet's MTU less IPv4 and TCP with timestamps.
 const TCP_PAYLOAD: f64 = 1_448.0 / 1_500.0;
