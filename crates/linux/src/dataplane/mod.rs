@@ -102,7 +102,6 @@ pub struct Dataplane {
     waiter: Waiter,
     /// The buffer that the next frame is read into.
     scratch: Packet,
-    busy: Duration,
 }
 
 impl Dataplane {
@@ -117,7 +116,6 @@ impl Dataplane {
             queues: Vec::new(),
             waiter: Waiter::new()?,
             scratch: Packet::with_capacity(FRAME_MAX),
-            busy: Duration::ZERO,
         })
     }
 
@@ -172,11 +170,6 @@ impl Dataplane {
         (port.counters, port.failed.as_ref())
     }
 
-    /// The time spent on frames, since the start.
-    pub const fn busy(&self) -> Duration {
-        self.busy
-    }
-
     /// Has something waited for beside the devices; its token comes out of [`turn`](Self::turn).
     ///
     /// # Errors
@@ -196,7 +189,6 @@ impl Dataplane {
         let more = self.read(began);
         self.send();
         let now = clock::boottime();
-        self.busy = self.busy.saturating_add(now.saturating_since(began));
         let wait = if more {
             Duration::ZERO
         } else {
