@@ -12,12 +12,15 @@ use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
 use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
-use crate::stats::{bootstrap, deviation, mean};
+use crate::stats::{Interval, bootstrap, deviation, mean};
 
 const GBIT: u64 = 1_000_000_000;
 
 /// Of what is carried without a limit, so much is the most that is asked for: the rest is what a limit and a busy moment take.
 const HEADROOM: f64 = 0.75;
+
+/// A second of the gate and one of pace, IP bit/s.
+type Pair = (f64, f64);
 
 /// One arm in one direction.
 struct Cell {
@@ -71,23 +74,19 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         table.rows.push(who.into_iter().chain(numbers.map(number)).collect());
     }
     let limit = rate.as_bits_per_sec() as f64;
-    let nearer = |pairs: &[&(f64, f64)]| {
+    let nearer = |pairs: &[&Pair]| {
         let off = |values: Vec<f64>| (mean(values) - limit).abs() / 1e6;
         off(pairs.iter().map(|pair| pair.0).collect()) - off(pairs.iter().map(|pair| pair.1).collect())
     };
-    let steadier = |pairs: &[&(f64, f64)]| {
-        let spread = |of: fn(&&(f64, f64)) -> f64| deviation(&pairs.iter().map(of).collect::<Vec<_>>());
+    let steadier = |pairs: &[&Pair]| {
+        let spread = |of: fn(&&Pair) -> f64| deviation(&pairs.iter().map(of).collect::<Vec<_>>());
         spread(|pair| pair.1) / spread(|pair| pair.0)
     };
     let (from, to) = (pairs(&cells, Direction::From), pairs(&cells, Direction::To));
     let mut expectations = Expectations::of("limit-10g")?;
-    let of_all = |pairs: &[(f64, f64)], statistic: &dyn Fn(&[&(f64, f64)]) -> f64| {
-        let drawn = bootstrap(pairs, 2_000, options.seed, statistic);
-        (statistic(&pairs.iter().collect::<Vec<_>>()), drawn)
-    };
     for (bound, (value, interval)) in [
-        ("pace_minus_gate_to_vm_mbit", of_all(&to, &nearer)),
-        ("pace_over_gate_stdev_from_vm", of_all(&from, &steadier)),
+        ("pace_minus_gate_to_vm_mbit", estimate(&to, options.seed, nearer)),
+        ("pace_over_gate_stdev_from_vm", estimate(&from, options.seed, steadier)),
     ] {
         if full {
             expectations.measured(bound, value)?.explanation =
@@ -132,8 +131,13 @@ impl Cell {
     }
 }
 
+/// A statistic of the seconds, and its 95 % interval.
+fn estimate(pairs: &[Pair], seed: u64, statistic: impl Fn(&[&Pair]) -> f64) -> (f64, Interval) {
+    (statistic(&pairs.iter().collect::<Vec<_>>()), bootstrap(pairs, 2_000, seed, statistic))
+}
+
 /// Seconds of the gate beside seconds of pace, in one direction.
-fn pairs(cells: &[Cell], direction: Direction) -> Vec<(f64, f64)> {
+fn pairs(cells: &[Cell], direction: Direction) -> Vec<Pair> {
     let of = |mode| {
         let cells = cells.iter().filter(move |cell| cell.direction == direction && cell.mode == mode);
         cells.flat_map(|cell| cell.seconds.iter().copied())

@@ -80,15 +80,17 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     ));
     report.finish(
         format!(
-            "One CUBIC connection (iperf3, buffers of up to 64 MB) from one namespace of this machine to another, through {} or the switch \
-             and then a router, behind which a thread of its own delays both directions by half of {RTT}: the same path for all. Both have \
-             one TAP device in the sender's namespace and one in the router's. Open vSwitch runs its user-space datapath (`datapath_type=netdev`, ports of \
-             type `tap`, no DPDK, and so without TSO), and polices what comes from the sender by an OpenFlow meter (kbps, one band that \
-             drops) with a burst of {} % of the rate, as ovs-vswitchd.conf.db(5) advises for TCP; `ingress_policing_rate` would go by tc's \
-             police action in the kernel. `drop` is the switch's own policer, with a burst of 50 ms. Payload is what came to the receiver in {seconds} s \
-             after the first {omit}; percent of the limit are with headers put back. The switch's processor time is that of its thread, Open vSwitch's \
-             that of all threads of ovs-vswitchd, with the kernel's work for their own system calls: handing a frame to a TAP device takes it as far \
-             as the delaying thread's device. {rounds} rounds, in turns; means.",
+            "One CUBIC connection (iperf3, buffers of up to 64 MB) from one namespace of this machine to another, through {} or \
+             the switch and then a router, behind which a thread of its own delays both directions by half of {RTT}: the same \
+             path for all. Both have one TAP device in the sender's namespace and one in the router's. Open vSwitch runs its \
+             user-space datapath (`datapath_type=netdev`, ports of type `tap`, no DPDK, and so without TSO) at nice -10, as \
+             Debian's service does, and polices what comes from the sender by an OpenFlow meter (kbps, one band that drops) \
+             with a burst of {} % of the rate, as ovs-vswitchd.conf.db(5) advises for TCP; `ingress_policing_rate` would go by \
+             tc's police action in the kernel. `drop` is the switch's own policer, with a burst of 50 ms. Payload is what came \
+             to the receiver in {seconds} s after the first {omit}; percent of the limit are with headers put back. The \
+             switch's processor time is that of its thread, Open vSwitch's that of all threads of ovs-vswitchd, with the \
+             kernel's work for their own system calls: handing a frame to a TAP device takes it as far as the delaying thread's \
+             device. {rounds} rounds, in turns; means.",
             Ovs::version()?,
             Ovs::BURST_PCT,
         ),
