@@ -15,7 +15,10 @@ const RATE: BitRate = BitRate::from_bits_per_sec(40_000_000);
 const BURST: Bytes = Bytes::new(25_000);
 
 /// The other end, with iperf3's server.
-struct Host(Namespace, Child);
+struct Host {
+    server: Child,
+    _namespace: Namespace,
+}
 
 impl Host {
     fn make() -> Option<Namespace> {
@@ -29,14 +32,14 @@ impl Host {
     fn serve(namespace: Namespace) -> Self {
         let mut iperf = Command::new("ip");
         let server = iperf.args(["netns", "exec", namespace.name(), "iperf3", "-s"]).stdout(Stdio::null()).spawn();
-        Self(namespace, server.expect("iperf3 runs"))
+        Self { server: server.expect("iperf3 runs"), _namespace: namespace }
     }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let _ = self.1.kill();
-        let _ = self.1.wait();
+        let _ = self.server.kill();
+        let _ = self.server.wait();
     }
 }
 
