@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn capabilities_are_read_by_their_bits() {
         let held = |status| capabilities(status).iter().map(|c| c.held).collect::<Vec<_>>();
-        assert_eq!(held("Name:\tx\nCapEff:\t0000008000001000\n"), [true, false, false, true]);
-        assert_eq!(held("CapEff:\tgarbage\n"), [false; 4]);
+        assert_eq!(held("Name:\tx\nCapEff:\t0000008000001000\n"), [true, false, false, false, true]);
+        assert_eq!(held("CapEff:\tgarbage\n"), [false; 5]);
     }
 
     #[test]
