@@ -35,6 +35,11 @@ const fn mbit(n: u64) -> BitRate {
     BitRate::from_bits_per_sec(n * 1_000_000)
 }
 
+/// The daemon's default.
+fn burst(rate: BitRate) -> Bytes {
+    rate.bytes_in(weirgate_units::Duration::from_millis(5)).max(Bytes::new(3_028))
+}
+
 impl Ground {
     fn new() -> Option<Self> {
         Self::with(1)
@@ -80,7 +85,7 @@ impl Ground {
     /// A limit on all that goes by port `side` in `direction`.
     fn limit(&self, rate: BitRate, mode: Mode, side: usize, direction: Direction) -> LimitId {
         let port = u16::try_from(self.ports[side].index()).unwrap();
-        let burst = rate.bytes_in(weirgate_units::Duration::from_millis(1)).max(Bytes::new(3_028));
+        let burst = burst(rate);
         let (now, settings) = (clock::boottime(), LimitSettings { rate, burst, mode });
         let shared = Arc::new(SharedLimit::new(now, settings, self.threads.len()));
         let alone = self.threads.len() == 1;
@@ -209,12 +214,17 @@ fn a_rate_is_changed_while_it_runs_and_without_a_limit_it_is_fast() {
     let (began, slow) = (Instant::now(), ground.transfer(Duration::from_secs(2)));
     // What came in order by then; what was passed is exact.
     assert_share(slow, 2_500_000, 0.4, 1.05);
-    let most = began.elapsed().as_secs_f64() * 1_250_000.0 + 6_000.0;
+    let most = began.elapsed().as_secs_f64() * 1_250_000.0 + burst(mbit(10)).as_u64() as f64 + 1_514.0;
     assert_share(ground.passed(id), most as u64, 0.9, 1.0);
-    ground.threads[0].call(move |d| d.bridge_mut().set_rate(clock::boottime(), id, mbit(50))).unwrap();
+    let change = move |dataplane: &mut Dataplane| {
+        let (bridge, now) = (dataplane.bridge_mut(), clock::boottime());
+        bridge.set_rate(now, id, mbit(50));
+        bridge.set_burst(now, id, burst(mbit(50)));
+    };
+    ground.threads[0].call(change).unwrap();
     let (began, before) = (Instant::now(), ground.passed(id));
     let faster = ground.transfer(Duration::from_secs(2));
-    let most = began.elapsed().as_secs_f64() * 6_250_000.0 + 20_000.0;
+    let most = began.elapsed().as_secs_f64() * 6_250_000.0 + burst(mbit(50)).as_u64() as f64 + 1_514.0;
     assert_share(ground.passed(id) - before, most as u64, 0.85, 1.0);
     assert!(free > 10 * faster / 2, "{free} bytes in a second without a limit");
     println!("without a limit: {} Mbit/s", free * 8 / 1_000_000);

@@ -145,6 +145,11 @@ impl Gate {
         self.bucket.set_rate(now, rate);
     }
 
+    /// Changes what may pass at once after idling, from `now` on.
+    pub fn set_burst(&mut self, now: Instant, burst: Bytes) {
+        self.bucket.set_depth(now, burst);
+    }
+
     /// What must be earned for a look: a byte, or no debt where nothing can be saved up.
     fn least(&self) -> Bytes {
         Bytes::new(1).min(self.bucket.depth())

@@ -335,6 +335,16 @@ impl<T> Pacer<T> {
         }
     }
 
+    /// Changes what may leave at once after idling, from `now` on. Packets that have their instants keep them.
+    pub fn set_burst(&mut self, now: Instant, limit: LimitId, burst: Bytes) {
+        self.limits[limit.index()].bucket.set_depth(now, burst);
+    }
+
+    /// Changes what may wait in a class. What waits beyond it stays.
+    pub fn set_queue_max(&mut self, class: ClassId, queue_max: Bytes) {
+        self.classes[class.index()].settings.queue_max = queue_max;
+    }
+
     /// What always holds: the sums are right, flows with packets have turns, heads have their places. Walks everything; for tests.
     pub fn is_valid(&self) -> bool {
         let places = |limit: usize| {

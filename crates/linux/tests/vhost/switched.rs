@@ -53,7 +53,8 @@ fn frames_that_wait_for_a_limit_keep_their_descriptors() {
     let (now, rate) = (clock::boottime(), BitRate::from_bits_per_sec(1_000_000));
     let mut bridge = Bridge::new(now, rate, rate, Bytes::new(1 << 20), 1);
     let limit = bridge.add_limit(now, LimitSettings { rate, burst: Bytes::new(3_000), mode: Mode::Pace });
-    let class = BridgeClass { limits: vec![limit], accounting: Accounting::default(), queue: ClassSettings::default() };
+    let queue = ClassSettings { codel: None, ..ClassSettings::default() };
+    let class = BridgeClass { limits: vec![limit], accounting: Accounting::default(), queue };
     let class = bridge.add_class(&class);
     bridge.set_rules(vec![Rule { port: Some(0), ..Rule::any(0, class) }], vec![]).expect("sound rules");
     let mut dataplane = Dataplane::new(bridge).expect("a switch");

@@ -227,6 +227,16 @@ impl Bridge {
         self.limits.set_rate(now, limit, rate);
     }
 
+    /// Changes what may pass a limit at once after idling; see [`Limits::set_burst`].
+    pub fn set_burst(&mut self, now: Instant, limit: LimitId, burst: Bytes) {
+        self.limits.set_burst(now, limit, burst);
+    }
+
+    /// Changes what may wait in a class.
+    pub fn set_queue_max(&mut self, class: ClassRef, queue_max: Bytes) {
+        self.limits.set_queue_max(self.classes[class.0 as usize].id, queue_max);
+    }
+
     /// The memory that waiting frames take.
     pub const fn memory(&self) -> Bytes {
         self.limits.memory()

@@ -363,6 +363,29 @@ impl<T> Limits<T> {
         self.set_share(now, limit, share);
     }
 
+    /// Changes what may pass at once after idling, from `now` on; where the limit is shared, this member's part of it. A shared limit
+    /// that drops keeps its own.
+    pub fn set_burst(&mut self, now: Instant, limit: LimitId, burst: Bytes) {
+        let state = &mut self.limits[limit.index()];
+        state.burst = burst;
+        match &mut state.means {
+            Means::Pace(limit) => self.pacer.set_burst(now, *limit, burst),
+            Means::Gate(gate, limit) => {
+                gate.set_burst(now, burst);
+                self.pacer.set_burst(now, *limit, burst);
+            }
+            Means::Drop(bucket) => bucket.set_depth(now, burst),
+            Means::Borrow(_) | Means::Lease(_) => {}
+        }
+    }
+
+    /// Changes what may wait in a class. Nothing where it waits for nothing.
+    pub fn set_queue_max(&mut self, class: ClassId, queue_max: Bytes) {
+        if let Some(paced) = self.classes[class.index()].paced {
+            self.pacer.set_queue_max(paced, queue_max);
+        }
+    }
+
     fn set_share(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
         match &mut self.limits[limit.index()].means {
             Means::Pace(limit) => self.pacer.set_rate(now, *limit, rate),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use weirgate_linux::clock;
 use weirgate_linux::dataplane::{Dataplane, Handle, spawn};
-use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, Direction};
+use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, ClassRef, Direction};
 use weirgate_switch::class::Rule;
 use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, SharedLimit, queue_max};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
@@ -29,6 +29,8 @@ pub(crate) struct Shaper {
     threads: Vec<Handle>,
     limits: Vec<(Limit, LimitId)>,
     ports: Vec<(Port, BridgePort)>,
+    /// Classes whose queue goes by the rates of their limits.
+    classes: Vec<(ClassRef, Vec<LimitId>)>,
 }
 
 impl Shaper {
@@ -51,7 +53,7 @@ impl Shaper {
         }
         let mut limits = Vec::new();
         for limit in &shaping.limits {
-            let settings = LimitSettings { rate: limit.rate, burst: burst(limit), mode: limit.mode };
+            let settings = LimitSettings { rate: limit.rate, burst: burst(limit, limit.rate), mode: limit.mode };
             limits.push((limit.clone(), add_limit(now, settings, &mut bridges)));
         }
         let mut dataplanes = bridges.into_iter().map(Dataplane::new).collect::<Result<Vec<_>, _>>()?;
@@ -62,11 +64,12 @@ impl Shaper {
                 .with_context(|| format!("port `{}` cannot be made", port.name))?;
             ports.push((port.clone(), id));
         }
+        let mut classes = Vec::new();
         for dataplane in &mut dataplanes {
-            set_classes(dataplane.bridge_mut(), shaping, &limits, &ports)?;
+            classes = set_classes(dataplane.bridge_mut(), shaping, &limits, &ports)?;
         }
         let threads = dataplanes.into_iter().enumerate().map(|(at, one)| spawn(&format!("switch-{at}"), one));
-        Ok(Some(Self { threads: threads.collect::<Result<_, _>>()?, limits, ports }))
+        Ok(Some(Self { threads: threads.collect::<Result<_, _>>()?, limits, ports, classes }))
     }
 
     /// What every limit and port did; empty where the switch has stopped.
@@ -107,7 +110,7 @@ impl Shaper {
 
     /// Changes a limit's rate, for what waits as well; its new row.
     pub(crate) fn set(&self, name: &str, rate: BitRate) -> anyhow::Result<api::Limit> {
-        let Some((_, id)) = self.limits.iter().find(|(limit, _)| limit.name == name) else {
+        let Some((limit, id)) = self.limits.iter().find(|(limit, _)| limit.name == name) else {
             let known: Vec<&str> = self.limits.iter().map(|(limit, _)| limit.name.as_str()).collect();
             match crate::config::nearest(name, &known) {
                 Some(near) => bail!("there is no limit called `{name}`; did you mean `{near}`?"),
@@ -115,9 +118,25 @@ impl Shaper {
             }
         };
         let id = *id;
-        // The first thread tells the others, where the limit is theirs too.
-        let first = self.threads.first().context("the switch has no thread")?;
-        first.call(move |dataplane| dataplane.bridge_mut().set_rate(clock::boottime(), id, rate))?;
+        let burst = part(burst(limit, rate), self.threads.len());
+        let classes: Vec<_> = self.classes.iter().filter(|(_, chain)| chain.contains(&id)).cloned().collect();
+        for (at, thread) in self.threads.iter().enumerate() {
+            let classes = classes.clone();
+            thread.call(move |dataplane| {
+                let (bridge, now) = (dataplane.bridge_mut(), clock::boottime());
+                // The first thread tells the others.
+                if at == 0 {
+                    bridge.set_rate(now, id, rate);
+                } else {
+                    bridge.balance(now);
+                }
+                bridge.set_burst(now, id, burst);
+                for (class, chain) in classes {
+                    let lowest = chain.iter().map(|limit| bridge.rate(*limit)).min().unwrap_or(rate);
+                    bridge.set_queue_max(class, queue_max(lowest));
+                }
+            })?;
+        }
         self.look().limits.into_iter().find(|limit| limit.name == name).context("the switch has stopped")
     }
 }
@@ -148,14 +167,18 @@ fn set_classes(
     shaping: &Shaping,
     limits: &[(Limit, LimitId)],
     ports: &[(Port, BridgePort)],
-) -> anyhow::Result<()> {
-    let (mut from, mut to) = (Vec::new(), Vec::new());
+) -> anyhow::Result<Vec<(ClassRef, Vec<LimitId>)>> {
+    let (mut from, mut to, mut by_rate) = (Vec::new(), Vec::new(), Vec::new());
     for (priority, class) in shaping.classes.iter().enumerate() {
         let rules = if class.direction == Direction::From { &mut from } else { &mut to };
-        let chain = class.limits.iter().map(|limit| limits[*limit].1).collect();
+        let chain: Vec<LimitId> = class.limits.iter().map(|limit| limits[*limit].1).collect();
         let accounting = class.limits.first().map(|limit| limits[*limit].0.accounting).unwrap_or_default();
         let lowest = class.limits.iter().map(|limit| limits[*limit].0.rate).min().unwrap_or(BitRate::ZERO);
-        let known = bridge.add_class(&BridgeClass { limits: chain, accounting, queue: queue(class, lowest) });
+        let queue = queue(class, lowest);
+        let known = bridge.add_class(&BridgeClass { limits: chain.clone(), accounting, queue });
+        if class.queue.is_none() {
+            by_rate.push((known, chain));
+        }
         let matches = &class.matches;
         rules.push(Rule {
             port: Some(ports[class.port].1.index() as u16),
@@ -169,7 +192,8 @@ fn set_classes(
             ..Rule::any(priority as u32, known)
         });
     }
-    bridge.set_rules(from, to).context("the classes cannot be told apart")
+    bridge.set_rules(from, to).context("the classes cannot be told apart")?;
+    Ok(by_rate)
 }
 
 /// The limit that gates what comes from port number `port`.
@@ -180,14 +204,19 @@ fn gate_of(shaping: &Shaping, port: usize) -> Option<usize> {
 }
 
 /// What may pass at once: what the mode needs to meet the rate on a machine that wakes up late, or what was configured.
-fn burst(limit: &Limit) -> Bytes {
+fn burst(limit: &Limit, rate: BitRate) -> Bytes {
     let time = match limit.mode {
         // As late as a virtual machine's processor may be taken away for a moment.
         Mode::Pace | Mode::Gate | Mode::Borrow => Duration::from_millis(5),
         // A sender whose packets are dropped needs room for a window.
         Mode::Drop => Duration::from_millis(50),
     };
-    limit.burst.unwrap_or_else(|| limit.rate.bytes_in(time)).max(BURST_MIN)
+    limit.burst.unwrap_or_else(|| rate.bytes_in(time)).max(BURST_MIN)
+}
+
+/// Each thread's part of a burst.
+fn part(burst: Bytes, threads: usize) -> Bytes {
+    Bytes::new(burst.as_u64().div_ceil(threads.max(1) as u64)).max(BURST_MIN)
 }
 
 fn queue(class: &Class, lowest: BitRate) -> ClassSettings {
