@@ -6,9 +6,9 @@ TOOLS := $(HOME)/.cache/weirgate/tools
 export PATH := $(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
 FUZZ_SECONDS ?= 10
-# Those whose short forms are smoke tests, and those whose bounds a busy machine can miss.
+# Those whose bounds count in their short forms as well, and those whose bounds a busy machine can miss.
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair
-EXPERIMENTS_ALONE := limit-precision limit-rtt limit-10g limit-peer limit-vm
+EXPERIMENTS_ALONE := limit-precision limit-rtt limit-vm limit-10g limit-peer bench-shape
 
 .PHONY: help setup web build run demo test test-rust test-loom test-web test-fuzz test-lab bench check prove clean
 
@@ -46,7 +46,7 @@ test-fuzz: setup
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 test-lab: build
-	scripts/smoke.sh $(WEIRGATE) $(EXPERIMENTS)
+	scripts/smoke.sh $(WEIRGATE) $(EXPERIMENTS) -- $(EXPERIMENTS_ALONE)
 
 bench: build ## benchmarks: limits beside their rivals, encode, ledger
 	scripts/bench.sh $(WEIRGATE)

@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 weirgate=$1; shift
+export WEIRGATE_COMMIT=$(git describe --always --dirty)
 status=0
 mkdir -p docs/results
 for name in "$@"; do

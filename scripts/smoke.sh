@@ -1,11 +1,20 @@
 #!/usr/bin/env bash
-# Runs the short form of experiments. It fails where one does not run to its end, or where a bound does not hold.
-# usage: scripts/smoke.sh WEIRGATE EXPERIMENT ...
+# Runs the short form of experiments. It fails where one does not run to its end, or where a bound does not hold; of those after
+# `--`, whose bounds a busy machine can miss, only the former counts: `make prove` judges them.
+# usage: scripts/smoke.sh WEIRGATE EXPERIMENT ... -- EXPERIMENT ...
 set -euo pipefail
 cd "$(dirname "$0")/.."
 weirgate=$1; shift
 status=0
+judged=yes
 for name in "$@"; do
-  "$weirgate" lab run "$name" --quick || status=1
+  if [ "$name" = -- ]; then judged=no; continue; fi
+  rm -rf "lab-out/$name"
+  "$weirgate" lab run "$name" --quick && continue
+  if [ $judged = no ] && [ -s "lab-out/$name/result.json" ]; then
+    echo "smoke: $name ran to its end; a bound does not hold on this machine now, which is not counted here"
+  else
+    status=1
+  fi
 done
 exit $status

@@ -8,6 +8,8 @@ use serde::Serialize;
 /// The machine under an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
+    /// The sources that the program was built from, where whoever started it has said so (`WEIRGATE_COMMIT`; `make prove` does).
+    pub(crate) commit: Option<String>,
     /// `uname -r`.
     pub(crate) kernel: String,
     /// The processor's name.
@@ -31,6 +33,7 @@ impl Machine {
         let before = CpuTimes::now();
         let noise_pct = noise_pct();
         Self {
+            commit: std::env::var("WEIRGATE_COMMIT").ok(),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             cpu,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -41,8 +44,9 @@ impl Machine {
 
     /// In one line.
     pub(crate) fn line(&self) -> String {
-        let Self { kernel, cpu, cores, noise_pct, steal_pct } = self;
-        format!("Linux {kernel}, {cores} cores of {cpu}; noise {noise_pct:.1} %, steal {steal_pct:.1} %")
+        let Self { commit, kernel, cpu, cores, noise_pct, steal_pct } = self;
+        let commit = commit.as_ref().map_or(String::new(), |commit| format!("; commit {commit}"));
+        format!("Linux {kernel}, {cores} cores of {cpu}; noise {noise_pct:.1} %, steal {steal_pct:.1} %{commit}")
     }
 }
 
