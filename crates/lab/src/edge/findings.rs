@@ -121,12 +121,19 @@ pub(super) fn find(table: &Table, raw: &Raw, seed: u64) -> Result<Findings> {
 impl Findings {
     /// Holds what was found against the bounds.
     pub(super) fn judge(&self, form: Form, expectations: &mut Expectations) -> Result<()> {
-        expectations.measured("p10_goodput_gain_pct", self.gain_large.pct)?;
+        let interval =
+            |of: &Interval, digits: usize| format!("95 % interval {:.digits$} to {:.digits$}", of.low, of.high);
+        expectations.measured("p10_goodput_gain_pct", self.gain_large.pct)?.explanation =
+            Some(interval(&self.gain_large.interval, 1));
         expectations.measured("p10_goodput_gain_pct_ci_low", self.gain_large.interval.low)?;
         let (all, lossy) = (self.gain_all, &self.lossy_delivery_rate);
         if form == Form::Full {
-            expectations.measured("p10_goodput_gain_all_pct", all.pct)?;
-            expectations.measured("lossy_delivery_rate_ratio", lossy.ratio)?;
+            expectations.measured("p10_goodput_gain_all_pct", all.pct)?.explanation = Some(interval(&all.interval, 1));
+            expectations.measured("lossy_delivery_rate_ratio", lossy.ratio)?.explanation = Some(format!(
+                "of each connection's highest sample, {}; of its last, which says how small its last response was, {:.2}",
+                interval(&lossy.interval, 2),
+                lossy.of_last_samples
+            ));
         } else {
             expectations.measured_roughly("p10_goodput_gain_all_pct", all.pct, all.interval)?;
             expectations.measured_roughly("lossy_delivery_rate_ratio", lossy.ratio, lossy.interval)?;
