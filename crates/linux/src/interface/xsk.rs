@@ -44,8 +44,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Opens one for `queue` of interface number `index` in `ns`, `None` where it has no such queue; without copying, where the
-    /// driver can.
+    /// Opens one for `queue` of interface number `index` in `ns`; without copying, where the driver can. `None`: the interface
+    /// has no queue of that number, as only 0 is sure to be there.
     pub(super) fn open(ns: &Netns, index: u32, queue: u32) -> Result<Option<Self>, (&'static str, io::Error)> {
         let file = ns.within(open).and_then(|opened| opened).map_err(|e| ("socket", e))?;
         let socket = file.as_fd();
