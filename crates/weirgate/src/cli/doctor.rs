@@ -145,7 +145,9 @@ fn kernel(facts: &Facts, checks: &mut Checks) {
 fn sense(config: &Config, facts: &Facts, checks: &mut Checks) {
     match (config.sockets.source, &facts.iter_tcp) {
         (Source::Netlink, _) => checks.ok("polling", "by inet_diag netlink, as configured".to_owned()),
-        (_, Ok(())) => checks.ok("polling", "by the BPF iterator, a third cheaper than netlink".to_owned()),
+        (_, Ok(())) => checks.ok("polling", {
+            "by the BPF iterator: a sixth less processor time than netlink, a third fewer bytes".to_owned()
+        }),
         (Source::Iter, Err(why)) => checks.add("polling", Verdict::Fails, format!("source = \"iter\": {why}")),
         (Source::Auto, Err(why)) => {
             checks.add("polling", Verdict::Note, format!("by inet_diag netlink, since the iterator fails: {why}"));
