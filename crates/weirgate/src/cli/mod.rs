@@ -18,11 +18,11 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use self::output::Output;
 use crate::config::{Config, Surroundings, nearest};
+use crate::control::CallError;
 use crate::daemon::{self, Ended};
 
 /// Decides when, how and over which path a host's traffic leaves: measures every TCP connection, chooses congestion
@@ -199,7 +199,11 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// The answer of the daemon that `config` configures.
 fn ask(config: &Config, request: &crate::control::Request) -> anyhow::Result<serde_json::Value> {
-    crate::control::call(&config.control, request).context("the running daemon could not be asked")
+    crate::control::call(&config.control, request).map_err(|error| match error {
+        // It was asked, and said why not.
+        CallError::Refused(_) => anyhow::Error::from(error),
+        _ => anyhow::Error::from(error).context("the running daemon could not be asked"),
+    })
 }
 
 #[cfg(test)]
