@@ -8,6 +8,7 @@ use rustix::process::{Resource, getrlimit};
 use weirgate_sockets::sample::CcName;
 use weirgate_units::Bytes;
 
+use crate::bpf::steer::is_unpacer;
 use crate::bpf::{Closes, IterPoller};
 use crate::netns::Netns;
 use crate::{bpffs, cgroup};
@@ -56,7 +57,7 @@ pub struct Capability {
 /// The congestion controls of one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Congestion {
-    /// Loaded into the kernel. Others may exist as modules: `modprobe tcp_NAME`.
+    /// Loaded into the kernel, without those that Weirgate registers for itself. Others may exist as modules: `modprobe tcp_NAME`.
     pub available: Vec<CcName>,
     /// What processes without CAP_NET_ADMIN may choose, and what a namespace's default may be set to. Kept by the initial
     /// namespace; empty where this one does not show it.
@@ -113,7 +114,10 @@ impl Congestion {
     pub fn of(ns: &Netns) -> io::Result<Self> {
         ns.within(|| {
             Ok(Self {
-                available: names("/proc/sys/net/ipv4/tcp_available_congestion_control")?,
+                available: names("/proc/sys/net/ipv4/tcp_available_congestion_control")?
+                    .into_iter()
+                    .filter(|name| !is_unpacer(name.as_str()))
+                    .collect(),
                 allowed: names("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default(),
                 default: of_new_socket()?,
             })

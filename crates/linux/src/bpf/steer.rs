@@ -37,6 +37,7 @@ use crate::netns::Netns;
 pub use self::algorithms::AlgorithmError;
 pub use self::layout::SteerCounters;
 pub use self::pins::{UndoError, Undone, undo};
+pub use self::unpace::is_unpacer;
 
 const NEEDS: &str = "it needs Linux 5.15 or later with CONFIG_CGROUP_BPF and CONFIG_DEBUG_INFO_BTF; \
                      use per-route congctl instead";

@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 use thiserror::Error;
 use weirgate_sockets::sample::CcName;
 
+use super::unpace::is_unpacer;
+
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
 /// Why an algorithm cannot be used.
@@ -44,7 +46,7 @@ pub(super) fn make_available(names: &[CcName]) -> Result<(), AlgorithmError> {
             .stderr(Stdio::null())
             .status();
         if !is_available(name)? {
-            return Err(AlgorithmError::Unknown { name: *name, available: read()?.trim().to_owned() });
+            return Err(AlgorithmError::Unknown { name: *name, available: choices(&read()?) });
         }
     }
     Ok(())
@@ -52,6 +54,11 @@ pub(super) fn make_available(names: &[CcName]) -> Result<(), AlgorithmError> {
 
 fn is_available(name: &CcName) -> Result<bool, AlgorithmError> {
     Ok(read()?.split_ascii_whitespace().any(|available| available == name.as_str()))
+}
+
+/// What a person may choose among `available`.
+fn choices(available: &str) -> String {
+    available.split_ascii_whitespace().filter(|name| !is_unpacer(name)).collect::<Vec<_>>().join(" ")
 }
 
 fn read() -> Result<String, AlgorithmError> {
