@@ -118,7 +118,7 @@ impl Undo {
                 out.line(&format!("  {note}"))?;
             }
             if policies > 0 {
-                out.line(&format!("{policies} policies went with the maps they were in"))?;
+                out.line("the policy went with the maps it was in")?;
             }
         }
         if failed > 0 {

@@ -145,9 +145,9 @@ pub struct Journal {
 /// What a journal says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Changes that are not undone, oldest first.
+    /// Changes that are not undone, oldest first; of the policies in one place the last, which replaced the others.
     pub open: Vec<Entry>,
-    /// Changes that are.
+    /// Changes that are, or that a later policy replaced.
     pub closed: usize,
     /// Whether the last line is torn: the crash came while it was written, so its change was never made.
     pub torn: bool,
@@ -260,6 +260,12 @@ fn parse(bytes: &[u8]) -> Reading {
         match serde_json::from_slice(line) {
             Ok(Line::Entry(entry)) => {
                 reading.sequence = reading.sequence.max(entry.sequence);
+                if let Object::Policy { .. } = entry.change.object {
+                    // Written over the one before, in the same maps.
+                    let before = entries.len();
+                    entries.retain(|earlier| earlier.change.object != entry.change.object);
+                    reading.closed += before - entries.len();
+                }
                 entries.push(entry);
             }
             Ok(Line::Mark(mark)) => {

@@ -108,6 +108,20 @@ fn a_newer_version_s_lines_are_taken_as_far_as_they_go() {
 }
 
 #[test]
+fn of_the_policies_in_one_place_the_last_is_in_force() {
+    let policy = |dir: &str| Object::Policy { dir: dir.into() };
+    let entries = [(policy("/a"), "1"), (policy("/b"), "1"), (policy("/a"), "2"), (policy("/a"), "3")];
+    let mut text = Vec::new();
+    for (at, (object, version)) in entries.into_iter().enumerate() {
+        serde_json::to_writer(&mut text, &entry(at as u64 + 1, object, None, Some(version))).unwrap();
+        text.push(b'\n');
+    }
+    let reading = parse(&text);
+    let open: Vec<_> = reading.open.iter().map(|e| (e.sequence, e.change.after.as_deref().unwrap())).collect();
+    assert_eq!((open, reading.closed), (vec![(2, "1"), (4, "3")], 2));
+}
+
+#[test]
 fn the_admin_wins() {
     let mut kernel = MakeBelieve([(sysctl(1), "admin".to_owned())].into());
     let undone = undo(&[entry(1, sysctl(1), Some("a"), Some("b"))], "this", &mut kernel);
