@@ -255,6 +255,20 @@ impl fmt::Display for What {
     }
 }
 
+impl Why {
+    /// In words, with the rule's name out of `rules`, which are in the configuration's order.
+    pub fn in_words<S: AsRef<str>>(&self, rules: &[S]) -> String {
+        let text = self.to_string();
+        match self {
+            Self::Consistent { rule, .. } => match rules.get(usize::from(*rule)) {
+                Some(name) => text.replacen(&format!("rule {rule} "), &format!("rule `{}` ", name.as_ref()), 1),
+                None => text,
+            },
+            _ => text,
+        }
+    }
+}
+
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |x: &f32| (*x * 100.0).round();

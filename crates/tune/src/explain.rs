@@ -69,6 +69,13 @@ pub struct RoundView {
 /// Rounds that [`Explanation`]'s text shows; the value holds all.
 const SHOWN: usize = 24;
 
+impl Explanation {
+    /// The rules' names, in the configuration's order.
+    pub fn rule_names(&self) -> Vec<&str> {
+        self.rules.iter().map(|rule| &*rule.name).collect()
+    }
+}
+
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.tracked {
@@ -80,7 +87,8 @@ impl fmt::Display for Explanation {
         }
         writeln!(f, "  {}", self.standing)?;
         if let Some((round, decision)) = self.last {
-            writeln!(f, "  last decision, round {round}: {}: {}", decision.what, decision.why)?;
+            let why = decision.why.in_words(&self.rule_names());
+            writeln!(f, "  last decision, round {round}: {}: {why}", decision.what)?;
         }
         for rule in &self.rules {
             let (duty, flaps) = (rule.duty * 100.0, rule.flaps * 100.0);

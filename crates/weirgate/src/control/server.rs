@@ -106,6 +106,10 @@ async fn answer(mut stream: UnixStream, forward: impl Fn(Call)) -> io::Result<()
     let mut reader = BufReader::new((&mut stream).take(LINE_MAX));
     tokio::time::timeout(PATIENCE, reader.read_line(&mut line)).await??;
     let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+    if line.is_empty() {
+        // Somebody only asked whether anybody is here, as another daemon does before it starts.
+        return Ok(());
+    }
     let actor = Actor { name: "control".to_owned(), uid: peer.uid(), pid };
     let reply = match serde_json::from_str::<Request>(&line) {
         Ok(request) => {
@@ -197,6 +201,17 @@ mod tests {
             let mut text = String::new();
             stream.read_to_string(&mut text).unwrap();
             assert!(text.contains("not a request this version knows"), "{text}");
+        });
+    }
+
+    #[test]
+    fn who_says_nothing_is_answered_nothing() {
+        with_door(|path| {
+            let mut stream = StdUnixStream::connect(&path).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).unwrap();
+            assert_eq!(answer, [0; 0]);
         });
     }
 

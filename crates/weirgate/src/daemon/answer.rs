@@ -60,7 +60,7 @@ fn explanation(explanation: &Explanation) -> Value {
             "threshold_bits_per_s": round.threshold.map(|rate| rate.as_bits_per_sec()),
         })).collect::<Vec<_>>(),
         "last_decision": explanation.last.map(|(round, decision)| json!({
-            "round": round, "what": decision.what.to_string(), "why": decision.why.to_string(),
+            "round": round, "what": decision.what.to_string(), "why": decision.why.in_words(&explanation.rule_names()),
         })),
         "effect": explanation.effect.as_ref().map(network),
         "standing": explanation.standing,

@@ -52,6 +52,9 @@ async fn serve(config: Config) -> Result<(), Ended> {
         None => None,
     };
     let door = Door::open(&config.control).map_err(|error| refused(error.into()))?;
+    let kernel = rustix::system::uname();
+    let release = kernel.release().to_string_lossy();
+    tracing::info!("weirgate {} on {} ({release})", env!("CARGO_PKG_VERSION"), config.host.name);
     let (calls, received) = mpsc::channel::<Call>();
     let bell = Bell::new().context("no eventfd").map_err(refused)?;
     let (sense, shared) = Sense::open(config.clone(), received, bell.clone()).map_err(refused)?;
@@ -110,7 +113,6 @@ async fn serve(config: Config) -> Result<(), Ended> {
 
 fn announce(config: &Config, status: &crate::view::api::Status, address: Option<SocketAddr>) {
     let facts = &status.facts;
-    tracing::info!("weirgate {} on {} ({})", facts.version, facts.host, facts.kernel);
     tracing::info!("sockets: {}: {}", facts.polls.name, facts.polls.why);
     tracing::info!("closes: {}: {}", facts.closes.name, facts.closes.why);
     tracing::info!(
@@ -134,9 +136,6 @@ fn announce(config: &Config, status: &crate::view::api::Status, address: Option<
     match &config.store {
         Some(store) => tracing::info!("store: {}", store.dir.display()),
         None => tracing::info!("store: off"),
-    }
-    for problem in &status.problems {
-        tracing::warn!("{problem}");
     }
     tracing::info!("control: {}", config.control.display());
     if let Some(address) = address {

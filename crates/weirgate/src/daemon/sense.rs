@@ -242,8 +242,10 @@ impl Sense {
         let host = host_of(&self.namespaces);
         self.look_at_congestion(&host);
         let round = self.books.end_round(host);
+        let rules: Vec<&str> = self.config.tune.controller.rules.iter().map(|rule| rule.name.as_str()).collect();
         for decision in &round.decisions {
-            tracing::info!(round = round.number, "{decision}");
+            let why = decision.why.in_words(&rules);
+            tracing::info!(round = round.number, "{}: {}: {why}", decision.network, decision.what);
         }
         self.problem(
             "decisions",
@@ -434,10 +436,10 @@ impl Sense {
     fn problem(&self, about: &str, problem: Option<String>) {
         let new = problem.clone();
         match (self.shared.set_problem(about, problem), new) {
-            (None, Some(text)) => tracing::warn!(about, "{text}"),
-            (Some(_), None) => tracing::info!(about, "is in order again"),
+            (None, Some(text)) => tracing::warn!("{about}: {text}"),
+            (Some(_), None) => tracing::info!("{about}: in order again"),
             // It may hold numbers that change with every poll.
-            (Some(before), Some(text)) if before != text => tracing::debug!(about, "{text}"),
+            (Some(before), Some(text)) if before != text => tracing::debug!("{about}: {text}"),
             _ => {}
         }
     }

@@ -134,7 +134,7 @@ impl Shared {
             round: round.number.into(),
             network: Some(decision.network.to_string()),
             what: decision.what.to_string(),
-            why: reason(&decision.why, rules),
+            why: decision.why.in_words(rules),
         });
         state.decisions.extend(decisions);
         let excess = state.decisions.len().saturating_sub(DECISIONS_MAX);
@@ -289,18 +289,6 @@ impl State {
 
 fn ms(time: UnixTime) -> u64 {
     time.as_nanos() / 1_000_000
-}
-
-/// The reason with the rule's name where it has only the number.
-fn reason(why: &tune::Why, rules: &[String]) -> String {
-    let text = why.to_string();
-    match why {
-        tune::Why::Consistent { rule, .. } => match rules.get(usize::from(*rule)) {
-            Some(name) => text.replace(&format!("rule {rule} "), &format!("rule `{name}` ")),
-            None => text,
-        },
-        _ => text,
-    }
 }
 
 fn describe(round: &tune::Round) -> api::Round {
