@@ -23,7 +23,7 @@ pub fn text(view: &Shared, now: UnixTime) -> String {
     connections(&mut out, &status.totals, &networks.congestion_controls);
     losses(&mut out, &status.losses);
     policy(&mut out, &status, decisions);
-    let switch = view.switch();
+    let switch = view.switch(now);
     limits(&mut out, &switch.limits);
     ports(&mut out, &switch.ports);
     if let Some(point) = view.latest_point() {

@@ -309,7 +309,7 @@ impl Sense {
             Request::TuneExplain { network } => answer::explain(&self.books.controller, network),
             Request::TuneApply => self.begin_applying(&call.actor),
             Request::TuneClear => self.clear(&call.actor),
-            Request::LimitList => Reply::Ok(serde_json::json!(self.shared.switch())),
+            Request::LimitList => Reply::Ok(serde_json::json!(self.shared.switch(clock::unix()))),
             Request::LimitSet { name, rate } => self.set_limit(name, rate),
         };
         // Who asked may have hung up.

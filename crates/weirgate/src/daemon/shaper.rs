@@ -98,6 +98,7 @@ impl Shaper {
         let (limits, ports) = all.unwrap_or_default();
         let rows = self.limits.iter().zip(limits);
         api::Switch {
+            now_ms: 0,
             limits: rows.map(|((limit, _), (rate, counters))| row(limit, rate, &counters)).collect(),
             ports: self
                 .ports

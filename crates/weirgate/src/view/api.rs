@@ -19,7 +19,7 @@ pub struct Status {
     pub totals: Totals,
     /// Whatever was lost, by where.
     pub losses: Losses,
-    /// The policy in force; `null` where none was decided yet.
+    /// The policy in force; of version 0 and without networks until one is decided.
     pub policy: Option<Policy>,
     /// The last round of decisions; `null` before the first.
     pub round: Option<Round>,
@@ -219,6 +219,9 @@ pub struct Effect {
 /// `/api/v1/limits`: the software switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switch {
+    /// The server's clock as it answered.
+    #[serde(default)]
+    pub now_ms: u64,
     /// Its limits.
     pub limits: Vec<Limit>,
     /// Its ports.

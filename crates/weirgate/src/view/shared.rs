@@ -215,9 +215,10 @@ impl Shared {
     }
 
     /// `/api/v1/limits`: every limit and port of the software switch. Asks the switch's thread, which answers between two frames.
-    pub fn switch(&self) -> api::Switch {
+    pub fn switch(&self, now: UnixTime) -> api::Switch {
         let source = self.lock().switch.clone();
-        source.map_or_else(api::Switch::default, |source| source())
+        let switch = source.map_or_else(api::Switch::default, |source| source());
+        api::Switch { now_ms: ms(now), ..switch }
     }
 
     /// `/api/v1/decisions`: the newest `limit`.
