@@ -23,7 +23,7 @@ enum What {
     Status(Plain),
     /// One client network: its history, votes, duty, flaps, the decision and the reason
     Explain {
-        /// The network, as 192.0.2.0/24
+        /// The network, as 192.0.2.0/24, or an address in it
         #[arg(value_name = "PREFIX")]
         network: String,
         #[command(flatten)]

@@ -35,7 +35,16 @@ pub(crate) fn explain(controller: &Controller, text: &str) -> Reply {
         Ok(prefix) => prefix,
         Err(error) => return Reply::Error(format!("{error}")),
     };
-    Reply::Ok(explanation(&controller.explain(prefix)))
+    let config = controller.config();
+    let (v4, v6) = (config.network_len_v4, config.network_len_v6);
+    let len = if prefix.address().is_ipv4() { v4 } else { v6 };
+    if prefix.len() < len {
+        return Reply::Error(format!(
+            "{prefix} holds many client networks, which are /{v4} (IPv4) and /{v6} (IPv6) here: name one, as {}, or an address",
+            Prefix::of(prefix.address(), len)
+        ));
+    }
+    Reply::Ok(explanation(&controller.explain(Prefix::of(prefix.address(), len))))
 }
 
 fn explanation(explanation: &Explanation) -> Value {
@@ -98,4 +107,29 @@ fn kernel(counters: SteerCounters) -> Value {
         "failed": counters.failed,
         "below_threshold_while_switched": counters.violations,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use weirgate_tune::{Config, Host};
+
+    use super::*;
+
+    fn explained(text: &str) -> Result<String, String> {
+        let controller = Controller::new(Config::default(), Host::default()).unwrap();
+        match explain(&controller, text) {
+            Reply::Ok(answer) => Ok(answer["network"].as_str().unwrap().to_owned()),
+            Reply::Error(why) => Err(why),
+        }
+    }
+
+    #[test]
+    fn an_address_is_explained_as_its_network_and_a_larger_range_is_refused() {
+        assert_eq!(explained("10.0.0.1").unwrap(), "10.0.0.0/24");
+        assert_eq!(explained("2001:db8:0:1::7").unwrap(), "2001:db8::/56");
+        assert_eq!(explained("10.0.0.0/24").unwrap(), "10.0.0.0/24");
+        let why = explained("127.0.0.0/16").unwrap_err();
+        assert!(why.contains("/24") && why.contains("as 127.0.0.0/24"), "{why}");
+        assert!(explained("2001:db8::/32").unwrap_err().contains("as 2001:db8::/56"));
+    }
 }
