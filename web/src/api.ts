@@ -82,6 +82,7 @@ export interface Round {
   connections: number;
   votes: number;
   networks_known: number;
+  judged: boolean;
   selected: number;
   new: number;
   gone: number;

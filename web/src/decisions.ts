@@ -44,11 +44,13 @@ export function showRound(status: Status): void {
       ? ""
       : ` Treated over held out: ${effect.ratio.toFixed(2)} (${Math.round(effect.level * 100)} % interval ` +
         `${effect.low.toFixed(2)} to ${effect.high.toFixed(2)}).`;
+  const known = `${integer(round.networks_known)} networks`;
+  const judged = round.judged ? `${known} judged` : `none judged: only ${known} had enough votes`;
   const refused = round.refusal === null ? "" : ` Its policy was refused: ${round.refusal}.`;
   say(
     byId("round"),
     `Round ${integer(round.number)}, ${span(status.now_ms - round.time_ms)} ago: ${integer(round.votes)} votes of ` +
-      `${integer(round.connections)} connections, ${integer(round.networks_known)} networks judged, ` +
+      `${integer(round.connections)} connections, ${judged}, ` +
       `${integer(round.selected)} selected (${integer(round.new)} new, ${integer(round.gone)} gone).${refused}${proof}`,
   );
 }

@@ -140,6 +140,8 @@ pub struct Stats {
     pub networks_seen: u32,
     /// Networks with enough untreated votes.
     pub networks_known: u32,
+    /// Whether they were judged: at least [`Config::networks_min`](crate::Config::networks_min) had enough.
+    pub judged: bool,
     /// Networks in the books.
     pub networks_tracked: u32,
     /// Networks forgotten because they were idle, in this round.

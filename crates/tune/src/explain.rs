@@ -127,6 +127,9 @@ impl fmt::Display for Explanation {
             };
             writeln!(f, "  {:>9} {votes:>6} {median:>14} {threshold:>14}  {group}", round.round)?;
         }
+        if self.rounds.iter().take(SHOWN).any(|round| !round.known) {
+            writeln!(f, "  ?: not judged: it had fewer than [tune] votes_min votes, or fewer than networks_min networks had")?;
+        }
         Ok(())
     }
 }
@@ -212,7 +215,18 @@ impl Controller {
         }
         let known = network.history.known(round, config.window_rounds);
         if known < config.known_enter_min {
-            return format!("not selected: {known} known rounds, {} are needed", config.known_enter_min);
+            let why = if round == 0 {
+                "no round has ended yet".to_owned()
+            } else if self.thresholds.back().is_none_or(|last| last.0 != round) {
+                let (networks, votes) = (config.networks_min, config.votes_min);
+                format!("nothing was judged in round {round}, since fewer than {networks} networks had {votes} votes each")
+            } else if !network.history.at(round).0 {
+                format!("in round {round} it had fewer than {} votes", config.votes_min)
+            } else {
+                "it was judged in the last round".to_owned()
+            };
+            let needed = config.known_enter_min;
+            return format!("not selected: judged in {known} rounds of the window, {needed} are needed; {why}");
         }
         let reasons = config.rules.iter().enumerate().map(|(i, rule)| {
             let span = network.history.span(i, round, config.window_rounds);

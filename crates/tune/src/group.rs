@@ -71,6 +71,7 @@ impl Controller {
         if known.len() < self.config.networks_min as usize {
             return;
         }
+        open.stats.judged = true;
         let mut thresholds = [f32::NAN; RULES_MAX];
         let mut sorted: Vec<f32> = known.iter().map(|i| medians[*i].1).collect();
         for (i, rule) in self.config.rules.iter().enumerate() {

@@ -242,6 +242,7 @@ fn decisions(networks: &[Network], round: u64, time: UnixTime) -> Round {
             votes_treated: 291,
             votes_holdout: 30,
             networks_known: 44,
+            judged: true,
             selected: 5,
             ..Stats::default()
         },

@@ -127,6 +127,9 @@ fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
                 round["new"],
                 round["gone"]
             ))?;
+            if round["judged"] == false {
+                out.line("          nothing is judged with fewer than [tune] networks_min networks known")?;
+            }
             if let Some(refusal) = round["refusal"].as_str() {
                 out.line(&format!("          refused: {refusal}"))?;
             }

@@ -190,6 +190,9 @@ pub struct Round {
     pub votes: u64,
     /// Networks with enough votes to be judged.
     pub networks_known: u64,
+    /// Whether they were: `[tune] networks_min` of them are needed.
+    #[serde(default)]
+    pub judged: bool,
     /// Networks selected after it.
     pub selected: u64,
     /// Networks selected that were not before it.

@@ -300,6 +300,7 @@ fn describe(round: &tune::Round) -> api::Round {
         connections: stats.connections,
         votes: stats.votes_none + stats.votes_treated + stats.votes_holdout,
         networks_known: stats.networks_known.into(),
+        judged: stats.judged,
         selected: stats.selected.into(),
         new: stats.new.into(),
         gone: stats.gone.into(),
