@@ -76,6 +76,13 @@ export interface Effect {
   level: number;
 }
 
+export interface Resent {
+  treated: number | null;
+  holdout: number | null;
+  neighbours: number | null;
+  others: number | null;
+}
+
 export interface Round {
   number: number;
   time_ms: number;
@@ -87,6 +94,7 @@ export interface Round {
   new: number;
   gone: number;
   refusal: string | null;
+  resent: Resent;
   effect: Effect | null;
 }
 

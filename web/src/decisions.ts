@@ -2,7 +2,7 @@
 
 import type { Decisions, Status } from "./api";
 import { byId, h, say } from "./dom";
-import { clock, integer, span } from "./format";
+import { clock, integer, percent, span } from "./format";
 
 /** How many decisions the page shows. */
 export const DECISIONS = 50;
@@ -46,11 +46,17 @@ export function showRound(status: Status): void {
         `${effect.low.toFixed(2)} to ${effect.high.toFixed(2)}).`;
   const known = `${integer(round.networks_known)} networks`;
   const judged = round.judged ? `${known} judged` : `none judged: only ${known} had enough votes`;
+  const { treated, holdout, neighbours, others } = round.resent;
+  const resent =
+    treated === null && neighbours === null && others === null
+      ? ""
+      : ` Bytes sent again: treated ${percent(treated)}, held out ${percent(holdout)}, ` +
+        `untreated neighbours ${percent(neighbours)}, other untreated networks ${percent(others)}.`;
   const refused = round.refusal === null ? "" : ` Its policy was refused: ${round.refusal}.`;
   say(
     byId("round"),
     `Round ${integer(round.number)}, ${span(status.now_ms - round.time_ms)} ago: ${integer(round.votes)} votes of ` +
       `${integer(round.connections)} connections, ${judged}, ` +
-      `${integer(round.selected)} selected (${integer(round.new)} new, ${integer(round.gone)} gone).${refused}${proof}`,
+      `${integer(round.selected)} selected (${integer(round.new)} new, ${integer(round.gone)} gone).${refused}${proof}${resent}`,
   );
 }

@@ -13,7 +13,7 @@ use weirgate::view::{self, Collector, PollEnd, Shared, api};
 use weirgate_sockets::progress::Progress;
 use weirgate_sockets::record::{Direction, Record};
 use weirgate_sockets::sample::{Arm, CcName, Field, Kind, Sample, mapped, state};
-use weirgate_tune::decision::{Decision, Effects, Round, Stats, What, Why};
+use weirgate_tune::decision::{Decision, Effects, Loss, Round, Stats, What, Why};
 use weirgate_units::{Bytes, Duration, Prefix, UnixTime};
 
 const POLL_S: u64 = 10;
@@ -211,6 +211,10 @@ fn votes(collector: &mut Collector, networks: &[Network], round: u64) {
     }
 }
 
+fn loss(ppm: u64) -> Loss {
+    Loss { sent: Bytes::new(1_000_000), retransmitted: Bytes::new(ppm) }
+}
+
 fn decisions(networks: &[Network], round: u64, time: UnixTime) -> Round {
     let bbr = CcName::new("bbr").expect("a name");
     let decision =
@@ -246,6 +250,12 @@ fn decisions(networks: &[Network], round: u64, time: UnixTime) -> Round {
             selected: 5,
             ..Stats::default()
         },
-        effects: Effects::default(),
+        effects: Effects {
+            treated: loss(12_000),
+            holdout: loss(9_000),
+            neighbours: loss(4_000),
+            others: loss(3_100),
+            ..Effects::default()
+        },
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Findings {
     pub(super) worst_class: (usize, Interval),
     /// Per arm: retransmitted share of sent bytes, in percent.
     pub(super) retransmit_pct: Vec<f64>,
+    /// The same of the networks that Weirgate selected in no round: what the treatment did to others.
+    pub(super) retransmit_untreated_pct: Vec<f64>,
 }
 
 /// Which responses.
@@ -101,6 +103,10 @@ pub(super) fn find(table: &Table, raw: &Raw, seed: u64) -> Result<Findings> {
     let flapping: Vec<String> = raw.records[chosen].selected.iter().map(|s| s.network.clone()).collect();
     let is_flapping =
         |name: &String| table.networks.iter().any(|n| n.class == "flapping" && n.prefix.to_string() == *name);
+    let is_untreated = |client: IpAddr| {
+        let network = network_of(table, client).map(|n| table.networks[n].prefix.to_string());
+        network.is_some_and(|name| raw.records[chosen].selected.iter().all(|s| s.network != name))
+    };
     let (small_objects, small_objects_switched) = small_switched(table, raw, chosen);
     Ok(Findings {
         gain_large: gain_of(WEIRGATE, Sizes::Large),
@@ -113,7 +119,10 @@ pub(super) fn find(table: &Table, raw: &Raw, seed: u64) -> Result<Findings> {
         small_objects,
         flapping_chosen: flapping.into_iter().filter(is_flapping).collect(),
         worst_class: (worst, worst_interval),
-        retransmit_pct: (0..raw.treatments.len()).map(|arm| retransmit_pct(raw, arm)).collect(),
+        retransmit_pct: (0..raw.treatments.len()).map(|arm| retransmit_pct(raw, arm, |_| true)).collect(),
+        retransmit_untreated_pct: (0..raw.treatments.len())
+            .map(|arm| retransmit_pct(raw, arm, |close| is_untreated(close.remote_address)))
+            .collect(),
         classes,
     })
 }
@@ -270,9 +279,9 @@ fn lossy_delivery_rate(table: &Table, raw: &Raw, chosen: usize, seed: u64) -> Ra
     }
 }
 
-fn retransmit_pct(raw: &Raw, arm: usize) -> f64 {
-    let sum =
-        |of: fn(&super::records::Close) -> Option<u64>| raw.records[arm].closes.iter().filter_map(of).sum::<u64>();
+fn retransmit_pct(raw: &Raw, arm: usize, is_counted: impl Fn(&Close) -> bool) -> f64 {
+    let counted = || raw.records[arm].closes.iter().filter(|close| is_counted(close));
+    let sum = |of: fn(&Close) -> Option<u64>| counted().filter_map(of).sum::<u64>();
     100.0 * sum(|c| c.bytes_retrans) as f64 / sum(|c| c.bytes_sent).max(1) as f64
 }
 

@@ -127,6 +127,7 @@ fn arms(table: &Settings, raw: &Raw, findings: &Findings) -> Table {
         &[
             "arm",
             "retransmitted, %",
+            "... in networks that Weirgate left alone, %",
             "time to first byte p50, s",
             "time to last byte p50, s",
             "time to hand over p50 (nginx), s",
@@ -146,6 +147,7 @@ fn arms(table: &Settings, raw: &Raw, findings: &Findings) -> Table {
         out.rows.push(vec![
             treatment.name().into(),
             number(findings.retransmit_pct[arm]),
+            number(findings.retransmit_untreated_pct[arm]),
             number(first),
             number(delivered),
             number(handed),

@@ -133,6 +133,14 @@ fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
             if let Some(refusal) = round["refusal"].as_str() {
                 out.line(&format!("          refused: {refusal}"))?;
             }
+            let resent = |group: &str| output::share(round["resent"][group].as_f64());
+            out.line(&format!(
+                "resent    treated {}, held out {}, untreated neighbours {}, other untreated {}",
+                resent("treated"),
+                resent("holdout"),
+                resent("neighbours"),
+                resent("others")
+            ))?;
             if !round["effect"].is_null() {
                 out.line(&format!("effect    treated / held out: {}", effect(&round["effect"])))?;
             }

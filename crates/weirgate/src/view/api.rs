@@ -201,9 +201,26 @@ pub struct Round {
     pub gone: u64,
     /// Why its policy was refused; `null` where it was not.
     pub refusal: Option<String>,
+    /// Bytes sent again of all bytes sent in it.
+    #[serde(default)]
+    pub resent: Resent,
     /// Goodput of treated clients over that of held-out ones, all selected networks together; `null` where there is too
     /// little to compare.
     pub effect: Option<Effect>,
+}
+
+/// Shares of bytes sent again, by what was done to who sent them; `null` where nothing was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Resent {
+    /// Treated connections.
+    pub treated: Option<f64>,
+    /// Those held out in selected networks.
+    pub holdout: Option<f64>,
+    /// Those of untreated networks that share a /16 (IPv6: /40) with a selected one: what the treatment does to others
+    /// shows here.
+    pub neighbours: Option<f64>,
+    /// Those of all other untreated networks.
+    pub others: Option<f64>,
 }
 
 /// A ratio and how sure it is.

@@ -305,6 +305,12 @@ fn describe(round: &tune::Round) -> api::Round {
         new: stats.new.into(),
         gone: stats.gone.into(),
         refusal: round.refusal.as_ref().map(ToString::to_string),
+        resent: api::Resent {
+            treated: round.effects.treated.share(),
+            holdout: round.effects.holdout.share(),
+            neighbours: round.effects.neighbours.share(),
+            others: round.effects.others.share(),
+        },
         effect: round.effects.pooled.map(|effect| api::Effect {
             ratio: effect.ratio.into(),
             low: effect.low.into(),
