@@ -166,6 +166,12 @@ fn try_closes(root: &Path) -> (Fact, Fact) {
     result
 }
 
+/// Whether this process may administer its network namespace: capabilities(7), CAP_NET_ADMIN.
+pub fn holds_net_admin() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    capabilities(&status).iter().any(|c| c.name == "CAP_NET_ADMIN" && c.held)
+}
+
 fn capabilities(status: &str) -> Vec<Capability> {
     let effective = status
         .lines()

@@ -98,6 +98,9 @@ pub struct Applied {
 /// Why the program could not be attached. Nothing is left behind.
 #[derive(Debug, Error)]
 pub enum AttachError {
+    /// This user may not pin there.
+    #[error(transparent)]
+    Denied(UndoError),
     /// An earlier run's pins could not be taken down.
     #[error("what an earlier run left under {0} cannot be taken down: {1}")]
     Earlier(PathBuf, #[source] UndoError),
@@ -152,8 +155,14 @@ impl Steering {
             return Err(AttachError::Ports(options.server_ports.len()));
         }
         let (cgroup, cgroup_id) = open_cgroup(&options.cgroup)?;
-        pins::take_down(pin_dir, namespaces, true).map_err(|e| AttachError::Earlier(pin_dir.clone(), e))?;
-        pins::make_dir(pin_dir).map_err(|e| AttachError::PinDir(pin_dir.clone(), e))?;
+        pins::take_down(pin_dir, namespaces, true).map_err(|e| match e {
+            UndoError::Denied(_) => AttachError::Denied(e),
+            _ => AttachError::Earlier(pin_dir.clone(), e),
+        })?;
+        pins::make_dir(pin_dir).map_err(|e| match e.kind() {
+            io::ErrorKind::PermissionDenied => AttachError::Denied(UndoError::Denied(pin_dir.clone())),
+            _ => AttachError::PinDir(pin_dir.clone(), e),
+        })?;
         let attached = Self::load(options, &cgroup, cgroup_id);
         if attached.is_err() {
             let _half_made = pins::remove(pin_dir, true);

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use weirgate_linux::bpf::Steering;
 use weirgate_linux::bpf::steer::SteerOptions;
-use weirgate_linux::facts::{Facts, not_loaded};
+use weirgate_linux::facts::{Facts, holds_net_admin, not_loaded};
 use weirgate_linux::{bpffs, route_cc};
 use weirgate_store::Geo;
 
@@ -228,12 +228,12 @@ fn steering(config: &Config, facts: &Facts, running: bool, checks: &mut Checks) 
     match (try_steering(config), tune.steer) {
         (Ok(()), _) => checks.ok("steering", "by the sockops program: tried, and it works".to_owned()),
         (Err(why), Steer::Bpf) => checks.add("steering", fails, format!("steer = \"bpf\": {why}")),
-        (Err(why), _) if rustix::process::geteuid().is_root() => {
+        (Err(why), _) if holds_net_admin() => {
             let said = format!("by routes, since the program fails: {why}. {}", route_cc::LIMITS.join("; "));
             checks.add("steering", Verdict::Note, said);
         }
         (Err(why), _) => {
-            checks.add("steering", fails, format!("neither by the program ({why}) nor by routes (not root)"))
+            checks.add("steering", fails, format!("neither by the program ({why}) nor by routes (no CAP_NET_ADMIN)"))
         }
     }
 }

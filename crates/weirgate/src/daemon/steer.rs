@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use weirgate_linux::bpf::Steering;
 use weirgate_linux::bpf::steer::{SteerCounters, SteerOptions};
+use weirgate_linux::facts::holds_net_admin;
 use weirgate_linux::{bpffs, clock, route_cc};
 use weirgate_tune::Policy;
 use weirgate_units::{Duration, Instant};
@@ -102,8 +103,11 @@ impl Steer {
                 }
                 Err(bpf) if wanted == Wanted::Bpf => return Err(SteerError::Bpf(bpf)),
                 Err(bpf) => {
-                    if !rustix::process::geteuid().is_root() {
-                        return Err(SteerError::Neither { bpf, routes: "it takes CAP_NET_ADMIN: run as root".into() });
+                    if !holds_net_admin() {
+                        return Err(SteerError::Neither {
+                            bpf,
+                            routes: "it takes CAP_NET_ADMIN, which this process lacks: run as root".into(),
+                        });
                     }
                     self.record_routes(&mut journal, actor, namespaces)?;
                     (Means::Routes, format!("the kernel program does not work here: {bpf}"))

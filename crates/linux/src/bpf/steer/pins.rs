@@ -41,6 +41,9 @@ pub struct Undone {
 /// Why pins could not be taken down; what could be, was.
 #[derive(Debug, Error)]
 pub enum UndoError {
+    /// The BPF file system lets this user neither see nor make pins there; capabilities alone do not.
+    #[error("{0}: permission denied: the BPF file system is root's (mode 0700), so pinning there takes root")]
+    Denied(PathBuf),
     /// The folder cannot be read.
     #[error("{0} cannot be read: {1}")]
     Read(PathBuf, #[source] io::Error),
@@ -62,6 +65,8 @@ pub fn undo(pin_dir: &Path, namespaces: &[Netns]) -> Result<Undone, UndoError> {
 pub(super) fn take_down(pin_dir: &Path, namespaces: &[Netns], keep_conns: bool) -> Result<Undone, UndoError> {
     match fs::read_dir(pin_dir) {
         Ok(_) => {}
+        // Whether anything is there cannot be told.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(UndoError::Denied(pin_dir.to_owned())),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Undone::default()),
         Err(e) => return Err(UndoError::Read(pin_dir.to_owned(), e)),
     }
