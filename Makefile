@@ -8,7 +8,7 @@ WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
 FUZZ_SECONDS ?= 10
 # Those whose bounds count in their short forms as well, and those whose bounds a busy machine can miss.
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair
-EXPERIMENTS_ALONE := limit-precision limit-rtt limit-vm limit-10g limit-peer bench-shape
+EXPERIMENTS_ALONE := limit-precision limit-rtt limit-vm limit-10g limit-peer
 
 .PHONY: help setup web build run demo test test-rust test-loom test-web test-fuzz test-lab bench check prove clean
 
@@ -30,7 +30,7 @@ run: build ## build, and run the daemon: observe this host, dashboard on http://
 demo: build ## CUBIC and Weirgate side by side on 20 emulated client networks, under 4 minutes
 	$(WEIRGATE) lab run edge --demo
 
-test: build test-rust test-loom test-web test-fuzz test-lab ## all tests, every experiment's quick form included
+test: build test-rust test-loom test-web test-fuzz test-lab ## all tests, every experiment's quick form included (bench-shape: make bench)
 
 test-rust: web
 	cargo test --workspace --locked
@@ -60,7 +60,7 @@ check: web ## formatting, lints, documentation, licences and sources of dependen
 	cargo test --workspace --locked --test walls
 
 prove: build ## the experiments in full; their dated results go to docs/results
-	scripts/prove.sh $(WEIRGATE) $(EXPERIMENTS) $(EXPERIMENTS_ALONE)
+	scripts/prove.sh $(WEIRGATE) $(EXPERIMENTS) $(EXPERIMENTS_ALONE) bench-shape
 
 clean: ## remove what was built here (the shared target directory stays)
 	rm -rf web/dist web/node_modules lab-out

@@ -128,7 +128,10 @@ impl fmt::Display for Explanation {
             writeln!(f, "  {:>9} {votes:>6} {median:>14} {threshold:>14}  {group}", round.round)?;
         }
         if self.rounds.iter().take(SHOWN).any(|round| !round.known) {
-            writeln!(f, "  ?: not judged: it had fewer than [tune] votes_min votes, or fewer than networks_min networks had")?;
+            writeln!(
+                f,
+                "  ?: not judged: it had fewer than [tune] votes_min votes, or fewer than networks_min networks had"
+            )?;
         }
         Ok(())
     }
@@ -219,7 +222,9 @@ impl Controller {
                 "no round has ended yet".to_owned()
             } else if self.thresholds.back().is_none_or(|last| last.0 != round) {
                 let (networks, votes) = (config.networks_min, config.votes_min);
-                format!("nothing was judged in round {round}, since fewer than {networks} networks had {votes} votes each")
+                format!(
+                    "nothing was judged in round {round}, since fewer than {networks} networks had {votes} votes each"
+                )
             } else if !network.history.at(round).0 {
                 format!("in round {round} it had fewer than {} votes", config.votes_min)
             } else {

@@ -18,7 +18,7 @@ use weirgate_port::{Impair, Settings, Wire};
 use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, Direction};
 use weirgate_switch::class::Rule;
 use weirgate_switch::frame::Accounting;
-use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
+use weirgate_switch::limits::{ClassSettings, CodelSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
 use weirgate_units::{BitRate, Bytes, Duration};
 
 use super::ovs::Ovs;
@@ -308,7 +308,9 @@ fn switch(plan: Plan, direction: Direction, a: &Namespace, m: &Namespace) -> Res
             let settings = LimitSettings { rate: plan.rate, burst: burst(plan.rate, mode), mode };
             let id = bridge.add_limit(now, settings);
             let queue_max = queue_max(plan.rate);
-            let queue = ClassSettings { queue_max, ..ClassSettings::default() };
+            // The round trip is known here, as it can be to whoever configures a class.
+            let codel = Some(CodelSettings::for_rtt(plan.rtt));
+            let queue = ClassSettings { queue_max, codel, ..ClassSettings::default() };
             let class = bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
             // The first port is the sender's.
             let rules = vec![Rule { port: Some(0), ..Rule::any(0, class) }];

@@ -24,7 +24,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let full = options.form == Form::Full;
     let kbit: &[u64] =
         if full { &[10, 100, 1_000, 10_000, 100_000, 1_000_000, 5_000_000] } else { &[1_000, 100_000, 1_000_000] };
-    let seconds = if full { 20 } else { 6 };
+    let seconds = if full { 20 } else { 4 };
     let [switch, all] = CORES;
     let heads =
         ["rate", "traffic", "error, %", "100 ms windows: p95 of the error, %", "receiver, % of the rate", switch, all];
