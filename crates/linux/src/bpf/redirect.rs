@@ -3,11 +3,14 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::thread::sleep;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
+use weirgate_units::Duration;
 
 use super::load::{LoadError, explain};
+use crate::clock;
 use crate::netns::Netns;
 
 /// The program, attached to an interface. Detached when dropped, or when the process ends.
@@ -28,9 +31,10 @@ impl Redirect {
             let skel = skel::RedirectSkelBuilder::default().open(&mut object)?.load()?;
             let program = skel.progs.wg_redirect.as_fd();
             let attach = |mode| ns.within(|| link(program, index, mode)).and_then(|linked| linked);
-            let (link, native) = match attach(libbpf_sys::XDP_FLAGS_DRV_MODE) {
+            let (link, native) = match patiently(|| attach(libbpf_sys::XDP_FLAGS_DRV_MODE), is_busy) {
                 Ok(link) => (link, true),
-                Err(_) => (attach(libbpf_sys::XDP_FLAGS_SKB_MODE)?, false),
+                Err(error) if is_busy(&error) => return Err(error.into()),
+                Err(_) => (patiently(|| attach(libbpf_sys::XDP_FLAGS_SKB_MODE), is_busy)?, false),
             };
             Ok(Self { _link: link, sockets: MapHandle::try_from(&skel.maps.sockets)?, native })
         })
@@ -46,6 +50,23 @@ impl Redirect {
     pub(crate) const fn is_native(&self) -> bool {
         self.native
     }
+}
+
+/// What was just closed is not free at once: the kernel lets a queue go in the background, and whoever is being forked meanwhile has
+/// all files until it executes its program. So that a daemon can be started anew, tries for up to two seconds while it is `busy`.
+pub(crate) fn patiently<T, E>(act: impl Fn() -> Result<T, E>, busy: impl Fn(&E) -> bool) -> Result<T, E> {
+    let until = clock::boottime() + Duration::from_secs(2);
+    loop {
+        match act() {
+            Err(error) if busy(&error) && clock::boottime() < until => sleep(std::time::Duration::from_millis(10)),
+            other => return other,
+        }
+    }
+}
+
+/// Whether somebody else has it; of a program: one in the other mode (EEXIST).
+pub(crate) fn is_busy(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
 
 /// libbpf's own call has no place for the mode.

@@ -91,6 +91,16 @@ pub enum InterfaceError {
     /// The program that hands over its frames cannot be attached.
     #[error("AF_XDP does not work on it; xdp = false does without")]
     Program(#[source] LoadError),
+    /// Another program has a queue of it.
+    #[error(
+        "queue {queue} of `{name}` has an AF_XDP socket already: stop the program that made it, or write xdp = false"
+    )]
+    Busy {
+        /// The interface.
+        name: String,
+        /// Which of its queues.
+        queue: u32,
+    },
     /// AF_XDP is asked for where it was left out.
     #[error(
         "this program was built without AF_XDP: write xdp = false, or build it with the feature `xdp` of weirgate-linux"

@@ -17,7 +17,7 @@ use weirgate_units::{Duration, Instant};
 
 use super::xsk::{FRAME_MAX, Socket};
 use super::{Interface, InterfaceError, LOOK_EVERY, Taken, gone};
-use crate::bpf::redirect::Redirect;
+use crate::bpf::redirect::{Redirect, is_busy, patiently};
 use crate::netns::Netns;
 
 /// Most queues: places in the program's map.
@@ -63,7 +63,14 @@ impl XdpPort {
         let mut sockets = Vec::new();
         while sockets.len() < QUEUES_MAX as usize {
             let queue = sockets.len() as u32;
-            let Some(socket) = Socket::open(ns, interface.index, queue).map_err(refused)? else { break };
+            let Some(socket) = patiently(|| Socket::open(ns, interface.index, queue), |(_, error)| is_busy(error))
+                .map_err(|error| match error {
+                    (_, error) if is_busy(&error) => InterfaceError::Busy { name: name.to_owned(), queue },
+                    error => refused(error),
+                })?
+            else {
+                break;
+            };
             let handed = redirect.hand(queue, socket.file()).map_err(io::Error::other);
             handed.map_err(|source| refused(("the map of sockets", source)))?;
             sockets.push(socket);

@@ -42,9 +42,10 @@ fn the_program_goes_with_the_port_and_another_is_left_alone() {
     assert!(matches!(XdpPort::open(&ground.middle, "va"), Err(InterfaceError::Program(_))), "there is one");
     drop(port);
     assert!(!shown().contains("prog/xdp"), "{}", shown());
-    // The kernel has the frames again.
-    let port = XdpPort::open(&ground.middle, "va").unwrap();
-    assert_eq!(port.queues(), 1);
+    // As a daemon does that is started again: the kernel lets a queue go some time after its socket was closed.
+    for _ in 0..20 {
+        assert_eq!(XdpPort::open(&ground.middle, "va").unwrap().queues(), 1);
+    }
 }
 
 #[test]
@@ -63,16 +64,18 @@ fn checksums_are_found_unfinished_and_chunks_come_back() {
     let sender = ground.hosts[0].within(|| UdpSocket::bind(Ground::address(0, 0)).unwrap()).unwrap();
     let receiver = ground.hosts[1].within(|| UdpSocket::bind(Ground::address(1, 7_004)).unwrap()).unwrap();
     receiver.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    // More than there are chunks, so that they have to come back.
+    // More than there are chunks, so that they have to come back. Of 65,536 one is right as it is, since its data sum up so.
+    let mut partial = 0;
     for n in 0..5_000_u32 {
         sender.send_to(&n.to_ne_bytes(), Ground::address(1, 7_004)).unwrap();
         let mut packet = next(&mut *a, to_port(7_004)).expect("it comes");
-        assert!(matches!(packet.offload().checksum, Checksum::Partial { start: 34, offset: 6 }));
+        partial += u32::from(packet.offload().checksum == Checksum::Partial { start: 34, offset: 6 });
         assert_eq!(b.send(&mut packet).unwrap(), Sent::Yes);
         b.flush().unwrap();
         let mut got = [0; 100];
         assert_eq!((receiver.recv(&mut got).unwrap(), &got[..4]), (4, &n.to_ne_bytes()[..]));
     }
+    assert!(partial >= 4_990, "{partial} of 5,000");
     assert_eq!((a.lost(), b.lost()), (0, 0));
     let mut packet = Packet::with_capacity(66_560);
     assert_eq!(b.receive(0, &mut packet).unwrap(), Received::Empty, "nothing that was sent comes back");
