@@ -85,6 +85,21 @@ struct {
 	__type(value, struct wg_steer_counters);
 } counters SEC(".maps");
 
+/* Where somebody listens: what the walk that saw it last was called. Least recently seen ones make room. */
+struct wg_listener {
+	__u32 netns; /* inode number */
+	__u16 family;
+	__u16 port;
+	__be32 address[4]; /* all 0: every address of the family */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct wg_listener);
+	__type(value, __u64);
+} listeners SEC(".maps");
+
 /* Atomic: a callback in process context can be interrupted by one in a softirq. */
 #define COUNT(name)                                                                   \
 	do {                                                                              \
@@ -607,6 +622,51 @@ static __always_inline struct tcp_sock *open_socket(struct bpf_iter__tcp *ctx)
 	return bpf_skc_to_tcp_sock(skc);
 }
 
+static __always_inline struct wg_listener place_of(struct sock_common *skc)
+{
+	struct wg_listener place = {
+		.netns = skc->skc_net.net->ns.inum,
+		.family = skc->skc_family,
+		.port = skc->skc_num,
+	};
+
+	if (skc->skc_family == AF_INET6) {
+		place.address[0] = skc->skc_v6_rcv_saddr.in6_u.u6_addr32[0];
+		place.address[1] = skc->skc_v6_rcv_saddr.in6_u.u6_addr32[1];
+		place.address[2] = skc->skc_v6_rcv_saddr.in6_u.u6_addr32[2];
+		place.address[3] = skc->skc_v6_rcv_saddr.in6_u.u6_addr32[3];
+	} else {
+		place.address[0] = skc->skc_rcv_saddr;
+	}
+	return place;
+}
+
+static __always_inline bool is_listened_on(struct wg_listener *place, __u64 walk)
+{
+	__u64 *seen = bpf_map_lookup_elem(&listeners, place);
+
+	return seen && *seen == walk;
+}
+
+/* Whether the remote end opened it. One that is older than our programs is taken for accepted where this walk has seen a listener
+ * at its address and port, and it was not bound to that port itself: the kernel chooses no port that is listened on at that
+ * address. (It lets a listener come later to the port of a connection where both have SO_REUSEADDR or SO_REUSEPORT.) Where nobody
+ * listens any more it cannot be told, and it is left alone. */
+static __always_inline bool is_accepted(struct tcp_sock *tp, struct wg_conn *conn, __u64 walk)
+{
+	struct wg_listener place;
+
+	if (conn && conn->direction != WG_DIRECTION_UNKNOWN)
+		return conn->direction == WG_ACCEPTED;
+	if (BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_inet.sk.sk_userlocks) & WG_SOCK_BINDPORT_LOCK)
+		return false;
+	place = place_of(&tp->inet_conn.icsk_inet.sk.__sk_common);
+	if (is_listened_on(&place, walk))
+		return true;
+	__builtin_memset(place.address, 0, sizeof(place.address));
+	return is_listened_on(&place, walk);
+}
+
 /* Brings the socket's callbacks to what is needed. False: this kernel cannot (before 6.12). */
 static __always_inline bool set_callbacks_from_outside(struct tcp_sock *tp, struct wg_conn *conn)
 {
@@ -616,18 +676,31 @@ static __always_inline bool set_callbacks_from_outside(struct tcp_sock *tp, stru
 	return flags == current || !bpf_setsockopt(tp, SOL_TCP, WG_TCP_BPF_SOCK_OPS_CB_FLAGS, &flags, sizeof(flags));
 }
 
-/* A new policy reaches the connections that are open already; and idle ones on which nothing followed go back. */
+/* A new policy reaches the connections that are open already; and idle ones on which nothing followed go back. The kernel walks
+ * a namespace's listeners first. */
 SEC("iter/tcp")
 int steer_open(struct bpf_iter__tcp *ctx)
 {
+	struct sock_common *skc = ctx->sk_common;
 	struct wg_control *c = control_of();
+	__u64 walk = ctx->meta->session_id;
 	struct tcp_sock *tp = open_socket(ctx);
 	struct wg_network_key key = {};
+	struct wg_listener place;
 	struct wg_settings *s;
 	struct wg_network *network;
 	struct wg_conn *conn;
 	__u32 generation;
+	__u16 port;
 
+	if (skc && skc->skc_state == WG_TCP_LISTEN) {
+		port = skc->skc_num;
+		if (bpf_map_lookup_elem(&server_ports, &port)) {
+			place = place_of(skc);
+			bpf_map_update_elem(&listeners, &place, &walk, BPF_ANY);
+		}
+		return 0;
+	}
 	if (!c || !tp)
 		return 0;
 	generation = *(volatile __u32 *)&c->generation;
@@ -635,9 +708,7 @@ int steer_open(struct bpf_iter__tcp *ctx)
 	conn = bpf_sk_storage_get(&conns, tp, NULL, 0);
 	if (!generation || is_expired(c) || !is_server_port(tp) || !is_in_scope(tp, c))
 		return 0;
-	/* Accepted sockets have no explicit bind of their own; one that this host opened from a server's port has. */
-	if (conn && conn->direction != WG_DIRECTION_UNKNOWN ? conn->direction != WG_ACCEPTED :
-		BPF_CORE_READ_BITFIELD(tp, inet_conn.icsk_inet.sk.sk_userlocks) & WG_SOCK_BINDPORT_LOCK)
+	if (!is_accepted(tp, conn, walk))
 		return 0;
 	network = network_of(tp, &key);
 	if (!conn) {
@@ -647,6 +718,7 @@ int steer_open(struct bpf_iter__tcp *ctx)
 		if (!conn)
 			return 0;
 	}
+	conn->direction = WG_ACCEPTED; /* also once nobody listens any more */
 	reassign(tp, tp, conn, network, &key, s, generation);
 	if (conn->arm == WG_ARM_TREATED)
 		see_queue(tp, tp, conn, s);

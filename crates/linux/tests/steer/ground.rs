@@ -145,6 +145,22 @@ impl Ground {
         wait_until(self.spawn('s', &serve), "listening");
     }
 
+    /// A connection that the server's side opens from [`PORT`], which the kernel chooses: on connecting, or (`bound`) on binding
+    /// to an address, in which case a server listens on the same port of another one. The far end; the near one is an
+    /// [`answer`].
+    pub(crate) fn opened(&mut self, bound: bool) -> Client {
+        self.run('s', &format!("sysctl -q -w net.ipv4.ip_local_port_range='{PORT} {PORT}'"));
+        let back_end = self.client.within(|| TcpListener::bind(("10.99.0.2", BACK_END_PORT)).unwrap()).unwrap();
+        let binary = std::env::current_exe().unwrap();
+        let bound = if bound { "WG_BIND=1" } else { "" };
+        let open =
+            format!("env WG_OPEN=10.99.0.2:{BACK_END_PORT} {bound} {} child --exact --nocapture", binary.display());
+        wait_until(self.spawn('s', &open), "opened");
+        let (stream, from) = back_end.accept().unwrap();
+        assert_eq!(from.port(), PORT);
+        Client { stream }
+    }
+
     /// A real nginx on [`PORT`] with `/small` (20 KB), `/medium` (90 KB) and `/large` (2 MB), and what a back end on [`BACK_END_PORT`]
     /// says below `/proxied`, unbuffered; `listen` is added to its
     /// `listen` directives.
@@ -395,6 +411,20 @@ pub(crate) fn serve(listener_cc: &str) {
     for stream in listener.incoming() {
         std::thread::spawn(move || answer(stream.unwrap()));
     }
+}
+
+/// What [`Ground::opened`] runs.
+pub(crate) fn open(remote: SocketAddr) {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let _elsewhere = std::env::var("WG_BIND").is_ok().then(|| {
+        bind(&socket, &SocketAddr::from(([10, 99, 0, 1], 0))).unwrap();
+        TcpListener::bind(("127.0.0.1", PORT)).unwrap()
+    });
+    connect(&socket, &remote).unwrap();
+    println!("opened");
+    std::io::stdout().flush().unwrap();
+    answer(socket.into());
 }
 
 fn answer(mut stream: TcpStream) -> Option<()> {

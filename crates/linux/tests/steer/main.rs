@@ -16,6 +16,8 @@ mod witness;
 fn child() {
     if let Ok(listener_cc) = std::env::var("WG_SERVE") {
         ground::serve(&listener_cc);
+    } else if let Ok(remote) = std::env::var("WG_OPEN") {
+        ground::open(remote.parse().unwrap());
     } else if std::env::var("WG_OWN").is_ok() {
         ground::own();
     }

@@ -3,6 +3,7 @@
 use std::io::Read;
 
 use weirgate_linux::bpf::Steering;
+use weirgate_sockets::sample::CcName;
 
 use super::ground::{CHOSEN, Client, EVERYBODY, Ground, OWN, SWITCH_AFTER, policy};
 use super::witness::Witness;
@@ -240,4 +241,22 @@ fn connections_that_the_host_opens_are_never_touched() {
     assert_eq!(sink.join().unwrap(), 2 << 20);
     let counters = steering.counters().unwrap();
     assert_eq!((counters.matched, counters.switched), (1, 0), "{counters:?}");
+}
+
+#[test]
+fn connections_that_the_host_opened_before_are_never_touched() {
+    for bound in [false, true] {
+        let Some(mut ground) = Ground::new(50) else { return };
+        let mut opened = ground.opened(bound);
+        let mut steering = ground.attach();
+        let here = [ground.server_again()];
+        let mut policy = policy(1, EVERYBODY);
+        policy.default_cc = CcName::new("cubic");
+        let applied = steering.apply(&policy, &here).unwrap();
+        assert_eq!(applied.sockets_set, 0, "bound: {bound}");
+        assert!(steering.settle(&here).is_empty());
+        opened.fetch(1_000_000);
+        assert_eq!(opened.cc(), OWN, "bound: {bound}");
+        assert_eq!(steering.counters().unwrap().matched, 0);
+    }
 }
