@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 10
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair
 EXPERIMENTS_ALONE := limit-precision limit-rtt limit-vm limit-10g limit-peer
 
-.PHONY: help setup web build run demo test test-rust test-loom test-web test-fuzz test-lab bench check prove clean
+.PHONY: help setup web build install run demo test test-rust test-loom test-web test-fuzz test-lab bench check prove clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,14 @@ build: web ## build the release binary
 
 run: build ## build, and run the daemon: observe this host, dashboard on http://127.0.0.1:7070
 	$(WEIRGATE) run
+
+install: build ## as root: binary, systemd unit, manual, completions below $(DESTDIR)/usr; then `systemctl enable --now weirgate`
+	install -Dm755 $(WEIRGATE) $(DESTDIR)/usr/bin/weirgate
+	install -Dm644 packaging/weirgate.service $(DESTDIR)/usr/lib/systemd/system/weirgate.service
+	install -Dm644 weirgate.example.toml $(DESTDIR)/usr/share/doc/weirgate/weirgate.example.toml
+	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/bash-completion/completions
+	$(WEIRGATE) man >$(DESTDIR)/usr/share/man/man1/weirgate.1
+	$(WEIRGATE) completions bash >$(DESTDIR)/usr/share/bash-completion/completions/weirgate
 
 demo: build ## CUBIC and Weirgate side by side on 20 emulated client networks, under 4 minutes
 	$(WEIRGATE) lab run edge --demo

@@ -53,10 +53,8 @@ enum Command {
     /// Remove everything Weirgate changed on this host, after a crash too
     Undo(undo::Undo),
     /// Print the man page (roff)
-    #[command(hide = true)]
     Man,
     /// Print completions for a shell
-    #[command(hide = true)]
     Completions {
         /// Which shell.
         shell: clap_complete::Shell,
