@@ -8,9 +8,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
+use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Schema};
 use arrow::record_batch::RecordBatch;
-use parquet::arrow::arrow_writer::{ArrowRowGroupWriterFactory, compute_leaves};
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -18,6 +19,8 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 
 use crate::columns::BATCH_ROWS;
 use crate::hour::Hour;
@@ -29,6 +32,10 @@ use crate::schema::{COLUMNS, FILE_SCHEMA, FORMAT, FORMAT_KEY, Kind};
 pub(crate) const ROW_GROUP_ROWS: usize = 16_384;
 /// A file is closed early when it holds so many rows: each row group's description waits in memory for the footer.
 pub(crate) const PART_ROWS_MAX: u64 = 64 * ROW_GROUP_ROWS as u64;
+/// What a footer takes at most with the schema in it, and what each row group adds: measured were 13 KB with one row
+/// group, and 6 KB for each further one.
+const FOOTER_BYTES_MAX: u64 = 32 << 10;
+const FOOTER_GROUP_BYTES_MAX: u64 = 16 << 10;
 
 /// Why a file could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -39,15 +46,92 @@ pub(crate) struct PartError {
     source: io::Error,
 }
 
-/// A file that is being written.
+/// Rows of one hour that wait to be written together.
 ///
 /// A row group's batches wait as they are until it is full; then column after column is encoded and compressed. The
 /// usual way ([`ArrowWriter::write`]) does all columns side by side as batches come, with a compressor, a decompressor
 /// and page buffers for each of seventy columns: 30 to 50 MB, where this takes 10, the queue included.
+#[derive(Default)]
+pub(crate) struct Group {
+    batches: Vec<RecordBatch>,
+    rows: usize,
+}
+
+impl Group {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    pub(crate) const fn is_full(&self) -> bool {
+        self.rows >= ROW_GROUP_ROWS
+    }
+
+    pub(crate) const fn rows(&self) -> u64 {
+        self.rows as u64
+    }
+
+    pub(crate) fn push(&mut self, batch: RecordBatch) {
+        self.rows += batch.num_rows();
+        self.batches.push(batch);
+    }
+
+    /// Makes one batch of many small ones, which take more memory than their rows.
+    pub(crate) fn compact(&mut self) {
+        if self.batches.len() > 2 * ROW_GROUP_ROWS / BATCH_ROWS
+            && let Ok(one) = concat_batches(&FILE_SCHEMA, &self.batches)
+        {
+            self.batches = vec![one];
+        }
+    }
+
+    /// The rows as a file holds them, about a tenth of their size; the group is empty afterwards, after an error too.
+    pub(crate) fn encode(&mut self) -> Result<Encoded, ParquetError> {
+        let rows = self.rows();
+        let batches = core::mem::take(self).batches;
+        // Each array is given back as soon as it is encoded: while this goes on, the queue fills.
+        let mut batches: Vec<_> = batches.into_iter().map(|batch| batch.columns().to_vec().into_iter()).collect();
+        let mut columns = Vec::with_capacity(COLUMN_WRITERS.len());
+        for (one, field) in COLUMN_WRITERS.iter().zip(FILE_SCHEMA.fields()) {
+            // The number of the row group is for encrypted files.
+            let mut writers = one.create_column_writers(0)?;
+            let Some(mut column) = writers.pop() else { continue };
+            for array in batches.iter_mut().filter_map(Iterator::next) {
+                for leaf in compute_leaves(field, &array)? {
+                    column.write(&leaf)?;
+                }
+            }
+            columns.push(column.close()?);
+        }
+        Ok(Encoded { rows, columns })
+    }
+}
+
+/// A row group, ready to be put into any file.
+pub(crate) struct Encoded {
+    rows: u64,
+    columns: Vec<ArrowColumnChunk>,
+}
+
+impl Encoded {
+    pub(crate) const fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// What it will take in a file, without its share of the footer.
+    fn bytes(&self) -> u64 {
+        self.columns.iter().map(|column| column.close().bytes_written).sum()
+    }
+
+    /// What it takes in memory: its pages, and about a kilobyte for each column's description.
+    pub(crate) fn memory(&self) -> u64 {
+        self.bytes() + 1_024 * self.columns.len() as u64
+    }
+}
+
+/// A file that is being written.
 pub(crate) struct OpenPart {
     writer: SerializedFileWriter<File>,
-    waiting: Vec<RecordBatch>,
-    waiting_rows: usize,
+    group: Group,
     dir: PathBuf,
     temporary: PathBuf,
     hour: Hour,
@@ -69,58 +153,54 @@ impl OpenPart {
         let (writer, _) = ArrowWriter::try_new(file, FILE_SCHEMA.clone(), Some(properties()))
             .and_then(ArrowWriter::into_serialized_writer)
             .map_err(|e| failed("write", &temporary)(io_error(e)))?;
-        let waiting = Vec::with_capacity(ROW_GROUP_ROWS / BATCH_ROWS);
-        Ok(Self { writer, waiting, waiting_rows: 0, dir: dir.to_owned(), temporary, hour, first, last, rows: 0 })
+        Ok(Self { writer, group: Group::default(), dir: dir.to_owned(), temporary, hour, first, last, rows: 0 })
     }
 
     pub(crate) const fn hour(&self) -> Hour {
         self.hour
     }
 
-    /// Rows handed to it.
+    /// Rows in the file.
     pub(crate) const fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Whether `rows` more fill a row group, which then goes to the disk.
-    pub(crate) fn fills_group(&self, rows: usize) -> bool {
-        self.waiting_rows + rows >= ROW_GROUP_ROWS
-    }
-
-    /// Adds `batch`. After an error the part is of no use: [`OpenPart::abandon`] it.
-    pub(crate) fn write(&mut self, batch: RecordBatch) -> Result<(), PartError> {
-        self.rows += batch.num_rows() as u64;
-        self.waiting_rows += batch.num_rows();
-        self.waiting.push(batch);
-        if self.waiting_rows >= ROW_GROUP_ROWS {
-            self.write_group().map_err(|e| failed("write", &self.temporary)(io_error(e)))?;
+    /// Claims the disk's room for `group` and for the footer after it, so that neither fails for want of it. After an
+    /// error the file is as good as before. A file system that cannot promise room is taken at its word when it is
+    /// written to.
+    pub(crate) fn reserve(&self, group: &Encoded) -> Result<(), PartError> {
+        let groups = self.writer.flushed_row_groups().len() as u64 + 1;
+        let room = group.bytes() + FOOTER_BYTES_MAX + groups * FOOTER_GROUP_BYTES_MAX;
+        let from = self.writer.bytes_written() as u64;
+        match fallocate(self.writer.inner(), FallocateFlags::KEEP_SIZE, from, room) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(error) => Err(failed("reserve room for", &self.temporary)(error.into())),
         }
-        Ok(())
     }
 
-    /// Writes what waits as a row group.
-    fn write_group(&mut self) -> Result<(), ParquetError> {
-        let batches = core::mem::take(&mut self.waiting);
-        self.waiting_rows = 0;
-        if batches.is_empty() {
+    /// Adds `group`. After an error the part is of no use: [`OpenPart::abandon`] it.
+    pub(crate) fn append(&mut self, group: Encoded) -> Result<(), PartError> {
+        self.rows += group.rows;
+        let written = self.writer.next_row_group().and_then(|mut into| {
+            group.columns.into_iter().try_for_each(|column| column.append_to_row_group(&mut into))?;
+            into.close().map(drop)
+        });
+        written.map_err(|e| failed("write", &self.temporary)(io_error(e)))
+    }
+
+    /// Adds `batch`, which waits until its row group is full. After an error as [`OpenPart::append`].
+    pub(crate) fn write(&mut self, batch: RecordBatch) -> Result<(), PartError> {
+        self.group.push(batch);
+        if self.group.is_full() { self.write_group() } else { Ok(()) }
+    }
+
+    fn write_group(&mut self) -> Result<(), PartError> {
+        if self.group.is_empty() {
             return Ok(());
         }
-        // Each array is given back as soon as it is written: while this goes on, the queue fills.
-        let mut batches: Vec<_> = batches.into_iter().map(|batch| batch.columns().to_vec().into_iter()).collect();
-        let number = self.writer.flushed_row_groups().len();
-        let mut group = self.writer.next_row_group()?;
-        for (one, field) in COLUMN_WRITERS.iter().zip(FILE_SCHEMA.fields()) {
-            let mut writers = one.create_column_writers(number)?;
-            let Some(mut column) = writers.pop() else { continue };
-            for array in batches.iter_mut().filter_map(Iterator::next) {
-                for leaf in compute_leaves(field, &array)? {
-                    column.write(&leaf)?;
-                }
-            }
-            column.close()?.append_to_row_group(&mut group)?;
-        }
-        group.close()?;
-        Ok(())
+        let group = self.group.encode().map_err(|e| failed("write", &self.temporary)(io_error(e)))?;
+        self.reserve(&group)?;
+        self.append(group)
     }
 
     /// Writes the rest and the footer, and puts the file in its place for good.
@@ -135,10 +215,12 @@ impl OpenPart {
     }
 
     fn finish(&mut self) -> Result<Part, PartError> {
-        let written = self.write_group().and_then(|()| self.writer.finish());
+        self.write_group()?;
         let temporary = &self.temporary;
-        written.map_err(|e| failed("write", temporary)(io_error(e)))?;
+        self.writer.finish().map_err(|e| failed("write", temporary)(io_error(e)))?;
         let file = self.writer.inner();
+        // What was reserved beyond the end is given back.
+        file.metadata().and_then(|meta| file.set_len(meta.len())).map_err(failed("write", temporary))?;
         file.sync_all().map_err(failed("fsync", temporary))?;
         let bytes = file.metadata().map_err(failed("read the size of", temporary))?.len();
         let part = Part { hour: self.hour, first: self.first, last: self.last, bytes };

@@ -1,11 +1,12 @@
 //! The thread that writes: batches into the open part, parts into their place, old parts out of the folder.
 //!
 //! Every row that reaches it ends as written or as lost, and is counted as one of the two when that is certain: written
-//! once its file is durable, lost once its file was given up.
+//! once its file is durable, lost once its file was given up. While the disk has no room, row groups wait encoded, as
+//! many as [`Options::hold_up_to`] allows, and go to the disk first when there is room again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
@@ -14,14 +15,19 @@ use weirgate_units::UnixTime;
 use crate::hour::Hour;
 use crate::layout::{self, Listing, Part};
 use crate::merge::{Merge, Step};
-use crate::part::{OpenPart, PART_ROWS_MAX, PartError};
+use crate::part::{Encoded, Group, OpenPart, PART_ROWS_MAX};
 use crate::queue::{Message, Queue};
-use crate::writer::{Options, Shared};
+use crate::writer::{Options, Shared, Trouble};
 
 pub(crate) struct Sink {
     dir: PathBuf,
     options: Options,
     shared: Arc<Shared>,
+    /// The rows that came last, and their hour.
+    group: Group,
+    hour: Hour,
+    /// Row groups on their way to the disk, oldest first; empty but while it refuses them.
+    held: VecDeque<(Hour, Encoded)>,
     open: Option<OpenPart>,
     parts: BTreeMap<(Hour, u64), Part>,
     /// The number of the next part.
@@ -39,6 +45,9 @@ impl Sink {
             dir,
             options,
             shared,
+            group: Group::default(),
+            hour: Hour::of(UnixTime::default()),
+            held: VecDeque::new(),
             open: None,
             parts: listing.parts,
             next: listing.last + 1,
@@ -47,6 +56,10 @@ impl Sink {
             settled: None,
         };
         sink.count_disk();
+        // Said at the start, and not only when there is something to write.
+        if let Some(short) = sink.shortage() {
+            sink.shared.trouble(Trouble::Holds, &short);
+        }
         sink
     }
 
@@ -68,7 +81,11 @@ impl Sink {
                 None => self.merge_step(),
             }
         }
+        self.end_group();
         self.close_part();
+        for (_, group) in self.held.drain(..) {
+            self.shared.lose_to_disk(group.rows());
+        }
         self.clear_superseded();
         if let Some(merge) = self.merge.take() {
             merge.abandon();
@@ -76,44 +93,96 @@ impl Sink {
     }
 
     fn batch(&mut self, hour: Hour, rows: RecordBatch) {
-        if self.open.as_ref().is_some_and(|part| part.hour() != hour || part.rows() >= PART_ROWS_MAX) {
-            self.close_part();
+        if hour != self.hour {
+            self.end_group();
+            self.hour = hour;
         }
-        let count = rows.num_rows();
-        // Asked only where it matters: before a file is begun, and before a row group goes to the disk. A file closed
-        // in time is a file saved, since its footer needs room as well.
-        if self.open.as_ref().is_none_or(|part| part.fills_group(count)) && !self.has_room() {
-            self.close_part();
-            self.shared.lose_to_disk(count as u64);
-            return;
-        }
-        if let Err(error) = self.write(hour, rows) {
-            let before = self.open.take().map_or(0, |part| {
-                let rows = part.rows();
-                part.abandon();
-                rows
-            });
-            // The part counted the batch when it was handed over; a part that could not be begun did not.
-            self.shared.lose_to_disk(before.max(count as u64));
-            self.shared.trouble(&error);
+        self.group.push(rows);
+        if self.group.is_full() {
+            self.end_group();
         }
     }
 
-    fn write(&mut self, hour: Hour, rows: RecordBatch) -> Result<(), PartError> {
-        let part = match &mut self.open {
-            Some(part) => part,
-            none => {
+    /// Sends the waiting rows on their way.
+    fn end_group(&mut self) {
+        let rows = self.group.rows();
+        if rows == 0 {
+            return;
+        }
+        match self.group.encode() {
+            Ok(group) => self.held.push_back((self.hour, group)),
+            Err(error) => {
+                self.shared.lose_to_disk(rows);
+                self.shared.trouble(Trouble::Loses, &error);
+            }
+        }
+        self.write_held();
+    }
+
+    /// Puts what is held into files; gives up the oldest where more is left than may be held.
+    fn write_held(&mut self) {
+        while let Some((hour, group)) = self.held.pop_front() {
+            if self.open.as_ref().is_some_and(|part| part.hour() != hour || part.rows() >= PART_ROWS_MAX) {
+                self.close_part();
+            }
+            if !self.prepare(hour, &group) {
+                self.held.push_front((hour, group));
+                break;
+            }
+            if let Some(part) = &mut self.open
+                && let Err(error) = part.append(group)
+            {
+                self.give_up_part();
+                self.shared.trouble(Trouble::Loses, &error);
+            }
+        }
+        let mut memory: u64 = self.held.iter().map(|(_, group)| group.memory()).sum();
+        while memory > self.options.hold_up_to.as_u64() {
+            let Some((_, oldest)) = self.held.pop_front() else { break };
+            memory -= oldest.memory();
+            self.shared.lose_to_disk(oldest.rows());
+            self.shared.loses();
+        }
+    }
+
+    /// Makes sure that a file is open and that the disk has room for `group`; where it has not, the file is closed: a
+    /// file closed in time is a file saved.
+    fn prepare(&mut self, hour: Hour, group: &Encoded) -> bool {
+        if let Some(short) = self.shortage() {
+            self.close_part();
+            self.shared.trouble(Trouble::Holds, &short);
+            return false;
+        }
+        let ready = match &self.open {
+            Some(part) => part.reserve(group),
+            None => {
                 let number = self.next;
                 self.next += 1;
-                none.insert(OpenPart::create(&self.dir, hour, number, number)?)
+                OpenPart::create(&self.dir, hour, number, number).and_then(|part| self.open.insert(part).reserve(group))
             }
         };
-        part.write(rows)
+        if let Err(error) = ready {
+            self.close_part();
+            self.shared.trouble(Trouble::Holds, &error);
+            return false;
+        }
+        true
+    }
+
+    fn give_up_part(&mut self) {
+        if let Some(part) = self.open.take() {
+            self.shared.lose_to_disk(part.rows());
+            part.abandon();
+        }
     }
 
     fn close_part(&mut self) {
         let Some(part) = self.open.take() else { return };
         let rows = part.rows();
+        if rows == 0 {
+            part.abandon();
+            return;
+        }
         match part.close() {
             Ok(part) => {
                 self.parts.insert((part.hour, part.first), part);
@@ -122,23 +191,31 @@ impl Sink {
             }
             Err(error) => {
                 self.shared.lose_to_disk(rows);
-                self.shared.trouble(&error);
+                self.shared.trouble(Trouble::Loses, &error);
             }
         }
     }
 
-    /// Whether the file system has more room than must be kept free. A system that does not say has.
-    fn has_room(&self) -> bool {
+    /// What the file system lacks of the room that must be kept free; `None` where it has that, or does not say.
+    fn shortage(&self) -> Option<NoRoom> {
         let keep = self.options.keep_free.as_u64();
-        let free = rustix::fs::statvfs(&self.dir).map_or(u64::MAX, |s| s.f_bavail.saturating_mul(s.f_frsize));
-        if free < keep {
-            self.shared.trouble(&NoRoom { dir: self.dir.clone(), free, keep });
-        }
-        free >= keep
+        let free = free(&self.dir);
+        (free < keep).then(|| NoRoom { dir: self.dir.clone(), free, keep })
     }
 
     fn rotate(&mut self, now: UnixTime) {
+        self.write_held();
+        let short = self.shortage().filter(|_| !self.group.is_empty());
+        if self.held.is_empty() && short.is_none() {
+            self.end_group();
+        } else {
+            // Few large groups take less memory than many small ones.
+            self.group.compact();
+        }
         self.close_part();
+        if let Some(short) = short {
+            self.shared.trouble(Trouble::Holds, &short);
+        }
         self.clear_superseded();
         self.retain(now);
         if self.merge.is_none() {
@@ -256,14 +333,18 @@ impl Sink {
 }
 
 /// A merge needs the room of its inputs until they are deleted.
-fn has_room_for_merge(merge: &Merge, dir: &std::path::Path, keep: u64) -> bool {
-    let free = rustix::fs::statvfs(dir).map_or(u64::MAX, |s| s.f_bavail.saturating_mul(s.f_frsize));
-    free >= keep.saturating_add(merge.bytes_left())
+fn has_room_for_merge(merge: &Merge, dir: &Path, keep: u64) -> bool {
+    free(dir) >= keep.saturating_add(merge.bytes_left())
+}
+
+/// The bytes free to this process where `dir` lies; all there can be where the system does not say.
+fn free(dir: &Path) -> u64 {
+    rustix::fs::statvfs(dir).map_or(u64::MAX, |s| s.f_bavail.saturating_mul(s.f_frsize))
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "only {} MB are free where {} lies, and {} MB must stay free: make room, or lower the store's size limit",
+    "only {} MB are free where {} lies, and {} MB must stay free: make room, or lower [store] keep_free",
     free / 1_000_000,
     dir.display(),
     keep / 1_000_000

@@ -45,6 +45,8 @@ pub struct Options {
     pub size_max: Option<Bytes>,
     /// Nothing is written while the file system has less room than this: the store must not be what fills the disk.
     pub keep_free: Bytes,
+    /// Records that cannot be written wait in memory, encoded, up to so much; then the oldest are given up.
+    pub hold_up_to: Bytes,
     /// The files of a finished hour are merged into files of up to this size.
     pub merge_up_to: Bytes,
     /// Whether clients' addresses are stored whole.
@@ -52,14 +54,15 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// A minute; a week; 10 GB; 64 MB kept free (more than one interval of the busiest host); merged up to 64 MB; whole
-    /// addresses.
+    /// A minute; a week; 10 GB; 64 MB kept free (more than one interval of the busiest host); 8 MB held (about 200,000
+    /// records); merged up to 64 MB; whole addresses.
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(60),
             age_max: Some(Duration::from_secs(7 * 86_400)),
             size_max: Some(Bytes::new(10_000_000_000)),
             keep_free: Bytes::new(64_000_000),
+            hold_up_to: Bytes::new(8_000_000),
             merge_up_to: Bytes::new(64_000_000),
             anonymise: Anonymise::Off,
         }
@@ -94,7 +97,8 @@ pub struct Status {
     pub lost_disk: u64,
     /// Records given up because the writing thread did not keep up.
     pub lost_slow: u64,
-    /// Records in memory or in the file being written: what a crash would lose.
+    /// Records in memory or in the file being written: what a crash would lose. More than an interval's where the disk
+    /// has no room.
     pub pending: u64,
     /// Finished files written, and their bytes.
     pub files_written: u64,
@@ -108,7 +112,7 @@ pub struct Status {
     pub files: u64,
     /// See `files`.
     pub bytes: u64,
-    /// Why records are being lost, until a file is written again.
+    /// Why records wait in memory or are being lost, until a file is written again.
     pub trouble: Option<String>,
 }
 
@@ -237,7 +241,7 @@ impl Writer {
         let rows = batch.num_rows() as u64;
         if !self.queue.push_batch(hour, batch) {
             self.shared.lost_slow.fetch_add(rows, Ordering::Relaxed);
-            self.shared.trouble(&"the disk does not keep up: records are being lost");
+            self.shared.trouble(Trouble::Loses, &"the disk does not keep up");
         }
     }
 
@@ -247,7 +251,7 @@ impl Writer {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            self.shared.trouble(&"the store's thread ended by a fault of its own; see the log");
+            self.shared.trouble(Trouble::Loses, &"the store's thread ended by a fault of its own; see the log");
         }
     }
 }
@@ -284,7 +288,7 @@ pub(crate) struct Shared {
     bytes_removed: AtomicU64,
     files: AtomicU64,
     bytes: AtomicU64,
-    trouble: Mutex<Option<String>>,
+    trouble: Mutex<Option<(Trouble, String)>>,
 }
 
 impl Shared {
@@ -311,13 +315,24 @@ impl Shared {
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Notes why records are being lost; logs it once, until a file is written again.
-    pub(crate) fn trouble(&self, why: &dyn core::fmt::Display) {
+    /// Notes why records cannot be written; logs what that means for them once, until a file is written again.
+    pub(crate) fn trouble(&self, what: Trouble, why: &dyn core::fmt::Display) {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        if trouble.is_none() {
-            tracing::warn!("the store loses records: {why}");
+        let known = trouble.as_ref().map(|(what, _)| *what);
+        let what = known.map_or(what, |known| known.max(what));
+        if known != Some(what) {
+            tracing::warn!("{what}: {why}");
         }
-        *trouble = Some(why.to_string());
+        *trouble = Some((what, why.to_string()));
+    }
+
+    /// Records that waited are given up, for the reason they waited for.
+    pub(crate) fn loses(&self) {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((what @ Trouble::Holds, why)) = trouble.as_mut() {
+            *what = Trouble::Loses;
+            tracing::warn!("{what}: {why}");
+        }
     }
 
     fn status(&self) -> Status {
@@ -337,7 +352,30 @@ impl Shared {
             bytes_removed: read(&self.bytes_removed),
             files: read(&self.files),
             bytes: read(&self.bytes),
-            trouble: self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            trouble: self.why(),
         }
+    }
+
+    fn why(&self) -> Option<String> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.as_ref().map(|(what, why)| format!("{what}: {why}"))
+    }
+}
+
+/// What becomes of records that cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Trouble {
+    /// They wait in memory.
+    Holds,
+    /// They are lost, all or some.
+    Loses,
+}
+
+impl core::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Holds => "the store cannot write; records wait in memory",
+            Self::Loses => "the store loses records",
+        })
     }
 }

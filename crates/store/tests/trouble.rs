@@ -217,30 +217,82 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_full_disk_costs_counted_records_and_nothing_else() {
-    let Some(disk) = SmallDisk::mount(1 << 20) else { return };
+fn a_full_disk_costs_nothing_while_records_can_wait() {
+    let Some(disk) = SmallDisk::mount(8 << 20) else { return };
     let store = disk.0.path().join("store");
     let mut writer = open(&store);
     append(&mut writer, 0, 100, at(0));
     writer.flush(at(60));
     let ballast = disk.0.path().join("ballast");
-    let _ = fs::write(&ballast, vec![1; 2 << 20]);
+    let _ = fs::write(&ballast, vec![1; 16 << 20]);
 
-    append(&mut writer, 100, 20_000, at(60));
-    writer.flush(at(120));
+    // Many small intervals, and row groups that fill.
+    for interval in 0..200 {
+        append(&mut writer, 100 + 100 * interval, 100, at(60 + interval));
+        writer.flush(at(61 + interval));
+    }
     let status = writer.status();
-    assert_eq!((status.written, status.lost_disk, status.pending), (100, 20_000, 0), "{status:?}");
-    assert!(status.trouble.as_deref().is_some_and(|t| t.contains("No space left on device")), "{status:?}");
-    assert_eq!(number(&store, COUNT), 100);
+    assert_eq!((status.written, status.lost_disk, status.pending), (100, 0, 20_000), "{status:?}");
+    let why = status.trouble.as_deref().unwrap();
+    assert!(why.contains("wait in memory") && why.contains("No space left on device"), "{why}");
+    assert_eq!((number(&store, COUNT), files(&store).len()), (100, 1));
 
     // Room again, and it works again; nothing unfinished lies about.
     fs::remove_file(&ballast).unwrap();
-    append(&mut writer, 20_100, 200, at(120));
-    writer.flush(at(180));
+    append(&mut writer, 20_100, 200, at(300));
+    writer.flush(at(360));
     let status = writer.close();
-    assert_eq!((status.appended, status.written, status.lost_disk), (20_300, 300, 20_000));
+    assert_eq!((status.appended, status.written, status.lost_disk), (20_300, 20_300, 0));
     assert_eq!(status.trouble, None);
-    assert_eq!((number(&store, COUNT), files(&store).len()), (300, 2));
+    assert_eq!((number(&store, COUNT), files(&store).len()), (20_300, 2));
+}
+
+#[test]
+fn what_waits_is_bounded_and_the_oldest_is_given_up_and_counted() {
+    let Some(disk) = SmallDisk::mount(8 << 20) else { return };
+    let store = disk.0.path().join("store");
+    let mut writer =
+        Writer::open(&store, &origin(), Options { hold_up_to: Bytes::new(4_000_000), ..options() }).unwrap();
+    let ballast = disk.0.path().join("ballast");
+    let _ = fs::write(&ballast, vec![1; 16 << 20]);
+    append(&mut writer, 0, 100_000, at(0));
+    writer.flush(at(60));
+    let status = writer.status();
+    assert!(status.lost_disk > 0 && status.pending >= 16_384, "{status:?}");
+    assert_eq!((status.written, status.lost_disk + status.pending), (0, 100_000), "{status:?}");
+    assert!(status.trouble.as_deref().is_some_and(|t| t.contains("loses records")), "{status:?}");
+    let waited = status.pending;
+
+    fs::remove_file(&ballast).unwrap();
+    writer.flush(at(120));
+    let status = writer.status();
+    assert_eq!((status.written, status.pending, status.trouble), (waited, 0, None));
+    let newest = "SELECT count(*) AS n FROM sockets WHERE cookie = 1099999";
+    assert_eq!((number(&store, COUNT), number(&store, newest)), (waited, 1));
+}
+
+#[test]
+fn a_full_disk_is_said_at_the_start_and_what_waits_at_the_end_is_counted() {
+    let Some(disk) = SmallDisk::mount(1 << 20) else { return };
+    let store = disk.0.path().join("store");
+    let mut writer = Writer::open(&store, &origin(), Options::default()).unwrap();
+    let status = writer.status();
+    assert!(status.trouble.as_deref().is_some_and(|t| t.contains("lower [store] keep_free")), "{status:?}");
+    append(&mut writer, 0, 300, at(0));
+    writer.flush(at(60));
+    let status = writer.close();
+    assert_eq!((status.appended, status.written, status.lost_disk, status.pending), (300, 0, 300, 0), "{status:?}");
+}
+
+#[test]
+fn a_reservation_is_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = open(dir.path());
+    append(&mut writer, 0, 17_000, at(0));
+    writer.close();
+    let meta = fs::metadata(&files(dir.path())[0]).unwrap();
+    assert!(meta.blocks() * 512 < meta.len() + 2 * meta.blksize(), "{} blocks for {} B", meta.blocks(), meta.len());
 }
 
 #[test]

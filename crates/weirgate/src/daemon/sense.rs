@@ -265,7 +265,11 @@ impl Sense {
             "controller",
             saved.err().map(|error| {
                 let path = self.config.controller();
-                format!("{}: {error}: a restart would begin without history", path.display())
+                format!(
+                    "{}: {error}: a restart would begin without history; make room there, or set [host] state to a \
+                     directory that can be written",
+                    path.display()
+                )
             }),
         );
     }
