@@ -46,7 +46,7 @@ pub enum QueryError {
     #[error("there is no store in {}: has `weirgate run` recorded there? `[store] dir` sets the folder", .0.display())]
     NoStore(PathBuf),
     /// Nothing has been recorded yet, or nothing that can be read.
-    #[error("the store in {} holds no records yet: the first file is closed a minute after the start", dir.display())]
+    #[error("the store in {} holds no records yet: the first file is closed [store] flush after the start", dir.display())]
     Empty {
         /// The store's folder.
         dir: PathBuf,
@@ -179,13 +179,28 @@ async fn start(files: &Arc<Files>, sql: &str) -> Result<(SendableRecordBatchStre
     let config = SessionConfig::new().with_target_partitions(1).with_information_schema(true);
     let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
     let context = SessionContext::new_with_state(state);
-    let wrong = |e: DataFusionError| QueryError::Sql(e.strip_backtrace());
+    let wrong = |e: DataFusionError| QueryError::Sql(in_words(&e));
     files.register(&context).await.map_err(wrong)?;
     let read_only = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     let frame = context.sql_with_options(sql, read_only).await.map_err(wrong)?;
     let stream = frame.execute_stream().await.map_err(wrong)?;
     let schema = stream.schema();
     Ok((stream, schema))
+}
+
+/// What is wrong with a query, for who wrote it: not as Rust shows it, and with the table's name where another was meant.
+fn in_words(error: &DataFusionError) -> String {
+    if let DataFusionError::SQL(parser, _) = error.find_root() {
+        return format!("not SQL: {}", parser.to_string().trim_start_matches("sql parser error: "));
+    }
+    let text = error.strip_backtrace();
+    let table = text.split_once("table '").and_then(|(_, rest)| rest.split_once("' not found"));
+    match table {
+        Some((name, _)) => {
+            format!("there is no table `{}`: the table is `sockets`", name.trim_start_matches("datafusion.public."))
+        }
+        None => text,
+    }
 }
 
 async fn drain(

@@ -41,10 +41,11 @@ impl Query {
         };
         let table = weirgate_store::query(&dir, sql).map_err(|error| match error {
             QueryError::Sql(_) => Failure::Usage(error.into()),
-            other => Failure::Work(anyhow::Error::new(other).context(format!(
+            QueryError::Io(_) => Failure::Work(anyhow::Error::new(error).context(format!(
                 "the store in {} cannot be read: run as the user that records it, or name another with --store",
                 dir.display()
             ))),
+            QueryError::NoStore(_) | QueryError::Empty { .. } | QueryError::Run(_) => Failure::Work(error.into()),
         })?;
         for warning in &table.warnings {
             eprintln!("weirgate: {warning}");
