@@ -58,16 +58,16 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The type's name in `weirgate query --schema`.
+    /// The type's name in SQL, as `CAST` takes it; `weirgate query --schema` shows it.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Time => "timestamp",
-            Self::Text | Self::Address | Self::Network | Self::Partition => "text",
-            Self::Bool => "boolean",
-            Self::U8 => "u8",
-            Self::U16 => "u16",
-            Self::U32 => "u32",
-            Self::U64 => "u64",
+            Self::Time => "TIMESTAMP",
+            Self::Text | Self::Address | Self::Network | Self::Partition => "VARCHAR",
+            Self::Bool => "BOOLEAN",
+            Self::U8 => "TINYINT UNSIGNED",
+            Self::U16 => "SMALLINT UNSIGNED",
+            Self::U32 => "INT UNSIGNED",
+            Self::U64 => "BIGINT UNSIGNED",
         }
     }
 

@@ -6,6 +6,7 @@ mod common;
 use common::{append, at, files, number, origin, record, sample};
 use weirgate_sockets::record::Record;
 use weirgate_sockets::sample::Sample;
+use weirgate_store::schema::COLUMNS;
 use weirgate_store::{Anonymise, Options, QueryError, Writer, query};
 use weirgate_units::{Bytes, Duration, Prefix};
 
@@ -231,7 +232,7 @@ fn nothing_to_ask_and_nothing_to_read_are_said_clearly() {
     for (sql, part) in [
         ("SELECT rtt FROM sockets", "rtt"),
         ("SELEC 1", "SELEC"),
-        ("SELECT * FROM nothing", "nothing"),
+        ("SELECT * FROM nothing", "there is no table `nothing`: the table is `sockets`"),
         ("DROP TABLE sockets", "DDL"),
         ("CREATE EXTERNAL TABLE t STORED AS PARQUET LOCATION '/etc'", "DDL"),
         ("COPY (SELECT 1) TO '/tmp/x.parquet'", "DML"),
@@ -240,6 +241,20 @@ fn nothing_to_ask_and_nothing_to_read_are_said_clearly() {
     ] {
         let error = query(dir.path(), sql).unwrap_err();
         assert!(matches!(error, QueryError::Sql(_)) && error.to_string().contains(part), "{sql}: {error}");
+        assert!(!error.to_string().contains("ParserError"), "{sql}: {error}");
+    }
+}
+
+#[test]
+fn the_types_that_the_schema_shows_are_sql_s() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = open(dir.path());
+    append(&mut writer, 0, 10, at(0));
+    writer.close();
+    for column in COLUMNS.iter() {
+        let (name, kind) = (column.name, column.kind.name());
+        let sql = format!("SELECT count(*) AS n FROM sockets WHERE CAST({name} AS {kind}) = {name} OR {name} IS NULL");
+        assert_eq!(number(dir.path(), &sql), 10, "{name} {kind}");
     }
 }
 

@@ -70,7 +70,7 @@ fn columns(out: &mut Output, json: bool) -> Result<(), Failure> {
         for column in schema::COLUMNS.iter() {
             out.json(&serde_json::json!({
                 "name": column.name,
-                "type": format!("{:?}", column.kind),
+                "type": column.kind.name(),
                 "unit": column.unit,
                 "source": column.source,
                 "about": column.about,
@@ -79,7 +79,7 @@ fn columns(out: &mut Output, json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let row = |column: &schema::Column| {
-        vec![column.name.to_owned(), format!("{:?}", column.kind), column.unit.to_owned(), column.about.to_owned()]
+        vec![column.name.to_owned(), column.kind.name().to_owned(), column.unit.to_owned(), column.about.to_owned()]
     };
     let rows: Vec<Vec<String>> = schema::COLUMNS.iter().map(row).collect();
     Ok(out.table(&["column of `sockets`", "type", "unit", "what it says"], &rows)?)
