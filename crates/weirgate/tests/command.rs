@@ -143,6 +143,17 @@ fn without_a_daemon_the_way_to_start_one_is_named() {
 }
 
 #[test]
+fn a_replay_of_nothing_says_what_can_be_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().to_string_lossy().into_owned();
+    for (what, said) in [(None, "--synthetic"), (Some("/nonexistent/store"), "/nonexistent/store")] {
+        let output = weirgate(&[&["tune", "replay", "-o", &out][..], what.as_slice()].concat());
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_replay_of_a_made_up_world_writes_table_and_plot() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");

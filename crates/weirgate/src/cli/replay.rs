@@ -23,7 +23,7 @@ pub(super) struct Replay {
     #[command(flatten)]
     common: Common,
     /// What `weirgate run` recorded: a Parquet file of its store, or the whole store, as /var/lib/weirgate/store
-    #[arg(value_name = "FILE", required_unless_present = "synthetic", conflicts_with = "synthetic")]
+    #[arg(value_name = "FILE", conflicts_with = "synthetic")]
     recorded: Option<PathBuf>,
     /// Replay made-up telemetry: networks of known classes whose clients answer to the decisions
     #[arg(long)]
@@ -55,6 +55,10 @@ impl Replay {
         settings.seed = self.seed;
         if let Some(store) = &self.recorded {
             return self.replay_recorded(store, settings, out);
+        }
+        if !self.synthetic {
+            let what = "name what `weirgate run` recorded, as /var/lib/weirgate/store, or add --synthetic for made-up telemetry";
+            return Err(Failure::Usage(anyhow!("there is nothing to replay: {what}")));
         }
         let scenario = Scenario::mixed(self.networks, self.rounds, self.seed);
         let settings = Settings { default_cc: Some(scenario.default_cc), ..settings };
@@ -94,7 +98,9 @@ impl Replay {
             failed = records.finish(&mut |round| files.round(round)).err();
         }
         bar.finish_and_clear();
-        let done = done.map_err(|error| Failure::Usage(error.into()))?;
+        let done = done.map_err(|error| {
+            Failure::Usage(anyhow::Error::new(error).context(format!("{} cannot be replayed", store.display())))
+        })?;
         for warning in &done.warnings {
             eprintln!("weirgate: {warning}");
         }
