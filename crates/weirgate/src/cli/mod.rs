@@ -179,7 +179,7 @@ fn say(error: &anyhow::Error) {
 fn in_one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        if !line.ends_with(&cause) {
+        if !line.contains(&cause) {
             if !line.is_empty() {
                 line.push_str(": ");
             }

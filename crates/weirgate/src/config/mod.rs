@@ -205,7 +205,8 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Those of this process: root's own directories, else the user's by the XDG base directory specification.
+    /// Those of this process: root's own directories, else the user's by the XDG base directory specification; without
+    /// HOME, `weirgate-data` in the current directory.
     pub fn current() -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         if rustix::process::geteuid().is_root() {
@@ -214,10 +215,15 @@ impl Surroundings {
         let env = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let state = env("XDG_STATE_HOME")
             .or_else(|| env("HOME").map(|home| home.join(".local/state")))
-            .map_or_else(|| PathBuf::from("weirgate-data"), |dir| dir.join("weirgate"));
+            .map_or_else(nowhere, |dir| dir.join("weirgate"));
         let run = env("XDG_RUNTIME_DIR").map_or_else(|| state.clone(), |dir| dir.join("weirgate"));
         Self { host, state, run }
     }
+}
+
+/// Where state is kept for who has no home: below the directory that the command is run in.
+fn nowhere() -> PathBuf {
+    std::path::absolute("weirgate-data").unwrap_or_else(|_| "/var/lib/weirgate".into())
 }
 
 impl Config {
