@@ -274,6 +274,27 @@ impl Default for Config {
     }
 }
 
+/// A value as a person writes it into a configuration: a share in percent.
+pub(crate) trait Shown {
+    fn shown(self) -> String;
+}
+
+impl Shown for f64 {
+    fn shown(self) -> String {
+        // Rounded, since 0.07 * 100 is 7.000000000000001.
+        format!("{} %", (self * 1e8).round() / 1e6)
+    }
+}
+
+macro_rules! shown_as_displayed {
+    ($($type:ty),*) => { $(impl Shown for $type {
+        fn shown(self) -> String {
+            self.to_string()
+        }
+    })* };
+}
+shown_as_displayed!(u8, u32, Duration);
+
 impl Config {
     /// Whether every setting is within its bounds and none contradicts another.
     pub fn check(&self) -> Result<(), ConfigError> {
@@ -281,7 +302,7 @@ impl Config {
         macro_rules! within {
             ($key:ident, $ok:expr, $bounds:literal) => {
                 if !$ok(self.$key) {
-                    return bad(stringify!($key), format!("{:?}", self.$key), $bounds);
+                    return bad(stringify!($key), Shown::shown(self.$key), $bounds);
                 }
             };
         }
@@ -290,17 +311,17 @@ impl Config {
         within!(round, |x| x >= Duration::from_secs(1), "at least 1 s");
         within!(network_len_v4, |x| (8..=32).contains(&x), "8..=32");
         within!(network_len_v6, |x| (16..=64).contains(&x), "16..=64");
-        within!(limited_share_max, share, "0..=1");
+        within!(limited_share_max, share, "0 % to 100 %");
         within!(votes_min, |x| x >= 1, "at least 1");
         within!(networks_min, |x| x >= 2, "at least 2");
         within!(window_rounds, |x| (4..=WINDOW_MAX).contains(&x), "4..=128");
         within!(known_enter_min, |x| (2..=self.window_rounds).contains(&x), "2..=window_rounds");
         within!(known_leave_min, |x| (1..=self.window_rounds).contains(&x), "1..=window_rounds");
-        within!(duty_enter, |x| x > 0.0 && share(x), "above 0, at most 1");
-        within!(duty_leave, |x| x >= 0.0 && x < self.duty_enter, "at least 0, below duty_enter");
-        within!(flap_enter_max, share, "0..=1");
-        within!(flap_leave_min, |x| share(x) && x >= self.flap_enter_max, "flap_enter_max..=1");
-        within!(holdout_share, |x| (0.01..=0.5).contains(&x), "0.01..=0.5");
+        within!(duty_enter, |x| x > 0.0 && share(x), "above 0 %, at most 100 %");
+        within!(duty_leave, |x| x >= 0.0 && x < self.duty_enter, "at least 0 %, below duty_enter");
+        within!(flap_enter_max, share, "0 % to 100 %");
+        within!(flap_leave_min, |x| share(x) && x >= self.flap_enter_max, "flap_enter_max to 100 %");
+        within!(holdout_share, |x| (0.01..=0.5).contains(&x), "1 % to 50 %");
         within!(epoch_rounds, |x| (2..=10_000).contains(&x), "2..=10000");
         within!(switchback_rounds, |x| (1..=10_000).contains(&x), "1..=10000");
         within!(switchback_every, |x| (2..=16).contains(&x), "2..=16");
@@ -311,8 +332,8 @@ impl Config {
         );
         within!(effect_blocks, |x| (8..=256).contains(&x), "8..=256");
         within!(resamples, |x| (100..=10_000).contains(&x), "100..=10000");
-        within!(level, level, "0.5 or more, below 1");
-        within!(rollback_level, level, "0.5 or more, below 1");
+        within!(level, level, "50 % or more, below 100 %");
+        within!(rollback_level, level, "50 % or more, below 100 %");
         within!(rollback_blocks_min, |x| (5..=self.effect_blocks).contains(&x), "5..=effect_blocks");
         within!(networks_max, |x| (1..=4_000_000).contains(&x), "1..=4000000");
         within!(idle_rounds, |x| x >= self.window_rounds, "at least window_rounds");
@@ -325,14 +346,14 @@ impl Config {
                 return Err(ConfigError::RuleName(rule.name.clone()));
             }
             let g = &rule.group;
-            if g.worst_share.is_some_and(|s| !(s > 0.0 && s <= 0.5)) {
-                return bad("worst_share", format!("{:?}", g.worst_share), "above 0, at most 0.5");
+            if let Some(worst) = g.worst_share.filter(|s| !(*s > 0.0 && *s <= 0.5)) {
+                return bad("worst_share", worst.shown(), "above 0 %, at most 50 %");
             }
             if !(share(g.retransmit_min) && share(g.retransmit_max) && g.retransmit_min <= g.retransmit_max) {
                 return bad(
                     "retransmit_min",
-                    format!("{} (retransmit_max {})", g.retransmit_min, g.retransmit_max),
-                    "in 0..=1 and at most retransmit_max",
+                    format!("{} (retransmit_max {})", g.retransmit_min.shown(), g.retransmit_max.shown()),
+                    "0 % to 100 % and at most retransmit_max",
                 );
             }
             if g.min_rtt_min > g.min_rtt_max {

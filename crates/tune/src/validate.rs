@@ -3,7 +3,7 @@
 use weirgate_sockets::sample::CcName;
 use weirgate_units::{Bytes, Duration, Prefix};
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Shown};
 use crate::policy::Policy;
 
 /// The limits.
@@ -257,7 +257,7 @@ impl Limits {
     pub fn check(&self) -> Result<(), ConfigError> {
         let share = |key, value: f64| match value > 0.0 && value <= 1.0 {
             true => Ok(()),
-            false => Err(ConfigError::Range { key, value: value.to_string(), bounds: "above 0, at most 1" }),
+            false => Err(ConfigError::Range { key, value: value.shown(), bounds: "above 0 %, at most 100 %" }),
         };
         share("selected_share_max", self.selected_share_max)?;
         share("changed_share_max", self.changed_share_max)?;

@@ -173,7 +173,9 @@ fn contradictions_and_bounds_are_refused() {
     assert!(problems("[sockets]\ninclude = [\"192.0.2.1/24\"]\n").contains("write `192.0.2.0/24`"));
     assert!(problems("[control]\nsocket = \"here.sock\"\n").contains("not an absolute path"));
     let text = problems("[tune]\n\nduty_leave = \"80 %\"\n");
-    assert_eq!(text, "line 3: tune.duty_leave: `duty_leave` is 0.8: it must be at least 0, below duty_enter");
+    assert_eq!(text, "line 3: tune.duty_leave: `duty_leave` is 80 %: it must be at least 0 %, below duty_enter");
+    let text = problems("[tune]\nduty_enter = \"30 %\"\n");
+    assert_eq!(text, "line 2: tune.duty_enter: `duty_leave` is 40 %: it must be at least 0 %, below duty_enter");
     let text = problems("[tune]\n[tune.limits]\nchanged_share_max = \"0 %\"\n");
     assert!(text.starts_with("line 3: tune.limits.changed_share_max: "), "{text}");
     assert!(problems("[tune]\nduty_enter = \"0.7\"\n").contains("write a number of 0 to 100 and %"));

@@ -181,7 +181,10 @@ pub(super) fn meaning(typed: TypedTune, problems: &mut Vec<Problem>) -> Tune {
     }
     if let Err(error) = controller.check() {
         let place = match &error {
-            ConfigError::Range { key, .. } => typed.settings.place(key).or_else(|| typed.limits.place(key)),
+            // What was typed may be the other key that it has to agree with.
+            ConfigError::Range { key, bounds, .. } => std::iter::once(*key)
+                .chain(bounds.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'))
+                .find_map(|key| typed.settings.place(key).or_else(|| typed.limits.place(key))),
             ConfigError::TooManyRules(_) | ConfigError::RuleName(_) => None,
         };
         let (line, key) = place.unwrap_or_else(|| (0, "tune".to_owned()));
