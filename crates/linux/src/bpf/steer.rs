@@ -34,7 +34,7 @@ use self::networks::Networks;
 use super::load::{LoadError, explain};
 use crate::netns::Netns;
 
-pub use self::algorithms::AlgorithmError;
+pub use self::algorithms::{AlgorithmError, make_available};
 pub use self::layout::SteerCounters;
 pub use self::pins::{UndoError, Undone, undo};
 pub use self::unpace::is_unpacer;

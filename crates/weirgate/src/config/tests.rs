@@ -174,6 +174,8 @@ fn contradictions_and_bounds_are_refused() {
     assert!(problems("[control]\nsocket = \"here.sock\"\n").contains("not an absolute path"));
     let text = problems("[tune]\n\nduty_leave = \"80 %\"\n");
     assert_eq!(text, "line 3: tune.duty_leave: `duty_leave` is 80 %: it must be at least 0 %, below duty_enter");
+    let text = problems("[tune]\nexclude = [\"192.0.2.0/24\", \"10.1.0.0/16\", \"10.0.0.0/8\"]\n");
+    assert_eq!(text, "line 2: tune.exclude: 10.1.0.0/16 lies within 10.0.0.0/8: leave out one of the two");
     let text = problems("[tune]\nduty_enter = \"30 %\"\n");
     assert_eq!(text, "line 2: tune.duty_enter: `duty_leave` is 40 %: it must be at least 0 %, below duty_enter");
     let text = problems("[tune]\n[tune.limits]\nchanged_share_max = \"0 %\"\n");

@@ -163,6 +163,11 @@ pub(super) fn meaning(typed: TypedTune, problems: &mut Vec<Problem>) -> Tune {
     typed.settings.carry(&mut controller);
     typed.limits.carry(&mut controller.limits);
     controller.server_ports = typed.server_ports.map_or_else(Vec::new, |ports| ports.value);
+    if let Some(exclude) = &typed.exclude
+        && let Some((inner, outer)) = overlap(&exclude.value)
+    {
+        problems.push(exclude.problem(format!("{inner} lies within {outer}: leave out one of the two")));
+    }
     controller.exclude = or(typed.exclude, Vec::new());
     controller.metric = or(typed.metric, TypedMetric(Metric::default())).0;
     controller.default_cc = match or(typed.default_cc, Cc::System) {
@@ -209,6 +214,14 @@ impl TypedTune {
     pub(super) fn round(&self) -> Duration {
         self.settings.round.as_ref().map_or(Config::default().round, |round| round.value)
     }
+}
+
+/// Two of `prefixes` that share addresses, the one within the other first.
+fn overlap(prefixes: &[Prefix]) -> Option<(Prefix, Prefix)> {
+    let mut sorted = prefixes.to_vec();
+    // What lies within a network then follows it, with nothing between but what lies within it too.
+    sorted.sort_by_key(|prefix| (prefix.address(), prefix.len()));
+    sorted.windows(2).find(|two| two[0].overlaps(two[1])).map(|two| (two[1], two[0]))
 }
 
 /// The reader's bound was 32 bits.

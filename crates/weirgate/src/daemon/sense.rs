@@ -11,8 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
+use anyhow::Context;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::FlockOperation;
+use weirgate_linux::bpf::steer::make_available;
 use weirgate_linux::clock;
 use weirgate_linux::facts::{Congestion, not_loaded};
 use weirgate_sockets::sample::Field;
@@ -101,6 +103,7 @@ impl Sense {
         }
         let mode = config.tune.mode;
         if mode == Mode::Apply {
+            default_is_there(&config)?;
             steer.start(&Actor::own("start"), &namespaces)?;
         }
         let sources = Sources::open(&config.sockets, steer.conns())?;
@@ -526,6 +529,12 @@ fn host_of(namespaces: &Namespaces) -> Host {
         available_cc: congestion.available,
         system_cc: Some(congestion.default),
     })
+}
+
+/// What connections are put back to has to be there before any is changed.
+fn default_is_there(config: &Config) -> anyhow::Result<()> {
+    let named: Vec<_> = config.tune.controller.default_cc.into_iter().collect();
+    make_available(&named).context("[tune] default_cc cannot be used: name another, or \"system\"")
 }
 
 fn facts(config: &Config, sources: &Sources, steer: &Steer, host: &Host) -> api::Facts {

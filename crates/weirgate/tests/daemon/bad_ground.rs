@@ -81,6 +81,22 @@ fn a_congestion_control_that_is_not_loaded_is_named_with_its_module() {
 }
 
 #[test]
+fn a_default_that_the_kernel_lacks_refuses_the_start_where_it_would_be_applied() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("weirgate.toml");
+    let at = dir.path().display();
+    let config = format!(
+        "[host]\nstate = \"{at}/state\"\n[http]\nlisten = \"127.0.0.1:0\"\n[control]\nsocket = \"{at}/control.sock\"\n\
+         [tune]\nmode = \"apply\"\nserver_ports = [80]\npins = \"{at}/pins\"\ndefault_cc = \"nowhere\"\n"
+    );
+    fs::write(&path, config).unwrap();
+    let refused = Command::new(env!("CARGO_BIN_EXE_weirgate")).args(["run", "-c"]).arg(&path).output().unwrap();
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("[tune] default_cc") && said.contains("`nowhere`") && said.contains("it has: "), "{said}");
+}
+
+#[test]
 fn the_doctor_says_what_is_wrong_with_a_configuration_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("weirgate.toml");

@@ -30,7 +30,10 @@ pub enum AlgorithmError {
 }
 
 /// Sees to it that each can be set by a kernel program, which loads no modules: `modprobe tcp_NAME` where it is missing.
-pub(super) fn make_available(names: &[CcName]) -> Result<(), AlgorithmError> {
+///
+/// # Errors
+/// Where one is neither there nor a module that can be loaded, or cannot be set by a program.
+pub fn make_available(names: &[CcName]) -> Result<(), AlgorithmError> {
     for name in names {
         if name.as_str() == "cdg" {
             return Err(AlgorithmError::Cdg);
