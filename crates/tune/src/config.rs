@@ -1,8 +1,8 @@
 //! Every threshold of the decision process, with its unit, its bounds and the argument for its default.
 //!
 //! No readable source gives the article's thresholds (it names duty cycle and flap rate, the round of five minutes and the
-//! worst 20 %, nothing else), so the defaults are argued from replays: `weirgate tune replay --sensitivity` prints the
-//! table ([`crate::sensitivity`]) that the comments below quote.
+//! worst 20 %, nothing else), so the defaults are argued from replays: `weirgate tune replay --synthetic --sensitivity` prints the
+//! tables of docs/sensitivity.md ([`crate::sensitivity`]), which the comments below quote.
 
 use weirgate_sockets::sample::CcName;
 use weirgate_units::{Bytes, Duration, Prefix};
@@ -86,38 +86,44 @@ pub struct Config {
     /// treatment may be why it reached the limit.
     pub limited_share_max: f64,
     /// A network with fewer untreated votes in a round keeps its state: the round is unknown for it. At least 1; 3 is the
-    /// least that makes a median robust against one odd connection.
+    /// least that makes a median robust against one odd connection. The table's world has none, and 1 releases 7 networks there
+    /// instead of 22; 10 lets clean and flapping ones in, since a holdout seldom has so many.
     pub votes_min: u32,
     /// With fewer known networks a percentile means little, and the round is unknown for all. At least 2; 5 is one
     /// network in the worst 20 %.
     pub networks_min: u32,
 
     /// Length of the sliding history in rounds, 4..=[`WINDOW_MAX`]. 48 rounds are 4 hours: a network that alternates
-    /// every hour or faster shows the duty of both states. In the same replays 12 and 24 let clean or flapping networks
-    /// in and release three to ten times as many; 96 gains little more and takes twice as long to choose.
+    /// every hour or faster shows the duty of both states. In the table 12 lets 10 of 50 flapping networks in. 24 chooses
+    /// the same lossy, flapping and clean networks as 48 in half the time, and releases 57 instead of 22; 96 releases 4 and
+    /// takes twice as long.
     pub window_rounds: u32,
-    /// Known rounds in the window before a network can be selected, 2..=window. 24 (2 hours).
+    /// Known rounds in the window before a network can be selected, 2..=window. 24 (2 hours): a network whose states last an hour
+    /// was seen in both. The table's world has shorter ones; there 12 chooses the same in half the time.
     pub known_enter_min: u32,
-    /// Known rounds in the window before a selected network can be released, 1..=window. 8.
+    /// Known rounds in the window before a selected network can be released, 1..=window. 8: 4 and 16 make no
+    /// difference in the table.
     pub known_leave_min: u32,
     /// Select at this share of known rounds in the group, or above (0..=1). 0.8: noise alone passes it once in 10^10
-    /// windows (binomial, p = 0.2, n = 24, k >= 20). In replays of two worlds of 200 networks (seeds 1 and 2, window 48,
-    /// flaps 0.25) 0.5 chose 40 of 40 flapping networks, 0.6 chose 4, 0.7 chose 1 and a clean one, 0.8 and 0.9 none;
-    /// every value chose all 56 lossy ones, as soon as enough rounds were known.
+    /// windows (binomial, p = 0.2, n = 24, k >= 20). In the table (window 48, flaps 0.25) 0.5 chooses 50 of 50 flapping
+    /// networks, 0.6 chooses 3, 0.7 and more none; every value chooses all 70 lossy ones, as soon as enough rounds are known.
     pub duty_enter: f64,
-    /// Release at this share or below; less than `duty_enter`. 0.4.
+    /// Release at this share or below; less than `duty_enter`. 0.4, half of it: between 0.2 and 0.6 the table differs in one
+    /// network.
     pub duty_leave: f64,
     /// Select only with at most this many changes in and out of the group per known round (0..=1). 0.25: an iid
-    /// membership of duty d flaps at 2 d (1 - d), which is 0.25 at d = 0.85. In the same replays 0.15 missed nothing
-    /// lossy either, but released half as many again (29 instead of 17); 0.4 let a clean and a flapping network in.
+    /// membership of duty d flaps at 2 d (1 - d), which is 0.25 at d = 0.85. In the table (window 48, duty 0.8) 0.15, 0.25
+    /// and 0.4 choose the same lossy, flapping and clean networks; 10, 15 and 21 bufferbloated ones.
     pub flap_enter_max: f64,
-    /// Release above this flap rate; at least `flap_enter_max`. 0.4.
+    /// Release above this flap rate; at least `flap_enter_max`. 0.4: in the table 0.3 releases 39 networks instead of 22, 0.6 four.
     pub flap_leave_min: f64,
     /// Rounds that a network stays selected, or stays released, before the opposite is considered; a rollback is not
-    /// bound by it. 12 rounds are 1 hour.
+    /// bound by it. 12 rounds are 1 hour; the table is the same for 0 to 24.
     pub dwell_rounds: u32,
 
-    /// Share of a selected network's clients that stay on the default, 0.01..=0.5. 10 %.
+    /// Share of a selected network's clients that stay on the default, 0.01..=0.5. 10 %: in the table 5 % releases 61
+    /// networks instead of 22 and chooses 39 bufferbloated ones instead of 15, 20 % releases 3 and leaves twice as many clients
+    /// without the treatment.
     pub holdout_share: f64,
     /// Rounds until the holdout is drawn again, at least 2. One epoch is one time block of the comparison, so that a
     /// client's lot never lasts longer than a block and the blocks are independent. 12 rounds are 1 hour.

@@ -1,4 +1,5 @@
-//! The table that argues the defaults: what other thresholds would have chosen in the same synthetic world.
+//! The tables that argue the defaults: what other thresholds would have chosen in the same synthetic world. The three that weigh
+//! most in every combination ([`sensitivity`]), the others one at a time ([`one_at_a_time`]).
 
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +53,26 @@ pub struct Table {
     pub rows: Vec<Row>,
 }
 
+/// One threshold at one value, and what it came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Single {
+    /// The threshold: a field of [`Config`], or `worst_share` of the rules.
+    pub key: &'static str,
+    /// As tried.
+    pub value: f64,
+    /// Whether that is what it is anyway.
+    pub is_base: bool,
+    /// What it came to.
+    pub row: Row,
+}
+
+/// The table of [`one_at_a_time`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Singles {
+    /// One row per threshold and value.
+    pub rows: Vec<Single>,
+}
+
 impl Default for Grid {
     fn default() -> Self {
         Self {
@@ -85,6 +106,61 @@ pub fn sensitivity(scenario: &Scenario, base: &Config, host: &Host, grid: &Grid)
         }
     }
     Ok(Table { seed: scenario.seed, rounds: scenario.rounds, rows })
+}
+
+/// A threshold that is tried at other values while everything else stays as it is.
+struct Threshold {
+    key: &'static str,
+    values: &'static [f64],
+    set: fn(&mut Config, f64),
+    get: fn(&Config) -> f64,
+}
+
+macro_rules! threshold {
+    ($field:ident: $kind:ty, $($value:literal),+) => {
+        Threshold {
+            key: stringify!($field),
+            values: &[$($value),+],
+            set: |config, value| config.$field = value as $kind,
+            get: |config| config.$field as f64,
+        }
+    };
+}
+
+/// What [`one_at_a_time`] tries, the defaults among them.
+const THRESHOLDS: &[Threshold] = &[
+    threshold!(duty_leave: f64, 0.2, 0.4, 0.6),
+    threshold!(flap_leave_min: f64, 0.3, 0.4, 0.6),
+    threshold!(dwell_rounds: u32, 0.0, 6.0, 12.0, 24.0),
+    threshold!(known_enter_min: u32, 12.0, 24.0, 36.0),
+    threshold!(known_leave_min: u32, 4.0, 8.0, 16.0),
+    threshold!(votes_min: u32, 1.0, 3.0, 10.0),
+    threshold!(holdout_share: f64, 0.05, 0.1, 0.2),
+    Threshold {
+        key: "worst_share",
+        values: &[0.1, 0.2, 0.3],
+        set: |config, share| config.rules.iter_mut().for_each(|rule| rule.group.worst_share = Some(share)),
+        get: |config| config.rules.first().and_then(|rule| rule.group.worst_share).unwrap_or(0.0),
+    },
+];
+
+/// Replays `scenario` once for each value of each other threshold, everything else as in `base`; `only` names one.
+pub fn one_at_a_time(
+    scenario: &Scenario,
+    base: &Config,
+    host: &Host,
+    only: Option<&str>,
+) -> Result<Singles, ConfigError> {
+    let mut rows = Vec::new();
+    for threshold in THRESHOLDS.iter().filter(|threshold| only.is_none_or(|key| key == threshold.key)) {
+        for &value in threshold.values {
+            let mut config = base.clone();
+            (threshold.set)(&mut config, value);
+            let row = row(scenario, config, host)?;
+            rows.push(Single { key: threshold.key, value, is_base: (threshold.get)(base) == value, row });
+        }
+    }
+    Ok(Singles { rows })
 }
 
 fn row(scenario: &Scenario, config: Config, host: &Host) -> Result<Row, ConfigError> {
@@ -152,23 +228,40 @@ impl Table {
     }
 }
 
+impl Row {
+    fn heads(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.chosen.keys().try_for_each(|class| write!(f, " {class:>13}"))?;
+        writeln!(f, " {:>6} {:>9} {:>5}", "until", "new/round", "gone")
+    }
+
+    fn cells(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.chosen.values().try_for_each(|(of, all)| write!(f, " {:>13}", format!("{of}/{all}")))?;
+        let until = self.rounds_until.map_or("-".to_owned(), |r| r.to_string());
+        writeln!(f, " {until:>6} {:>9.3} {:>5}", self.new_per_round, self.gone)
+    }
+}
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let classes = self.classes();
         writeln!(f, "{} rounds, seed {}; networks ever chosen, of how many", self.rounds, self.seed)?;
         write!(f, "{:>6} {:>5} {:>5}", "window", "duty", "flap")?;
-        for class in &classes {
-            write!(f, " {class:>13}")?;
-        }
-        writeln!(f, " {:>6} {:>9} {:>5}", "until", "new/round", "gone")?;
+        self.rows.first().map_or(Ok(()), |row| row.heads(f))?;
         for row in &self.rows {
             write!(f, "{:>6} {:>5.2} {:>5.2}", row.window_rounds, row.duty_enter, row.flap_enter_max)?;
-            for class in &classes {
-                let (of, all) = row.chosen.get(class).copied().unwrap_or_default();
-                write!(f, " {:>13}", format!("{of}/{all}"))?;
-            }
-            let until = row.rounds_until.map_or("-".to_owned(), |r| r.to_string());
-            writeln!(f, " {until:>6} {:>9.3} {:>5}", row.new_per_round, row.gone)?;
+            row.cells(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// The default has a star.
+impl fmt::Display for Singles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<15} {:>6} ", "threshold", "value")?;
+        self.rows.first().map_or(Ok(()), |single| single.row.heads(f))?;
+        for single in &self.rows {
+            write!(f, "{:<15} {:>6}{}", single.key, single.value, if single.is_base { '*' } else { ' ' })?;
+            single.row.cells(f)?;
         }
         Ok(())
     }

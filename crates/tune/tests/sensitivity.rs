@@ -4,7 +4,7 @@ mod world;
 
 use weirgate_tune::Config;
 use weirgate_tune::replay::{CSV_HEADER, csv_line};
-use weirgate_tune::sensitivity::{Grid, sensitivity};
+use weirgate_tune::sensitivity::{Grid, one_at_a_time, sensitivity};
 use weirgate_tune::synthetic::Scenario;
 use world::*;
 
@@ -33,4 +33,30 @@ fn figure_2_few_new_networks_per_round_once_settled() {
     }
     let settled: u32 = rounds.iter().filter(|r| r.number > 48).map(|r| r.stats.new).sum();
     assert!(settled <= 20, "{settled} new networks in 102 rounds");
+}
+
+/// The rows that the comments of the configuration and the document's text speak of, recomputed: the whole takes minutes.
+#[test]
+fn the_document_shows_what_is_computed() {
+    let document = include_str!("../../../docs/sensitivity.md");
+    let scenario = Scenario::mixed(500, 288, 1);
+    let config = Config { seed: 1, ..Config::default() };
+    let mut said = Vec::new();
+    for (window, duty, flap) in [(48, 0.8, 0.25), (24, 0.8, 0.25), (48, 0.6, 0.25)] {
+        let grid = Grid { duty_enter: vec![duty], flap_enter_max: vec![flap], window_rounds: vec![window] };
+        said.push(sensitivity(&scenario, &config, &host("cubic"), &grid).unwrap().to_string());
+    }
+    said.push(one_at_a_time(&scenario, &config, &host("cubic"), Some("duty_leave")).unwrap().to_string());
+    for line in said.iter().flat_map(|table| table.lines()) {
+        assert!(document.lines().any(|shown| shown.trim_end() == line.trim_end()), "the document lacks: {line}");
+    }
+    let all = Grid::default();
+    for window in all.window_rounds {
+        for duty in &all.duty_enter {
+            for flap in &all.flap_enter_max {
+                let begins = format!("{window:>6} {duty:>5.2} {flap:>5.2} ");
+                assert_eq!(document.lines().filter(|l| l.starts_with(&begins)).count(), 1, "{begins}");
+            }
+        }
+    }
 }

@@ -10,7 +10,7 @@ use plotters::prelude::*;
 use weirgate_sockets::sample::CcName;
 use weirgate_store::TimeRange;
 use weirgate_tune::replay::{CSV_HEADER, Summary, csv_line, replay};
-use weirgate_tune::sensitivity::{Grid, sensitivity};
+use weirgate_tune::sensitivity::{Grid, one_at_a_time, sensitivity};
 use weirgate_tune::synthetic::{Scenario, Synthetic};
 use weirgate_tune::{Config as Settings, Controller, Host, Round};
 
@@ -37,7 +37,7 @@ pub(super) struct Replay {
     /// Of the made-up world: the origin of every draw
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Of the made-up world: replay it under other thresholds too, and print the table that argues the defaults
+    /// Of the made-up world: replay it under other thresholds too, and print the tables that argue the defaults
     #[arg(long, requires = "synthetic")]
     sensitivity: bool,
     /// Where rounds.csv and new-networks.svg are written
@@ -156,6 +156,8 @@ fn table(
     let path = args.out.join("sensitivity.csv");
     std::fs::write(&path, table.csv()).with_context(|| path.display().to_string())?;
     out.line(table.to_string().trim_end())?;
+    out.line("")?;
+    out.line(one_at_a_time(scenario, settings, host, None)?.to_string().trim_end())?;
     out.line(&path.display().to_string())?;
     Ok(())
 }
