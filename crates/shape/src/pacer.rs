@@ -61,7 +61,7 @@ impl ClassId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassSettings {
     /// Flow queues, rounded up to a power of two, at most 65,536. A flow has one for itself unless more than seven others wait whose
-    /// numbers lead to the same [set](WAYS) of them.
+    /// numbers lead to the same eight of them.
     pub flows: u32,
     /// All that may wait.
     pub queue_max: Bytes,
