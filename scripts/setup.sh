@@ -30,7 +30,8 @@ if ((${#missing[@]})); then
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
   # Nor is the switch to start with the machine, which then had a second one; who had it before keeps it as it was.
   if [[ " ${missing[*]} " == *" openvswitch-switch "* ]]; then
-    systemctl disable --quiet openvswitch-switch 2>/dev/null || update-rc.d openvswitch-switch disable
+    systemctl disable --quiet openvswitch-switch 2>/dev/null || update-rc.d openvswitch-switch disable ||
+      say "Open vSwitch, which an experiment needs, is left enabled: systemctl disable openvswitch-switch"
   fi
 fi
 
