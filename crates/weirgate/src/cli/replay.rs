@@ -57,8 +57,10 @@ impl Replay {
             return self.replay_recorded(store, settings, out);
         }
         if !self.synthetic {
-            let what = "name what `weirgate run` recorded, as /var/lib/weirgate/store, or add --synthetic for made-up telemetry";
-            return Err(Failure::Usage(anyhow!("there is nothing to replay: {what}")));
+            return Err(Failure::Usage(anyhow!(
+                "there is nothing to replay: name what `weirgate run` recorded, as /var/lib/weirgate/store, or add \
+                 --synthetic for made-up telemetry"
+            )));
         }
         let scenario = Scenario::mixed(self.networks, self.rounds, self.seed);
         let settings = Settings { default_cc: Some(scenario.default_cc), ..settings };
@@ -83,6 +85,9 @@ impl Replay {
     }
 
     fn replay_recorded(&self, store: &Path, settings: Settings, out: &mut Output) -> Result<(), Failure> {
+        if let Err(error) = std::fs::metadata(store) {
+            return Err(Failure::Usage(anyhow!("{} cannot be replayed: {error}", store.display())));
+        }
         // What the host ran on is in the record: an untreated connection's congestion control is compared with nothing.
         let host = host_with(&settings, settings.default_cc.unwrap_or_default());
         let mut files = Files::create(&self.out)?;
@@ -98,9 +103,7 @@ impl Replay {
             failed = records.finish(&mut |round| files.round(round)).err();
         }
         bar.finish_and_clear();
-        let done = done.map_err(|error| {
-            Failure::Usage(anyhow::Error::new(error).context(format!("{} cannot be replayed", store.display())))
-        })?;
+        let done = done.map_err(|error| Failure::Usage(error.into()))?;
         for warning in &done.warnings {
             eprintln!("weirgate: {warning}");
         }
