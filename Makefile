@@ -7,8 +7,8 @@ export PATH := $(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
 FUZZ_SECONDS ?= 10
 # Those whose bounds count in their short forms as well, and those whose bounds a busy machine can miss.
-EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair
-EXPERIMENTS_ALONE := limit-precision limit-rtt limit-vm limit-10g limit-peer
+EXPERIMENTS := sockets-scale edge limit-cascade limit-udp limit-fair
+EXPERIMENTS_ALONE := links limit-precision limit-rtt limit-vm limit-10g limit-peer
 
 .PHONY: help setup web build install run demo test test-rust test-loom test-web test-fuzz test-lab bench check prove clean
 

@@ -138,6 +138,9 @@ struct inet_connection_sock {
 	const struct tcp_congestion_ops *icsk_ca_ops;
 	__u8 icsk_ca_state : 5;
 	__u8 icsk_ca_setsockopt : 1;
+	struct {
+		__u32 lrcvtime; /* jiffies when data was last received */
+	} icsk_ack;
 	__u64 icsk_ca_priv[1];
 };
 
@@ -167,6 +170,9 @@ struct tcp_sock {
 	__u32 data_segs_in;
 	__u32 segs_out;
 	__u32 data_segs_out;
+	__u64 delivered_mstamp; /* microseconds: when an acknowledgement last covered something new */
+	__u32 rcv_nxt;
+	__u32 snd_wl1; /* sequence number of the last segment that acknowledged, or carried, something new */
 	__u32 snd_una;
 	__u32 snd_nxt;
 	__u32 write_seq;

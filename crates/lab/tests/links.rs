@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use weirgate_lab::net::check::{Case, Effort, check};
 use weirgate_lab::net::{AllowedCongestion, Emulator, LinkSettings, Namespace, Topology, sweep};
-use weirgate_linux::wait::Promptness;
 use weirgate_port::{Chance, Settings};
 use weirgate_units::{BitRate, Duration};
 
@@ -92,11 +91,13 @@ fn does_what_it_says(ipv6: bool) {
     let case = Case { ipv6, rate, rtt: Duration::from_millis(20), loss: Chance::from_ppm(10_000) };
     let checked = check(case, Effort::QUICK, 1).unwrap();
     println!("{checked:?}");
-    if checked.promptness == Promptness::RealTime {
-        assert!(checked.holds(), "{checked:?}");
-    } else {
-        println!("SKIPPED: the delays' bounds, since real-time priority is refused here");
-    }
+    // What no other load can disturb; how late a packet may be is for `lab run links` to judge, on a machine of its own.
+    assert!(checked.one_way_error_ms > -0.1 && checked.round_trip_error_ms > -0.1, "a packet is early: {checked:?}");
+    assert!(checked.rate_error_pct < 1.0, "the link is too fast: {checked:?}");
+    assert!((checked.lost_interval.0..=checked.lost_interval.1).contains(&checked.lost.1), "{checked:?}");
+    assert_eq!((checked.counters.dropped_ring, checked.counters.dropped_write), (0, 0), "{checked:?}");
+    // A machine that is never on time is not one to test on: ten times what is promised on a quiet one.
+    assert!(checked.one_way_error_ms < 5.0 && checked.rate_error_pct > -10.0, "{checked:?}");
     assert!(checked.tcp_goodput_pct > 10.0, "a TCP connection crawls: {checked:?}");
 }
 

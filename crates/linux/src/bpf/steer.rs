@@ -183,6 +183,7 @@ impl Steering {
             open.maps.networks.set_max_entries(networks_max)?;
             if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
                 constants.unpacer = unpacer.map(u8::cast_signed);
+                constants.tick_ns = tick().as_nanos();
             }
             if let Some(kept) = pins::kept_conns(&options.pin_dir, open.maps.conns.value_size()) {
                 open.maps.conns.reuse_fd(kept.as_fd())?;
@@ -305,6 +306,12 @@ impl Steering {
         let walked = namespaces.iter().map(|ns| (ns, pins::walk(&pin, ns)));
         walked.filter_map(|(ns, result)| Some((ns.name().to_owned(), result.err()?))).collect()
     }
+}
+
+/// Between two of the kernel's timer interrupts: what its coarse clocks resolve.
+fn tick() -> Duration {
+    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    Duration::from_nanos(tick.tv_nsec as u64)
 }
 
 /// The folder, and its id as sockets carry it: 0 for the root, which every socket is below.

@@ -108,6 +108,36 @@ fn what_is_received_during_a_response_does_not_begin_one() {
 }
 
 #[test]
+fn window_updates_do_not_begin_responses_of_a_stream_that_pauses() {
+    /// What the link carries as one: ten segments, 23 ms.
+    const CHUNK: usize = 10 * 1_448;
+    let Some((ground, steering, witness)) = steered(5) else { return };
+    ground.run('s', "ip link set veth0 gso_max_segs 10");
+    let mut client = ground.connect("10.99.0.1");
+    // A server that answers at once delays its acknowledgements: no packet leaves when the few bytes come.
+    for _request in 0..8 {
+        client.fetch(1_000);
+    }
+    // The queue is empty in each pause, and each part is answered by a few bytes when its last chunk was sent and has not come.
+    let part = format!("send {}; pause 250", 4 * CHUNK);
+    client.send(&format!("{part}; {part}; {part}; send 300000"));
+    for _part in 0..3 {
+        client.read(2 * CHUNK + 1);
+        client.send("");
+        client.read(2 * CHUNK - 1);
+    }
+    client.read(300_000);
+    let (before, all) = (8_000, 8_000 + 12 * CHUNK as u64 + 300_000);
+    let span = witness.span(client.port()).expect("together the parts are large");
+    assert!(span.0 >= before + SWITCH_AFTER && span.1 <= all, "{span:?}");
+    // The next request begins the next response.
+    client.fetch(90_000);
+    assert_not_switched(&witness, &client);
+    let counters = steering.counters().unwrap();
+    assert_eq!((counters.boundaries, counters.violations), (9, 0), "{counters:?}");
+}
+
+#[test]
 fn an_upload_is_a_request() {
     let Some((ground, steering, witness)) = steered(50) else { return };
     let mut client = ground.connect("10.99.0.1");
