@@ -182,6 +182,40 @@ export interface History {
   rounds: RoundPoint[];
 }
 
+export interface Limit {
+  name: string;
+  mode: string;
+  layer: string;
+  rate_bits_per_s: number;
+  passed_bytes: number;
+  waiting: number;
+  throttled_ms: number;
+  marked: number;
+  dropped_rate: number;
+  dropped_room: number;
+  dropped_codel: number;
+  delay_p50_us: number | null;
+  delay_p99_us: number | null;
+}
+
+export interface Port {
+  name: string;
+  kind: string;
+  failed: string | null;
+  received: number;
+  sent: number;
+  lost: number;
+  malformed: number;
+  refused: number;
+  unsent: number;
+}
+
+export interface Switch {
+  now_ms: number;
+  limits: Limit[];
+  ports: Port[];
+}
+
 /** An answer is awaited for so long: a daemon that is busy for longer is shown as not answering. */
 const PATIENCE_MS = 8_000;
 

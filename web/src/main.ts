@@ -2,11 +2,12 @@
 
 import "./style.css";
 
-import { read, type Decisions, type History, type Networks, type Status } from "./api";
+import { read, type Decisions, type History, type Networks, type Status, type Switch } from "./api";
 import { Charts } from "./charts";
 import { DECISIONS, showDecisions, showRound } from "./decisions";
 import { byId, say } from "./dom";
 import { clock, span } from "./format";
+import { showLimits } from "./limits";
 import { NetworkTable } from "./networks";
 import { showNotices, showStatus } from "./overview";
 
@@ -44,10 +45,11 @@ async function refresh(): Promise<void> {
   clearTimeout(timer);
   try {
     const { sort, rows } = table;
-    const [now, networks, decisions] = await Promise.all([
+    const [now, networks, decisions, limits] = await Promise.all([
       read<Status>("status"),
       read<Networks>(`networks?sort=${sort}&limit=${rows}`),
       read<Decisions>(`decisions?limit=${DECISIONS}`),
+      read<Switch>("limits"),
       turn % HISTORY_EVERY === 0 ? readHistory() : null,
     ]);
     turn += 1;
@@ -59,6 +61,7 @@ async function refresh(): Promise<void> {
     table.show(networks);
     showDecisions(decisions);
     showRound(now);
+    showLimits(limits);
     document.documentElement.dataset["loaded"] = String(turn);
     // Other rows were asked for while the answer was on its way.
     if (sort !== table.sort || rows !== table.rows) queueMicrotask(() => void refresh());

@@ -135,6 +135,31 @@ test("every decision shows its reason", { skip }, (t) =>
   }),
 );
 
+test("limits and ports are the API's", { skip }, (t) =>
+  visit(t, {}, async (page) => {
+    const { limits, ports } = await json(server.origin, "limits");
+    assert.equal(limits.length, 2);
+    // What passes is known from the second answer on.
+    await page.locator("[data-limit=tenant-a] td", { hasText: "bit/s" }).nth(1).waitFor();
+    for (const limit of limits) {
+      const cells = await page.$$eval(`[data-limit=${limit.name}] td`, (cells) => cells.map((cell) => cell.textContent));
+      const [rate, passing, held, waiting, p50, p99, dropped, marked] = cells;
+      assert.match(rate, new RegExp(`^[\\d.]+ [MG]bit/s of ${limit.layer}, ${limit.mode}$`));
+      assert.ok(number(passing) > 0 && number(passing) <= limit.rate_bits_per_s * 1.01, passing);
+      assert.ok(number(held) >= 0 && number(held) <= 1, held);
+      assert.equal(waiting, String(limit.waiting));
+      assertShown(p50, limit.delay_p50_us, "p50");
+      assertShown(p99, limit.delay_p99_us, "p99");
+      assert.equal(dropped, String(limit.dropped_rate + limit.dropped_room + limit.dropped_codel));
+      assert.equal(marked, String(limit.marked));
+    }
+    for (const { name, failed } of ports) {
+      const text = await page.locator(`[data-port=${name}]`).textContent();
+      assert.ok(failed === null ? / frames in, .* out, \d+ dropped$/.test(text) : text.endsWith(`failed: ${failed}`), text);
+    }
+  }),
+);
+
 test("the charts end in the API's last percentiles, in words as well", { skip }, (t) =>
   visit(t, {}, async (page) => {
     for (const range of ["hour", "day"]) {
@@ -239,6 +264,7 @@ test("a host without connections or decisions says so", { skip }, async (t) => {
     assert.match(await page.locator("#networks-table").textContent(), /first poll is not done yet/);
     assert.match(await page.locator("#decision-list").textContent(), /Nothing was decided yet/);
     assert.match(await page.locator("#round").textContent(), /The first round ends in/);
+    assert.equal(await page.locator("#limits").isVisible(), false, "no limits, no section");
     assert.match(await page.locator("[data-chart=rtt]").textContent(), /first 10 seconds are not over yet/);
     for (const tile of ["connections", "goodput", "retransmits", "networks", "policy"]) {
       assert.equal(await page.locator(`[data-tile=${tile}] .figure`).textContent(), "–", tile);

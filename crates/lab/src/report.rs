@@ -88,6 +88,11 @@ impl Report {
         Ok(Self { method, settings, numbers, expectations: expectations.finish()?, tables, ..self })
     }
 
+    /// Numbers that are in no table.
+    pub(crate) fn add_numbers<const N: usize>(&mut self, numbers: [(&str, Value); N]) {
+        self.numbers.extend(numbers.map(|(name, value)| (name.to_owned(), value)));
+    }
+
     /// Whether every expectation holds.
     pub fn holds(&self) -> bool {
         self.expectations.iter().all(|e| e.holds)

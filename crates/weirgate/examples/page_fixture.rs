@@ -2,10 +2,11 @@
 //!
 //! The numbers go the way that a daemon's go, through `view::Collector` and `view::Shared`; nothing is recorded or
 //! decided. The same every time, but for the clock: an hour of polls and a day of rounds have passed, then it stands still,
-//! so that a test can compare what is shown with what is served.
+//! so that a test can compare what is shown with what is served. Only its limits go on passing bytes.
 #![allow(clippy::disallowed_methods, reason = "an example's work is to run a server")]
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use weirgate::http::Server;
@@ -38,6 +39,8 @@ fn main() -> anyhow::Result<()> {
     let (mut collector, shared) = view::new(facts(now, empty));
     if !empty {
         fill(&mut collector, &shared, now);
+        let began = std::time::Instant::now();
+        shared.set_switch(Arc::new(move || switch(1_000_000 + began.elapsed().as_millis() as u64)));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -130,6 +133,40 @@ fn fill(collector: &mut Collector, shared: &Shared, now: UnixTime) {
         holdout_share: 0.1,
         switch_after_bytes: 100_000,
     }));
+}
+
+/// Two limits that pass 60 % of what they may, and three ports, one of which is gone.
+fn switch(ms: u64) -> api::Switch {
+    let limit = |name: &str, mode: &str, rate: u64| api::Limit {
+        name: name.to_owned(),
+        mode: mode.to_owned(),
+        layer: "L2".to_owned(),
+        rate_bits_per_s: rate,
+        passed_packets: ms,
+        passed_bytes: rate / 8_000 * ms * 6 / 10,
+        throttled_ms: ms / 4,
+        ..api::Limit::default()
+    };
+    let port =
+        |name: &str, kind: &str| api::Port { name: name.to_owned(), kind: kind.to_owned(), ..api::Port::default() };
+    api::Switch {
+        now_ms: 0,
+        limits: vec![
+            api::Limit {
+                waiting: 118,
+                marked: 9,
+                delay_p50_us: Some(1_450),
+                delay_p99_us: Some(12_100),
+                ..limit("tenant-a", "pace", 200_000_000)
+            },
+            api::Limit { dropped_rate: 40, dropped_room: 2, ..limit("uplink", "drop", 1_000_000_000) },
+        ],
+        ports: vec![
+            api::Port { received: 81_204, sent: 40_551, lost: 3, ..port("vm1", "vhost-user") },
+            api::Port { received: 40_555, sent: 81_200, ..port("eth1", "interface") },
+            api::Port { failed: Some("tap7: No such device".to_owned()), ..port("vm2", "tap") },
+        ],
+    }
 }
 
 /// A slow wave, so that the lines have a shape: 0.8 to 1.2.

@@ -24,8 +24,8 @@ use weirgate_sockets::sample::state;
 use weirgate_units::Duration;
 
 use crate::expectation::Expectations;
-use crate::experiment::{Form, Options, date};
-use crate::machine::{CpuTimes, Machine};
+use crate::experiment::{Form, Options};
+use crate::machine::CpuTimes;
 use crate::net::{AllowedCongestion, Emulator, LinkId, Topology};
 use crate::report::Report;
 use arm::{Arm, Places, Treatment};
@@ -75,8 +75,8 @@ impl Raw {
 /// Runs it.
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let table = Table::read(EDGE_TOML, options.form.name())?;
-    let machine = Machine::look();
-    let started = date();
+    let title = "Choosing the congestion control per client network: an edge and 20 networks";
+    let report = Report::begin(options, "edge", title);
     let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
     let mut raw = measure(options, &table, PAIRS[0])?;
     if options.form == Form::Full {
@@ -86,7 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     write_responses(&options.dir("edge")?.join("responses.csv"), &table, &raw)?;
     let mut expectations = Expectations::of("edge")?;
     findings.judge(options.form, &mut expectations)?;
-    present::report(options, &table, &raw, &findings, machine, started, expectations.finish()?)
+    present::finish(report, options.form, &table, &raw, &findings, expectations)
 }
 
 fn measure(options: &Options, table: &Table, treatments: &'static [Treatment]) -> Result<Raw> {

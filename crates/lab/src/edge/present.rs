@@ -1,27 +1,25 @@
 //! The page and the numbers of `edge`.
 
 use anyhow::Result;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Raw;
 use super::findings::{Class, Findings, Gain, is_large, measured};
 use super::table::{EDGE_TOML, Table as Settings};
-use crate::expectation::Expectation;
-use crate::experiment::{Form, Options};
-use crate::machine::Machine;
+use crate::expectation::Expectations;
+use crate::experiment::Form;
 use crate::net::Counters;
 use crate::plot;
 use crate::report::{Report, Table, number};
 use crate::stats::{median, quantile, sorted};
 
-pub(super) fn report(
-    options: &Options,
+pub(super) fn finish(
+    report: Report,
+    form: Form,
     table: &Settings,
     raw: &Raw,
     findings: &Findings,
-    machine: Machine,
-    date: String,
-    expectations: Vec<Expectation>,
+    expectations: Expectations,
 ) -> Result<Report> {
     let tables = vec![
         gains(findings),
@@ -32,14 +30,11 @@ pub(super) fn report(
         selections(table, raw),
         links(table),
     ];
-    let mut numbers = Map::new();
-    for table in &tables {
-        numbers.insert(table.caption.clone(), table.json());
-    }
-    let finished = raw.outcome.responses.iter().filter(|r| r.finished).count();
-    for (name, value) in [
+    let settings = json!({ "table": toml::from_str::<Value>(EDGE_TOML)?, "form": form.name() });
+    let mut report = report.finish(method(table, raw, findings), settings, expectations, tables)?;
+    report.add_numbers([
         ("responses", json!(raw.outcome.responses.len())),
-        ("responses_finished", json!(finished)),
+        ("responses_finished", json!(raw.outcome.responses.iter().filter(|r| r.finished).count())),
         ("requests_never_sent", json!(raw.outcome.unsent)),
         ("connections_failed", json!(raw.outcome.failures)),
         ("nginx_alerts", json!(raw.nginx_alerts)),
@@ -47,26 +42,12 @@ pub(super) fn report(
         ("small_responses", json!(findings.small_objects)),
         ("lossy_delivery_rate", json!(findings.lossy_delivery_rate)),
         ("emulator", emulator(raw)),
-    ] {
-        numbers.insert(name.to_owned(), value);
-    }
-    Ok(Report {
-        name: "edge".into(),
-        title: "Choosing the congestion control per client network: an edge and 20 networks".into(),
-        date,
-        quick: options.form != Form::Full,
-        seed: options.seed,
-        machine,
-        method: method(table, raw, findings),
-        settings: json!({ "table": toml::from_str::<Value>(EDGE_TOML)?, "form": options.form.name() }),
-        numbers,
-        expectations,
-        plots: vec![(
-            "Goodput of responses over 100 KB, all networks: share of responses below a value".into(),
-            plot::cumulative("goodput, Mbit/s", &distributions(table, raw))?,
-        )],
-        tables,
-    })
+    ]);
+    report.plots = vec![(
+        "Goodput of responses over 100 KB, all networks: share of responses below a value".into(),
+        plot::cumulative("goodput, Mbit/s", &distributions(table, raw))?,
+    )];
+    Ok(report)
 }
 
 fn method(table: &Settings, raw: &Raw, findings: &Findings) -> String {

@@ -40,8 +40,8 @@ pub(super) enum Arm {
     Tbf,
     /// The kernel's hierarchical token bucket on the router.
     Htb,
-    /// Open vSwitch in the switch's place, with its policer or without any limit.
-    Ovs { policed: bool },
+    /// Open vSwitch in the switch's place, its policer with a burst of this much time at the rate, or without any limit.
+    Ovs { burst_ms: Option<u64> },
 }
 
 impl Arm {
@@ -53,8 +53,8 @@ impl Arm {
             Self::Switch(Mode::Drop) => "drop",
             Self::Tbf => "kernel tbf",
             Self::Htb => "kernel htb",
-            Self::Ovs { policed: true } => "Open vSwitch, its policer",
-            Self::Ovs { policed: false } => "Open vSwitch, no limit",
+            Self::Ovs { burst_ms: Some(_) } => "Open vSwitch, its policer",
+            Self::Ovs { burst_ms: None } => "Open vSwitch, no limit",
         }
     }
 }
@@ -118,8 +118,9 @@ impl Ground {
         let [a, m, b] = ["a", "m", "b"].map(Namespace::create);
         let (a, m, b) = (a?, m?, b?);
         let (carrier, limit, released) = match plan.arm {
-            Arm::Ovs { policed } => {
-                (Carrier::Ovs(Ovs::start(&a, &m, policed.then_some(plan.rate))?), None, Record::default())
+            Arm::Ovs { burst_ms } => {
+                let policer = burst_ms.map(|ms| (plan.rate, Duration::from_millis(ms)));
+                (Carrier::Ovs(Ovs::start(&a, &m, policer)?), None, Record::default())
             }
             _ => {
                 let (switch, limit, released) = switch(plan, direction, &a, &m)?;
@@ -295,8 +296,11 @@ impl Iperf {
 
 /// What passes at once: five milliseconds, the daemon's default; for a limit that drops what its users are told to give it, 50 ms.
 pub(super) fn burst(rate: BitRate, mode: Mode) -> Bytes {
-    let time = if mode == Mode::Drop { Duration::from_millis(50) } else { Duration::from_millis(5) };
-    rate.bytes_in(time).max(Bytes::new(2 * 1_514))
+    rate.bytes_in(Duration::from_millis(burst_ms(mode))).max(Bytes::new(2 * 1_514))
+}
+
+pub(super) const fn burst_ms(mode: Mode) -> u64 {
+    if matches!(mode, Mode::Drop) { 50 } else { 5 }
 }
 
 /// The switch between `a` and `m`, devices `wg0`, with the plan's limit if it is the switch's.

@@ -28,14 +28,15 @@ pub(super) struct Ovs {
 }
 
 impl Ovs {
-    /// Its burst in kilobits, in percent of its rate in kbit/s: what ovs-vswitchd.conf.db(5) says helps TCP to come closer to the rate.
-    pub(super) const BURST_PCT: u64 = 80;
+    /// The burst with which TCP comes closer to the rate, as ovs-vswitchd.conf.db(5) says: 80 % of the rate's number, that is 800 ms.
+    pub(super) const ADVISED_BURST_MS: u64 = 800;
 
-    /// A bridge with a TAP device `wg0` in each of two namespaces; what comes from the first is policed to `rate`, if there is one.
+    /// A bridge with a TAP device `wg0` in each of two namespaces; what comes from the first is held to a rate by `policer`, if there
+    /// is one: with a burst of so much time at the rate.
     ///
     /// # Errors
     /// Where Open vSwitch is not installed, or says no.
-    pub(super) fn start(from: &Namespace, to: &Namespace, rate: Option<BitRate>) -> Result<Self> {
+    pub(super) fn start(from: &Namespace, to: &Namespace, policer: Option<(BitRate, Duration)>) -> Result<Self> {
         let ns = Namespace::create("ovs")?;
         let dir = std::env::temp_dir().join(ns.name());
         fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -59,9 +60,10 @@ impl Ovs {
             ovs.tell(&format!("ip -n {} link set {device} netns {} name wg0", ovs.ns.name(), side.name()))?;
         }
         let mut actions = "output:2".to_owned();
-        if let Some(rate) = rate {
-            let kbit = rate.as_bits_per_sec() / 1_000;
-            let band = format!("type=drop,rate={kbit},burst_size={}", kbit * Self::BURST_PCT / 100);
+        if let Some((rate, burst)) = policer {
+            let kbit = |bytes: u64| bytes * 8 / 1_000;
+            let (rate, burst) = (rate.as_bits_per_sec() / 1_000, kbit(rate.bytes_in(burst).as_u64()));
+            let band = format!("type=drop,rate={rate},burst_size={burst}");
             ovs.openflow("add-meter", &format!("meter=1,kbps,burst,stats,bands={band}"))?;
             actions = "meter:1,output:2".to_owned();
         }

@@ -5,24 +5,22 @@ mod arm;
 mod mice;
 
 use anyhow::Result;
-use serde_json::{Map, json};
+use serde_json::json;
 use weirgate_switch::limits::Mode;
 use weirgate_units::BitRate;
 
 use self::arm::{Arm, One, Site, Times};
 use super::ground;
 use crate::expectation::Expectations;
-use crate::experiment::{Form, Options, date};
+use crate::experiment::{Form, Options};
 use crate::guest::Way;
-use crate::machine::Machine;
 use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
 use crate::stats::quantile;
 
 /// Runs it.
 pub(crate) fn run(options: &Options) -> Result<Report> {
-    let machine = Machine::look();
-    let started = date();
+    let report = Report::begin(options, "limit-vm", "A virtual machine behind a limit");
     let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
     let full = options.form == Form::Full;
     let modes: &[Mode] =
@@ -50,15 +48,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let over: usize = even.map(|(_, one)| one.windows_over).sum();
     expectations.measured("on_off_10ms_windows_over_burst", over as f64)?;
     let tables = tables(&arms);
-    let numbers: Map<_, _> = tables.iter().map(|t| (t.caption.clone(), t.json())).collect();
-    Ok(Report {
-        name: "limit-vm".into(),
-        title: "A virtual machine behind a limit".into(),
-        date: started,
-        quick: !full,
-        seed: options.seed,
-        machine,
-        method: format!(
+    report.finish(
+        format!(
             "A guest (Debian's kernel under QEMU, emulated, one processor), whose network card is the switch (vhost-user), and a TAP device \
              in a namespace. One CUBIC connection (iperf3) for {load} s after its first, while the guest pings the other end 50 times a \
              second; then another one, beside 20 small transfers, each a connection of its own, one every two seconds: a web server in the \
@@ -70,14 +61,12 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              tail. `drop` has a burst of 50 ms, the others one of 5 ms.",
             load = times.load
         ),
-        settings: json!({
+        json!({
             "rates": [5_000_000, 100_000_000], "seconds": times.load, "mice_seconds": times.mice, "mice": mice::MICE, "mouse_bytes": mice::SIZE,
         }),
-        numbers,
-        expectations: expectations.finish()?,
+        expectations,
         tables,
-        plots: Vec::new(),
-    })
+    )
 }
 
 fn tables(arms: &[(Arm, One)]) -> Vec<Table> {

@@ -8,13 +8,12 @@ mod poll;
 use std::path::Path;
 
 use anyhow::Result;
-use serde_json::{Map, json};
+use serde_json::json;
 use weirgate_linux::netns::Netns;
 
 use crate::daemon::Daemon;
 use crate::expectation::Expectations;
-use crate::experiment::{Form, Options, date};
-use crate::machine::Machine;
+use crate::experiment::{Form, Options};
 use crate::net::Namespace;
 use crate::report::{Report, Table, number};
 use crate::stats::{median, quantile, sorted};
@@ -65,7 +64,8 @@ const RATE: u64 = 5_000;
 /// Runs it.
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let size = Size::of(options.form);
-    let (machine, started, dir) = (Machine::look(), date(), options.dir("sockets-scale")?);
+    let report = Report::begin(options, "sockets-scale", "Looking at many sockets");
+    let dir = options.dir("sockets-scale")?;
     let place = Namespace::create("scale")?;
     let ns = place.netns();
     // Orphans and TIME-WAIT sockets of 100,000 short connections.
@@ -100,29 +100,19 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     expectations.measured("closes_lost_at_5000_per_s", (paced.made - paced.recorded) as f64)?;
 
     let tables = vec![cost_table(&costs), close_table(&fast, &paced), memory.table()];
-    let mut numbers: Map<String, serde_json::Value> =
-        tables.iter().map(|table| (table.caption.clone(), table.json())).collect();
-    numbers.insert("sockets".into(), json!(sockets));
-    numbers.insert("poll_cpu_vs_ss_netlink".into(), json!(netlink_ratio));
-    numbers.insert("iter_ms".into(), json!(costs.iter_ms));
-    numbers.insert("netlink_ms".into(), json!(costs.netlink_ms));
-    numbers.insert("ss_ms".into(), json!(costs.ss_ms));
-    numbers.insert("parquet_us_per_record".into(), json!(encoding.close_us));
-    numbers.insert("encoded_records".into(), json!(encoding.records));
-    Ok(Report {
-        name: "sockets-scale".into(),
-        title: format!("Looking at {sockets} sockets"),
-        date: started,
-        quick: options.form != Form::Full,
-        seed: options.seed,
-        machine,
-        method: method(&size, &memory),
-        settings: json!({ "form": options.form.name(), "sockets": sockets, "closes_per_s": RATE }),
-        numbers,
-        expectations: expectations.finish()?,
-        tables,
-        plots: Vec::new(),
-    })
+    let settings = json!({ "form": options.form.name(), "sockets": sockets, "closes_per_s": RATE });
+    let mut report = report.finish(method(&size, &memory), settings, expectations, tables)?;
+    report.title = format!("Looking at {sockets} sockets");
+    report.add_numbers([
+        ("sockets", json!(sockets)),
+        ("poll_cpu_vs_ss_netlink", json!(netlink_ratio)),
+        ("iter_ms", json!(costs.iter_ms)),
+        ("netlink_ms", json!(costs.netlink_ms)),
+        ("ss_ms", json!(costs.ss_ms)),
+        ("parquet_us_per_record", json!(encoding.close_us)),
+        ("encoded_records", json!(encoding.records)),
+    ]);
+    Ok(report)
 }
 
 fn method(size: &Size, memory: &memory::Memory) -> String {
