@@ -343,7 +343,9 @@ fn delay(m: &Namespace, b: &Namespace, rtt: Duration) -> Result<Handle> {
     let settings = Settings { delay: half, queue: Bytes::new(1 << 30), ..Settings::default() };
     // Of rates it knows nothing.
     let rate = BitRate::from_bits_per_sec(1_000_000_000);
-    let mut dataplane = Dataplane::new(Bridge::new(now, rate, rate, Bytes::new(1 << 30), 1))?;
+    let bridge = Bridge::new(now, rate, rate, Bytes::new(1 << 30), 1);
+    // A path's delay is to be exact.
+    let mut dataplane = Dataplane::new(bridge)?.coalescing(Duration::ZERO);
     let mut add = |ns: &Namespace, name| -> Result<BridgePort> {
         let device = Impaired::new(Tap::create(ns.netns(), name, 1)?, Impair::new(now, settings, 1, Wire::new()));
         Ok(dataplane.add_port(Box::new(device), None, Bytes::new(1 << 20))?)

@@ -6,6 +6,9 @@
 //! A queue that a limit gates, or whose backlog is full, is not read, so that who fills it is held back where the [`Device`] can do
 //! that.
 //!
+//! After a turn with something to do it rests until [`COALESCE`] have passed since the turn began, as a network card coalesces
+//! interrupts: whatever comes or is due meanwhile is done in one go. What comes to an idle switch is never kept waiting.
+//!
 //! Ground rules: no device is waited for, so one that is full keeps nobody else waiting; what it has no room for is kept, up to
 //! [`UNSENT_MAX`] frames, and then dropped and counted. A device that fails is let go, and said.
 
@@ -38,6 +41,10 @@ pub use self::thread::{Handle, Stopped, spawn};
 
 /// Frames read from one queue before it is the next one's turn.
 const TURN: usize = 64;
+
+/// From the beginning of a turn with something to do to the next one, at least. At 20,000 packets a second that come and 10,000 that
+/// are released, one by one, a limit that paces took half a core without and a quarter with it.
+pub const COALESCE: Duration = Duration::from_micros(100);
 
 /// Frames kept for a device that has no room.
 pub const UNSENT_MAX: usize = 1_024;
@@ -102,6 +109,9 @@ pub struct Dataplane {
     waiter: Waiter,
     /// The buffer that the next frame is read into.
     scratch: Packet,
+    coalesce: Duration,
+    /// Whether this turn read or sent a frame.
+    busy: bool,
 }
 
 impl Dataplane {
@@ -116,7 +126,15 @@ impl Dataplane {
             queues: Vec::new(),
             waiter: Waiter::new()?,
             scratch: Packet::with_capacity(FRAME_MAX),
+            coalesce: COALESCE,
+            busy: false,
         })
+    }
+
+    /// Rests for so long instead of [`COALESCE`]; zero: not at all, for the price of a wake-up for each packet.
+    #[must_use]
+    pub const fn coalescing(self, time: Duration) -> Self {
+        Self { coalesce: time, ..self }
     }
 
     /// Adds a device as a port of the bridge. Its queues are held back by `gate`, and, where that holds back who fills them, by a
@@ -186,9 +204,15 @@ impl Dataplane {
     pub fn turn(&mut self, patience: Duration) -> io::Result<bool> {
         let began = clock::boottime();
         self.bridge.balance(began);
+        self.busy = false;
         let more = self.read(began);
         self.send();
-        let now = clock::boottime();
+        let mut now = clock::boottime();
+        let rest = (began + self.coalesce).saturating_since(now);
+        if self.busy && !more && rest > Duration::ZERO {
+            std::thread::sleep(rest.to_std());
+            now = clock::boottime();
+        }
         let wait = if more {
             Duration::ZERO
         } else {
@@ -249,6 +273,7 @@ impl Dataplane {
                 }
             }
             state.counters.received += 1;
+            self.busy = true;
             let packet = self.take();
             read += self.bridge.handle_frame(now, port, Some(source), packet);
             if read >= allowed {
@@ -292,6 +317,7 @@ impl Dataplane {
                     port.counters.unsent += 1;
                 }
             }
+            self.busy = true;
             sent += 1;
             if sent.is_multiple_of(16) {
                 now = clock::boottime();

@@ -13,11 +13,17 @@ use super::read::{Problem, Section, Typed, nearest};
 use super::typed::{self, Maybe};
 use super::{Namespace, directory, or};
 
+/// A device's ring takes what comes meanwhile.
+const COALESCE_MAX: Duration = Duration::from_millis(1);
+const COALESCE: Duration = Duration::from_micros(100);
+
 /// The switch; without ports there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shaping {
     /// `[switch]`: threads that switch.
     pub threads: u16,
+    /// `[switch]`: for how long what comes is gathered, at most.
+    pub coalesce: Duration,
     /// `[[port]]`.
     pub ports: Vec<Port>,
     /// `[[limit]]`.
@@ -132,6 +138,7 @@ pub struct Match {
 #[derive(Debug)]
 pub(super) struct TypedShaping {
     threads: Maybe<u64>,
+    coalesce: Maybe<Duration>,
     ports: Vec<TypedPort>,
     limits: Vec<TypedLimit>,
     classes: Vec<TypedClass>,
@@ -218,9 +225,10 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
         interval: s.parsed("interval"),
         mark_above: s.parsed("mark_above"),
     });
-    let switch = root.table("switch", |s| s.integer("threads", 1, 64));
+    let (threads, coalesce) = root.table("switch", |s| (s.integer("threads", 1, 64), s.parsed("coalesce")));
     TypedShaping {
-        threads: switch,
+        threads,
+        coalesce,
         ports: ports.unwrap_or_default(),
         limits: limits.unwrap_or_default(),
         classes: classes.unwrap_or_default(),
@@ -231,6 +239,10 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
     let port_names = names("port", typed.ports.iter().map(|port| (port.line, &port.name)), problems);
     let limit_names = names("limit", typed.limits.iter().map(|limit| (limit.line, &limit.name)), problems);
     let threads = or(typed.threads, 1) as u16;
+    if let Some(coalesce) = typed.coalesce.as_ref().filter(|coalesce| coalesce.value > COALESCE_MAX) {
+        problems.push(coalesce.problem(format!("is more than {COALESCE_MAX}: devices would run full meanwhile")));
+    }
+    let coalesce = or(typed.coalesce, COALESCE);
     let lines: Vec<usize> = typed.ports.iter().map(|port| port.line).collect();
     let ports: Vec<Port> = typed.ports.into_iter().map(|typed| port(typed, threads, problems)).collect();
     for (at, line) in lines.into_iter().enumerate() {
@@ -245,7 +257,7 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
         .into_iter()
         .filter_map(|typed| class(typed, &port_names, &limit_names, &limits, problems))
         .collect();
-    Shaping { threads, ports, limits, classes }
+    Shaping { threads, coalesce, ports, limits, classes }
 }
 
 /// The names, each once.

@@ -1,5 +1,6 @@
 //! The software switch as it is configured: its devices, its limits, and what is asked and changed of them while it runs.
 
+use std::io;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -56,7 +57,8 @@ impl Shaper {
             let settings = LimitSettings { rate: limit.rate, burst: burst(limit, limit.rate), mode: limit.mode };
             limits.push((limit.clone(), add_limit(now, settings, &mut bridges)));
         }
-        let mut dataplanes = bridges.into_iter().map(Dataplane::new).collect::<Result<Vec<_>, _>>()?;
+        let make = |bridge| Ok(Dataplane::new(bridge)?.coalescing(shaping.coalesce));
+        let mut dataplanes = bridges.into_iter().map(make).collect::<io::Result<Vec<_>>>()?;
         let mut ports = Vec::new();
         for (at, port) in shaping.ports.iter().enumerate() {
             let gate = gate_of(shaping, at).map(|limit| limits[limit].1);
