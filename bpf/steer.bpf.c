@@ -71,6 +71,15 @@ struct {
 	__type(value, __u8);
 } server_ports SEC(".maps");
 
+/* The program sees every namespace below its cgroup; it acts in these. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 12);
+	__type(key, __u32); /* inode number */
+	__type(value, __u8);
+} namespaces SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -525,6 +534,13 @@ static __always_inline void see_progress(void *who, struct tcp_sock *tp, struct 
 
 /* ---- the programs ---- */
 
+static __always_inline bool is_namespace(struct tcp_sock *tp)
+{
+	__u32 inode = tp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ns.inum;
+
+	return bpf_map_lookup_elem(&namespaces, &inode);
+}
+
 static __always_inline void handle_accepted(struct bpf_sock_ops *skops, struct bpf_sock *sk, struct tcp_sock *tp,
 					    struct wg_control *c)
 {
@@ -534,7 +550,7 @@ static __always_inline void handle_accepted(struct bpf_sock_ops *skops, struct b
 	struct wg_network *network;
 	struct wg_conn *conn;
 
-	if (!generation || is_expired(c) || !is_server_port(tp))
+	if (!generation || is_expired(c) || !is_server_port(tp) || !is_namespace(tp))
 		return;
 	network = network_of(tp, &key);
 	if (!network && !s->default_cc[0])
@@ -563,6 +579,8 @@ static __always_inline void handle_active(struct bpf_sock_ops *skops, struct bpf
 	if (is_expired(c)) {
 		release(skops, tp, conn);
 		COUNT(expired);
+	} else if (!is_namespace(tp)) {
+		release(skops, tp, conn);
 	} else {
 		if (conn->generation != generation) {
 			network = network_of(tp, &key);

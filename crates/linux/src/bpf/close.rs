@@ -179,17 +179,8 @@ impl Closes {
         let mut wire = WireCloseFilter::new_zeroed();
         wire.sockets.set(filter)?;
         wire.namespaces_used = u32::from(namespaces.is_some());
-        let wanted: Vec<u32> = namespaces.unwrap_or_default().iter().map(Netns::inode).collect();
-        for inode in &wanted {
-            self.namespaces.update(&inode.to_ne_bytes(), &[1], MapFlags::ANY).map_err(SetFilterError::Map)?;
-        }
-        self.filter.update(&0u32.to_ne_bytes(), wire.as_bytes(), MapFlags::ANY).map_err(SetFilterError::Map)?;
-        let gone: Vec<Vec<u8>> =
-            self.namespaces.keys().filter(|k| !wanted.iter().any(|inode| k[..] == inode.to_ne_bytes())).collect();
-        for inode in gone {
-            self.namespaces.delete(&inode).map_err(SetFilterError::Map)?;
-        }
-        Ok(())
+        super::namespaces::set(&self.namespaces, namespaces.unwrap_or_default()).map_err(SetFilterError::Map)?;
+        self.filter.update(&0u32.to_ne_bytes(), wire.as_bytes(), MapFlags::ANY).map_err(SetFilterError::Map)
     }
 
     /// Hands every record that waits to `each`, oldest first, and returns how many there were. Ends after the ring was

@@ -24,6 +24,7 @@ macro_rules! skeleton {
 pub mod close;
 mod filter;
 mod load;
+mod namespaces;
 pub mod poll;
 #[cfg(feature = "xdp")]
 pub(crate) mod redirect;

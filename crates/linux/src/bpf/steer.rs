@@ -68,6 +68,7 @@ pub struct Steering {
     pin_dir: PathBuf,
     control: Control,
     networks: Networks,
+    namespaces: MapHandle,
     counters: MapHandle,
     conns: MapHandle,
     generation: u32,
@@ -148,7 +149,8 @@ pub enum ApplyError {
 
 impl Steering {
     /// Takes down what an earlier run left under the pin folder (connections in `namespaces` go back), then loads, attaches
-    /// and pins the program. Nothing is steered before the first [`Self::apply`].
+    /// and pins the program. Nothing is steered before the first [`Self::apply`], and nothing in other namespaces than those
+    /// that it was last given.
     pub fn attach(options: &SteerOptions, namespaces: &[Netns]) -> Result<Self, AttachError> {
         let pin_dir = &options.pin_dir;
         if options.server_ports.len() > 256 {
@@ -163,14 +165,19 @@ impl Steering {
             io::ErrorKind::PermissionDenied => AttachError::Denied(UndoError::Denied(pin_dir.clone())),
             _ => AttachError::PinDir(pin_dir.clone(), e),
         })?;
-        let attached = Self::load(options, &cgroup, cgroup_id);
+        let attached = Self::load(options, &cgroup, cgroup_id, namespaces);
         if attached.is_err() {
             let _half_made = pins::remove(pin_dir, true);
         }
         attached
     }
 
-    fn load(options: &SteerOptions, cgroup: &std::fs::File, cgroup_id: u64) -> Result<Self, AttachError> {
+    fn load(
+        options: &SteerOptions,
+        cgroup: &std::fs::File,
+        cgroup_id: u64,
+        namespaces: &[Netns],
+    ) -> Result<Self, AttachError> {
         let pin = |name: &str| options.pin_dir.join(name);
         let mut place = MaybeUninit::uninit();
         let networks_max = options.networks_max.max(1);
@@ -195,6 +202,8 @@ impl Steering {
             let set = loaded.maps.server_ports.update(&port.to_ne_bytes(), &[1], MapFlags::ANY);
             set.map_err(AttachError::Maps)?;
         }
+        let namespaces_map = MapHandle::try_from(&loaded.maps.namespaces).map_err(AttachError::Maps)?;
+        super::namespaces::set(&namespaces_map, namespaces).map_err(AttachError::Maps)?;
         if !pin(pins::CONNS).exists() {
             loaded.maps.conns.pin(pin(pins::CONNS)).map_err(AttachError::Maps)?;
         }
@@ -216,6 +225,7 @@ impl Steering {
                 MapHandle::try_from(&loaded.maps.networks).map_err(AttachError::Maps)?,
                 networks_max,
             ),
+            namespaces: namespaces_map,
             counters: MapHandle::try_from(&loaded.maps.counters).map_err(AttachError::Maps)?,
             conns: MapHandle::try_from(&loaded.maps.conns).map_err(AttachError::Maps)?,
             generation: 0,
@@ -240,8 +250,10 @@ impl Steering {
         let before = self.counters().unwrap_or_default();
         self.generation = self.generation.wrapping_add(1).max(1);
         self.control.publish(self.generation, Settings::of(policy));
+        let unset = self.set_namespaces(namespaces);
         self.control.revive(FIRST_LIFE);
-        let unwalked = self.walk(pins::OPEN, namespaces);
+        let mut unwalked = self.walk(pins::OPEN, namespaces);
+        unwalked.extend(unset);
         let after = self.counters().unwrap_or_default();
         // Taken up and let go again.
         let unreached = after.open_unreached - before.open_unreached;
@@ -260,7 +272,15 @@ impl Steering {
     /// response go back (the kernel calls no program on the acknowledgement that ends one, so they would otherwise go back
     /// as their next response begins). About 1 us per socket; as often as sockets are polled is often enough.
     pub fn settle(&self, namespaces: &[Netns]) -> Vec<(String, io::Error)> {
-        self.walk(pins::OPEN, namespaces)
+        let unset = self.set_namespaces(namespaces);
+        let mut unwalked = self.walk(pins::OPEN, namespaces);
+        unwalked.extend(unset);
+        unwalked
+    }
+
+    fn set_namespaces(&self, namespaces: &[Netns]) -> Option<(String, io::Error)> {
+        let error = super::namespaces::set(&self.namespaces, namespaces).err()?;
+        Some(("all".to_owned(), io::Error::other(error)))
     }
 
     /// Lets the program act until `until` on `CLOCK_BOOTTIME`. True: it had expired before, connections may have gone back,

@@ -133,7 +133,7 @@ impl Dataplane {
 
     /// Rests for so long instead of [`COALESCE`]; zero: not at all, for the price of a wake-up for each packet.
     #[must_use]
-    pub const fn coalescing(self, time: Duration) -> Self {
+    pub fn coalescing(self, time: Duration) -> Self {
         Self { coalesce: time, ..self }
     }
 

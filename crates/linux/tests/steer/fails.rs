@@ -75,7 +75,7 @@ fn undo_prevails_over_an_owner_that_lives() {
     let Some(mut ground) = Ground::new(50) else { return };
     ground.serve();
     let mut steering = ground.attach();
-    steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
+    steering.apply(&policy(1, EVERYBODY), &[ground.server_again()]).unwrap();
     let _busy = switched(&ground, 2);
     undo(&ground.pin_dir, &[ground.server_again()]).unwrap();
     steering.renew(in_a_minute());

@@ -95,12 +95,17 @@ impl Ground {
     /// Attaches, and chooses [`CHOSEN`] for everybody.
     pub(crate) fn steer(&self) -> Steering {
         let mut steering = self.attach();
-        steering.apply(&policy(1, EVERYBODY), &[]).unwrap();
+        steering.apply(&policy(1, EVERYBODY), &[self.server_again()]).unwrap();
         steering
     }
 
     /// As [`Self::attach`], with other options.
     pub(crate) fn attach_with(&self, change: impl FnOnce(&mut SteerOptions)) -> Steering {
+        self.attach_in(&[self.server_again()], change)
+    }
+
+    /// The same, in these namespaces.
+    pub(crate) fn attach_in(&self, namespaces: &[Netns], change: impl FnOnce(&mut SteerOptions)) -> Steering {
         let mut options = SteerOptions {
             pin_dir: self.pin_dir.clone(),
             cgroup: self.cgroup.clone(),
@@ -108,9 +113,14 @@ impl Ground {
             networks_max: 100_000,
         };
         change(&mut options);
-        let steering = Steering::attach(&options, &[self.server_again()]).unwrap();
+        let steering = Steering::attach(&options, namespaces).unwrap();
         steering.renew(in_a_minute());
         steering
+    }
+
+    /// The client's namespace, to hand over.
+    pub(crate) fn client_again(&self) -> Netns {
+        Netns::by_name(self.client.name()).unwrap()
     }
 
     /// The server's namespace, to hand over.

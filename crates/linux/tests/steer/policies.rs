@@ -92,6 +92,34 @@ fn only_the_cgroup_and_its_ports_are_looked_at() {
 }
 
 #[test]
+fn connections_of_other_namespaces_are_never_touched_and_come_and_go_with_theirs() {
+    let Some(mut ground) = Ground::new(50) else { return };
+    let mut steering = ground.attach_in(&[], |_| {});
+    ground.serve();
+    let mut policy = policy(1, EVERYBODY);
+    policy.default_cc = CcName::new("cubic");
+    let elsewhere = [ground.client_again()];
+    steering.apply(&policy, &elsewhere).unwrap();
+    let mut client = ground.connect("10.99.0.1");
+    client.fetch(1_000_000);
+    assert_eq!(client.cc(), OWN);
+    let counters = steering.counters().unwrap();
+    assert_eq!((counters.matched, counters.open_set), (0, 0), "{counters:?}");
+    // The namespace is taken up: its connections are, new ones too.
+    let here = [ground.server_again()];
+    assert!(steering.settle(&here).is_empty());
+    let mut new = ground.connect("10.99.0.1");
+    assert_eq!((client.cc(), new.cc()), ("cubic".into(), "cubic".into()));
+    // And is let go: they go back when next active, new ones are not looked at.
+    assert!(steering.settle(&elsewhere).is_empty());
+    client.fetch(1_000_000);
+    new.fetch(1_000_000);
+    let mut newer = ground.connect("10.99.0.1");
+    assert_eq!((client.cc(), new.cc(), newer.cc()), (OWN.into(), OWN.into(), OWN.into()));
+    assert_eq!(steering.counters().unwrap().violations, 0);
+}
+
+#[test]
 fn the_default_is_applied_and_taken_back() {
     let Some(mut ground) = Ground::new(50) else { return };
     ground.serve();
@@ -165,19 +193,19 @@ fn a_hundred_thousand_networks_are_loaded_and_updated_by_the_difference() {
     let six = (0..50_000u128).map(|n| Prefix::of(IpAddr::from(((0x2001_0db8 << 96) + (n << 72)).to_be_bytes()), 56));
     policy.networks = four.chain(six).map(|network| (network, bbr)).collect();
     let start = Instant::now();
-    let applied = steering.apply(&policy, &[]).unwrap();
+    let applied = steering.apply(&policy, &[ground.server_again()]).unwrap();
     println!("100,000 networks in {:?}", start.elapsed());
     assert_eq!((applied.added, applied.removed, applied.changed), (100_000, 0, 0));
     // One too many.
     let mut larger = policy.clone();
     larger.networks.push(("fd99::/56".parse().unwrap(), bbr));
-    assert!(steering.apply(&larger, &[]).is_err());
+    assert!(steering.apply(&larger, &[ground.server_again()]).is_err());
     // At the bound: out first, then in. Three changes are three.
     policy.networks.remove(0);
     policy.networks[10].1 = CcName::new("cubic").unwrap();
     policy.networks.push(("fd99::/56".parse().unwrap(), bbr));
     let start = Instant::now();
-    let applied = steering.apply(&policy, &[]).unwrap();
+    let applied = steering.apply(&policy, &[ground.server_again()]).unwrap();
     println!("3 of them changed in {:?}", start.elapsed());
     assert_eq!((applied.added, applied.removed, applied.changed), (1, 1, 1));
     let mut client = ground.connect("fd99::1");
@@ -186,10 +214,10 @@ fn a_hundred_thousand_networks_are_loaded_and_updated_by_the_difference() {
     // Unknown algorithms and disorder change nothing.
     let mut unknown = policy.clone();
     unknown.networks[5].1 = CcName::new("nosuch").unwrap();
-    let error = steering.apply(&unknown, &[]).unwrap_err().to_string();
+    let error = steering.apply(&unknown, &[ground.server_again()]).unwrap_err().to_string();
     assert!(error.contains("nosuch") && error.contains(OWN), "{error}");
     policy.networks.swap(3, 4);
-    assert!(steering.apply(&policy, &[]).unwrap_err().to_string().contains("ascending"));
+    assert!(steering.apply(&policy, &[ground.server_again()]).unwrap_err().to_string().contains("ascending"));
     assert_eq!(steering.counters().unwrap().matched, 1);
 }
 
@@ -198,12 +226,12 @@ fn ipv6_networks_around_the_mapped_addresses_select_no_ipv4_client() {
     let Some(mut ground) = Ground::new(50) else { return };
     ground.serve();
     let mut steering = ground.attach();
-    steering.apply(&policy(1, &["::/0"]), &[]).unwrap();
+    steering.apply(&policy(1, &["::/0"]), &[ground.server_again()]).unwrap();
     ground.connect("10.99.0.1").fetch(300_000);
     assert_eq!(steering.counters().unwrap().matched, 0);
     ground.connect("fd99::1").fetch(300_000);
     assert_eq!(steering.counters().unwrap().matched, 1);
-    steering.apply(&policy(2, &["0.0.0.0/0"]), &[]).unwrap();
+    steering.apply(&policy(2, &["0.0.0.0/0"]), &[ground.server_again()]).unwrap();
     ground.connect("fd99::1").fetch(300_000);
     assert_eq!(steering.counters().unwrap().matched, 1);
     // A client of a dual-stack listener is an IPv4 client.
@@ -217,7 +245,7 @@ fn the_record_of_a_close_says_what_steering_did() {
     ground.serve();
     let mut steering = ground.attach();
     let mut policy = policy(7, &["10.99.0.0/24"]);
-    steering.apply(&policy, &[]).unwrap();
+    steering.apply(&policy, &[ground.server_again()]).unwrap();
     // Beside it on the same cgroup, with the same memory of connections, and callbacks of its own.
     let mut closes = Closes::attach(&ground.cgroup, Bytes::new(1 << 20), Some(steering.conns())).unwrap();
     let mut close = |client: Client| {
@@ -249,7 +277,7 @@ fn the_record_of_a_close_says_what_steering_did() {
     assert_eq!((other.arm(), other.is(flag::ACCEPTED), other.is(flag::SWITCHED)), (Arm::None, true, false));
     policy.holdout.share_ppm = 1_000_000;
     policy.version = 8;
-    steering.apply(&policy, &[]).unwrap();
+    steering.apply(&policy, &[ground.server_again()]).unwrap();
     let mut held_out = ground.connect("10.99.0.1");
     held_out.fetch(500_000);
     let held_out = close(held_out);

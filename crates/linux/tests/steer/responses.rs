@@ -164,7 +164,7 @@ fn staying_is_for_the_connections_life() {
     let mut steering = ground.attach();
     let mut policy = policy(1, EVERYBODY);
     policy.stay = true;
-    steering.apply(&policy, &[]).unwrap();
+    steering.apply(&policy, &[ground.server_again()]).unwrap();
     ground.serve();
     let mut client = ground.connect("10.99.0.1");
     client.fetch(20_000);

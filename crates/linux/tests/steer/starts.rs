@@ -121,7 +121,7 @@ fn without_the_setting_nothing_is_capped() {
     let mut steering = ground.attach();
     let mut uncapped = policy(1, EVERYBODY);
     uncapped.cap_start = false;
-    steering.apply(&uncapped, &[]).unwrap();
+    steering.apply(&uncapped, &[ground.server_again()]).unwrap();
     ground.serve();
     let mut client = ground.connect("10.99.0.1");
     client.fetch(LONG);

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use weirgate_linux::bpf::Steering;
 use weirgate_linux::bpf::steer::{SteerCounters, SteerOptions};
 use weirgate_linux::facts::holds_net_admin;
-use weirgate_linux::{bpffs, clock, route_cc};
+use weirgate_linux::route_cc::{self, RouteCc};
+use weirgate_linux::{bpffs, clock};
 use weirgate_tune::Policy;
 use weirgate_units::{Duration, Instant};
 
@@ -33,6 +34,8 @@ struct Active {
     why: String,
     applied: Option<Policy>,
     until: Instant,
+    /// Namespaces whose connections the journal says are to be put back.
+    recorded: Vec<PathBuf>,
 }
 
 enum Means {
@@ -91,7 +94,7 @@ impl Steer {
         let mut journal = Journal::open(&self.journal_path)?;
         let (means, why) = match self.settings.steer {
             Wanted::Routes => {
-                self.record_routes(&mut journal, actor, namespaces)?;
+                record_routes(self.settings.routes, &mut journal, actor, &namespaces.files())?;
                 (Means::Routes, "the configuration says so".to_owned())
             }
             wanted => match self.attach(&mut journal, actor, namespaces)? {
@@ -109,12 +112,13 @@ impl Steer {
                             routes: "it takes CAP_NET_ADMIN, which this process lacks: run as root".into(),
                         });
                     }
-                    self.record_routes(&mut journal, actor, namespaces)?;
+                    record_routes(self.settings.routes, &mut journal, actor, &namespaces.files())?;
                     (Means::Routes, format!("the kernel program does not work here: {bpf}"))
                 }
             },
         };
-        self.active = Some(Active { means, journal, why, applied: None, until: Instant::ZERO });
+        let recorded = namespaces.files();
+        self.active = Some(Active { means, journal, why, applied: None, until: Instant::ZERO, recorded });
         Ok(())
     }
 
@@ -126,6 +130,7 @@ impl Steer {
         namespaces: &Namespaces,
     ) -> Result<Vec<String>, SteerError> {
         let until = self.until();
+        self.record_namespaces(namespaces)?;
         let Some(active) = &mut self.active else { return Ok(Vec::new()) };
         let change = Change {
             object: Object::Policy { dir: self.settings.pins.clone() },
@@ -186,7 +191,12 @@ impl Steer {
     }
 
     /// Sends connections back that nothing was sent on since a switched response; to be called with every poll.
-    pub(crate) fn settle(&self, namespaces: &Namespaces) {
+    pub(crate) fn settle(&mut self, namespaces: &Namespaces) {
+        if let Err(error) = self.record_namespaces(namespaces) {
+            // What cannot be written down is not changed.
+            tracing::warn!("connections of new namespaces are not steered: {error}");
+            return;
+        }
         let Some(Active { means: Means::Bpf(steering), applied: Some(_), .. }) = &self.active else { return };
         for (name, error) in steering.settle(namespaces.open()) {
             tracing::debug!("the connections of namespace `{name}` could not be looked at: {error}");
@@ -274,18 +284,44 @@ impl Steer {
         }
     }
 
-    fn record_routes(&self, journal: &mut Journal, actor: &Actor, namespaces: &Namespaces) -> Result<(), JournalError> {
-        let routes = self.settings.routes;
-        for namespace in namespaces.files() {
-            let object = Object::Routes { namespace, table: routes.table, priority: routes.priority };
-            journal.record(actor, Change { object, before: None, after: Some(PRESENT.to_owned()) })?;
+    /// Writes down namespaces that are new before anything is changed in them.
+    fn record_namespaces(&mut self, namespaces: &Namespaces) -> Result<(), JournalError> {
+        let Some(active) = &mut self.active else { return Ok(()) };
+        let files = namespaces.files();
+        if files.iter().all(|file| active.recorded.contains(file)) {
+            return Ok(());
         }
+        let actor = Actor::own("namespaces");
+        let known = active.recorded.len();
+        let mut all = active.recorded.clone();
+        all.extend(files.into_iter().filter(|file| !active.recorded.contains(file)));
+        match active.means {
+            Means::Bpf(_) => {
+                let object = Object::Pins { dir: self.settings.pins.clone(), namespaces: all.clone() };
+                active.journal.record(&actor, Change { object, before: None, after: Some(PRESENT.to_owned()) })?;
+            }
+            Means::Routes => record_routes(self.settings.routes, &mut active.journal, &actor, &all[known..])?,
+        }
+        active.recorded = all;
         Ok(())
     }
 
     fn until(&self) -> Instant {
         clock::boottime() + self.settings.life
     }
+}
+
+fn record_routes(
+    routes: RouteCc,
+    journal: &mut Journal,
+    actor: &Actor,
+    namespaces: &[PathBuf],
+) -> Result<(), JournalError> {
+    for namespace in namespaces {
+        let object = Object::Routes { namespace: namespace.clone(), table: routes.table, priority: routes.priority };
+        journal.record(actor, Change { object, before: None, after: Some(PRESENT.to_owned()) })?;
+    }
+    Ok(())
 }
 
 /// Undoes `entries` and marks them; what was done, in sentences.

@@ -25,16 +25,23 @@ impl Space {
             println!("SKIPPED: network namespaces and kernel programs need root");
             return None;
         }
-        let name = format!("wgd-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        ip(&["netns", "add", &name]);
-        ip(&["-n", &name, "link", "set", "lo", "up"]);
-        let ns = Netns::by_name(&name).unwrap();
-        Some(Self { name, ns })
+        Some(Self::named(&format!("wgd-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))))
+    }
+
+    /// One of that name.
+    pub(crate) fn named(name: &str) -> Self {
+        ip(&["netns", "add", name]);
+        ip(&["-n", name, "link", "set", "lo", "up"]);
+        Self { name: name.to_owned(), ns: Netns::by_name(name).unwrap() }
     }
 
     /// A listener on a free port, and a connection to it: both ends.
     pub(crate) fn listen(&self) -> TcpListener {
-        self.ns.within(|| TcpListener::bind("127.0.0.1:0").unwrap()).unwrap()
+        self.listen_on(0)
+    }
+
+    pub(crate) fn listen_on(&self, port: u16) -> TcpListener {
+        self.ns.within(|| TcpListener::bind(("127.0.0.1", port)).unwrap()).unwrap()
     }
 
     pub(crate) fn connect(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
@@ -63,28 +70,32 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(space: &Space, sections: &str) -> Self {
-        Self::start_as(&[], space, "", sections)
+        Self::start_as(&[], &[&space.name], "", sections)
+    }
+
+    /// Which looks at the namespaces of these names, whether they are there or not.
+    pub(crate) fn start_in(namespaces: &[&str], sections: &str) -> Self {
+        Self::start_as(&[], namespaces, "", sections)
     }
 
     /// With more keys in the section `[store]`.
     pub(crate) fn start_on(space: &Space, store: &str, sections: &str) -> Self {
-        Self::start_as(&[], space, store, sections)
+        Self::start_as(&[], &[&space.name], store, sections)
     }
 
     /// The daemon as the last argument of the command `within`, which takes something away from it.
     pub(crate) fn start_within(within: &[&str], space: &Space, sections: &str) -> Self {
-        Self::start_as(within, space, "", sections)
+        Self::start_as(within, &[&space.name], "", sections)
     }
 
-    fn start_as(within: &[&str], space: &Space, store: &str, sections: &str) -> Self {
+    fn start_as(within: &[&str], namespaces: &[&str], store: &str, sections: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().display();
-        let pins = PathBuf::from(format!("/sys/fs/bpf/weirgate-test-{}", space.name));
+        let pins = PathBuf::from(format!("/sys/fs/bpf/weirgate-test-{}", namespaces[0]));
         let text = format!(
             "[host]\nname = \"test\"\nstate = \"{at}/state\"\n[http]\nlisten = \"127.0.0.1:0\"\n\
              [control]\nsocket = \"{at}/control.sock\"\n[store]\nflush = \"1 s\"\n{store}\
-             [sockets]\ninterval = \"500 ms\"\nnamespaces = [\"{}\"]\n[tune]\npins = \"{}\"\nround = \"2 s\"\n{sections}",
-            space.name,
+             [sockets]\ninterval = \"500 ms\"\nnamespaces = {namespaces:?}\n[tune]\npins = \"{}\"\nround = \"2 s\"\n{sections}",
             pins.display()
         );
         std::fs::write(dir.path().join("weirgate.toml"), text).unwrap();

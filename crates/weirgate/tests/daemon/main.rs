@@ -125,6 +125,30 @@ fn what_a_killed_daemon_applied_is_undone() {
 }
 
 #[test]
+fn a_namespace_that_comes_later_is_steered_and_undone_and_no_other_is() {
+    let Some(space) = Space::make() else { return };
+    let late = format!("{}-late", space.name);
+    let port = space.listen().local_addr().unwrap().port();
+    let (_client, own) = space.connect(&space.listen());
+    let system = sockopt::tcp_congestion(&own).unwrap();
+    let other = if system == "reno" { "bbr" } else { "reno" };
+    let sections = format!("mode = \"apply\"\nsteer = \"bpf\"\nserver_ports = [{port}]\ndefault_cc = \"{other}\"\n");
+    let mut daemon = Daemon::start_in(&[&space.name, &late], &sections);
+    let (late, unwanted) = (Space::named(&late), Space::make().unwrap());
+    let (_late_client, late) = late.connect(&late.listen_on(port));
+    let (_unwanted_client, unwanted) = unwanted.connect(&unwanted.listen_on(port));
+    until("its connections are taken up", || sockopt::tcp_congestion(&late).unwrap() == other);
+    assert_eq!(sockopt::tcp_congestion(&unwanted).unwrap(), system, "nobody asked for this one");
+
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    let undone = daemon.run(&["undo"]);
+    assert_eq!(undone.status.code(), Some(0), "{}", text(&undone.stderr));
+    assert_eq!(sockopt::tcp_congestion(&late).unwrap(), system, "{}", text(&undone.stdout));
+    assert_eq!(text(&daemon.run(&["undo"]).stdout), "nothing to undo\n", "once is enough");
+}
+
+#[test]
 fn a_person_applies_and_clears_through_the_one_door() {
     let Some(space) = Space::make() else { return };
     let listener = space.listen();
