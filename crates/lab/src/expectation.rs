@@ -18,8 +18,11 @@ pub(crate) struct Expectation {
     pub(crate) measured: f64,
     /// The bound as it is written, an operator and a number.
     pub(crate) bound: String,
-    /// Whether the measured value keeps to it.
+    /// Whether the measured value keeps to it, or may: see `undecided`.
     pub(crate) holds: bool,
+    /// The measured value does not keep to it, an end of its 95 % interval does, and the run was too short to tell.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) undecided: bool,
     /// What a reader must know beside the number, where there is something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) explanation: Option<String>,
@@ -45,7 +48,8 @@ impl Expectations {
     pub(crate) fn measured(&mut self, name: &str, value: f64) -> Result<&mut Expectation> {
         let bound = self.open.remove(name).with_context(|| format!("`{name}` has no bound, or was measured twice"))?;
         let holds = holds(value, &bound)?;
-        self.measured.push(Expectation { name: name.to_owned(), measured: value, bound, holds, explanation: None });
+        let name = name.to_owned();
+        self.measured.push(Expectation { name, measured: value, bound, holds, undecided: false, explanation: None });
         self.measured.last_mut().context("just pushed")
     }
 
@@ -55,7 +59,7 @@ impl Expectations {
         let noted = self.measured(name, value)?;
         let end = if noted.bound.starts_with('>') { interval.high } else { interval.low };
         if !noted.holds && holds(end, &noted.bound)? {
-            noted.holds = true;
+            (noted.holds, noted.undecided) = (true, true);
             noted.explanation = Some(format!(
                 "95 % interval {:.2} to {:.2}: a run this short cannot tell it from the bound; the full form decides",
                 interval.low, interval.high
@@ -102,7 +106,8 @@ mod tests {
         let mut e = Expectations::of("edge").unwrap();
         let interval = Interval { low: 1.5, high: 2.6 };
         let noted = e.measured_roughly("lossy_delivery_rate_ratio", 1.9, interval).unwrap();
-        assert!(noted.holds && noted.measured == 1.9 && noted.explanation.as_ref().unwrap().contains("1.50 to 2.60"));
+        assert!(noted.holds && noted.undecided && noted.measured == 1.9);
+        assert!(noted.explanation.as_ref().unwrap().contains("1.50 to 2.60"));
         let interval = Interval { low: -9.0, high: -1.0 };
         let noted = e.measured_roughly("p10_goodput_gain_all_pct", -4.0, interval).unwrap();
         assert!(!noted.holds && noted.measured == -4.0 && noted.explanation.is_none());

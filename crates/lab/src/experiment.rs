@@ -73,6 +73,9 @@ impl Form {
 impl Experiment {
     /// Runs it and writes its folder; the report.
     pub fn run(&self, options: &Options) -> Result<Report> {
+        for name in crate::net::sweep()? {
+            options.say(format!("removed namespace {name}, left by a lab that was killed"));
+        }
         let report = (self.run)(options)?;
         report.write(&options.dir(self.name)?)?;
         Ok(report)

@@ -128,7 +128,11 @@ impl Report {
                 .expectations
                 .iter()
                 .map(|e| {
-                    let verdict = if e.holds { "holds" } else { "DOES NOT HOLD" };
+                    let verdict = match (e.holds, e.undecided) {
+                        (true, false) => "holds",
+                        (true, true) => "undecided: too short a run",
+                        (false, _) => "DOES NOT HOLD",
+                    };
                     vec![e.name.clone(), number(e.measured), e.bound.clone(), verdict.into()]
                 })
                 .collect(),

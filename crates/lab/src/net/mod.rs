@@ -44,5 +44,5 @@ mod topology;
 
 pub use congestion::AllowedCongestion;
 pub use emulator::{Counters, Emulator, Lateness, LinkCounters};
-pub use namespace::{Namespace, sweep};
+pub use namespace::{Namespace, left_behind, sweep};
 pub use topology::{EdgeId, LinkId, LinkSettings, Topology};

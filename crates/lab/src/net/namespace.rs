@@ -103,22 +103,24 @@ impl Drop for Namespace {
     }
 }
 
-/// Removes the namespaces that labs which are no longer running left behind (they were killed), says which, and puts back the
-/// congestion controls that they allowed.
+/// The namespaces that labs which are no longer running left behind (they were killed).
+pub fn left_behind() -> Vec<String> {
+    let names = std::fs::read_dir("/run/netns").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let is_left = |name: &String| {
+        let pid = name.strip_prefix(MARK).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+        pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+    };
+    names.map(|name| name.to_string_lossy().into_owned()).filter(is_left).collect()
+}
+
+/// Removes those that are [`left_behind`], says which, and puts back the congestion controls that their labs allowed.
 ///
 /// # Errors
 /// Where one cannot be removed.
 pub fn sweep() -> Result<Vec<String>> {
     super::congestion::sweep()?;
-    let mut swept = Vec::new();
-    for entry in std::fs::read_dir("/run/netns").into_iter().flatten() {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        let pid = name.strip_prefix(MARK).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
-            ip_netns(&["del", &name])?;
-            swept.push(name);
-        }
-    }
+    let swept = left_behind();
+    swept.iter().try_for_each(|name| ip_netns(&["del", name]))?;
     Ok(swept)
 }
 

@@ -146,7 +146,7 @@ fn sense(config: &Config, facts: &Facts, checks: &mut Checks) {
     match (config.sockets.source, &facts.iter_tcp) {
         (Source::Netlink, _) => checks.ok("polling", "by inet_diag netlink, as configured".to_owned()),
         (_, Ok(())) => checks.ok("polling", {
-            "by the BPF iterator: a sixth less processor time than netlink, a third fewer bytes".to_owned()
+            "by the BPF iterator: about a third less processor time and bytes than netlink".to_owned()
         }),
         (Source::Iter, Err(why)) => checks.add("polling", Verdict::Fails, format!("source = \"iter\": {why}")),
         (Source::Auto, Err(why)) => {

@@ -41,7 +41,7 @@ enum What {
 struct Run {
     /// Which, as `weirgate lab list` names them
     name: String,
-    /// A short form: wider intervals, the same bounds
+    /// A short form: the same bounds, but wider intervals, which leave some undecided
     #[arg(long)]
     quick: bool,
     /// A form to be watched, where the experiment has one

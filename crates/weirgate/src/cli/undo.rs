@@ -38,6 +38,27 @@ impl Undo {
         }
     }
 
+    /// What labs that were killed left behind. True: there was something.
+    fn sweep_labs(&self, out: &mut Output) -> Result<bool, Failure> {
+        let left = weirgate_lab::net::left_behind();
+        // Nobody else's lab could have made any.
+        if !rustix::process::geteuid().is_root() {
+            return Ok(false);
+        }
+        if !self.dry_run {
+            weirgate_lab::net::sweep()?;
+        }
+        for name in &left {
+            if self.json {
+                out.json(&serde_json::json!({ "object": { "kind": "lab namespace", "name": name } }))?;
+            } else {
+                let removed = if self.dry_run { "would be removed" } else { "removed" };
+                out.line(&format!("namespace {name}, left by an experiment that was killed: {removed}"))?;
+            }
+        }
+        Ok(!left.is_empty())
+    }
+
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         let config = self.common.load()?;
         let path = config.journal();
@@ -52,6 +73,7 @@ impl Undo {
                 reading.unreadable
             );
         }
+        let swept = self.sweep_labs(out)?;
         if self.dry_run {
             for entry in reading.open.iter().rev() {
                 if self.json {
@@ -69,7 +91,7 @@ impl Undo {
         // What it took back itself, it has marked.
         let reading = journal::read(&path)?;
         if reading.open.is_empty() {
-            if !self.json {
+            if !self.json && !swept {
                 out.line("nothing to undo")?;
             }
             if !rustix::process::geteuid().is_root() {

@@ -186,7 +186,7 @@ fn open_poller(config: &config::Sockets, conns: Option<BorrowedFd<'_>>) -> Resul
     };
     match (loaded, config.source) {
         (Ok(poller), _) => {
-            let why = "the kernel has it; it takes a sixth less processor time than netlink".into();
+            let why = "the kernel has it; it takes about a third less processor time than netlink".into();
             let source = api::Source { name: "BPF iterator (iter/tcp)".into(), why, counted: true };
             Ok((Poller::Iter(Box::new(poller)), source))
         }

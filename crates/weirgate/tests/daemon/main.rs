@@ -195,6 +195,21 @@ fn a_restart_in_the_middle_of_a_round_forgets_nothing() {
 }
 
 #[test]
+fn undo_removes_what_a_killed_experiment_left() {
+    let Some(space) = Space::make() else { return };
+    let daemon = Daemon::start(&space, "");
+    // No process has this number: pid_max is at most 4,194,304.
+    let left = format!("wg-{}-0-edge", 4_194_305 + u64::from(std::process::id()));
+    let lab = Space::named(&left);
+    let said = text(&daemon.run(&["undo", "--dry-run"]).stdout).to_owned();
+    assert!(said.contains(&format!("{left}, left by an experiment that was killed: would be removed")), "{said}");
+    let said = text(&daemon.run(&["undo"]).stdout).to_owned();
+    assert!(said.contains(&format!("{left}, left by an experiment that was killed: removed")), "{said}");
+    assert!(!std::path::Path::new("/run/netns").join(&left).exists());
+    drop(lab);
+}
+
+#[test]
 fn undo_tells_a_running_daemon() {
     let Some(space) = Space::make() else { return };
     let port = space.listen().local_addr().unwrap().port();
