@@ -167,6 +167,50 @@ fn pieces_verify_once_their_sums_are_done() {
     }
 }
 
+/// Rates (none at all among them), bursts, room and rules, a thousand times while frames come at 100 Mbit/s.
+#[test]
+fn a_policy_that_changes_a_thousand_times_under_load_loses_nothing_uncounted() {
+    let (mut bridge, ports) = bridge(2);
+    bridge.join(ports[0], ports[1]);
+    let ids = [Mode::Pace, Mode::Drop, Mode::Pace]
+        .map(|mode| bridge.add_limit(at(0), LimitSettings { rate: mbit(50), burst: Bytes::new(3_000), mode }));
+    let class = |limits: &[LimitId]| BridgeClass {
+        limits: limits.to_vec(),
+        accounting: Accounting::default(),
+        queue: ClassSettings { queue_max: Bytes::new(60_000), ..ClassSettings::default() },
+    };
+    let classes = [&ids[..1], &ids[1..], &ids[..]].map(|chain| bridge.add_class(&class(chain)));
+    let (mut left, mut most) = (0, Bytes::ZERO);
+    for change in 0..1_000_u64 {
+        let now = at(change * 1_000_000);
+        let at_random = |n: u64| (change * 2_654_435_761 >> 7) % n;
+        let id = ids[at_random(3) as usize];
+        bridge.set_rate(now, id, mbit([0, 1, 20, 90, 400][at_random(5) as usize]));
+        bridge.set_burst(now, id, Bytes::new(1_514 + at_random(100_000)));
+        bridge.set_queue_max(classes[at_random(3) as usize], Bytes::new(at_random(200_000)));
+        let rule = Rule { port: Some(ports[0].0), ..Rule::any(0, classes[at_random(3) as usize]) };
+        bridge.set_rules(vec![rule], vec![]).expect("sound rules");
+        for n in 0..10_u8 {
+            let now = now + Duration::from_micros(u64::from(n) * 100);
+            bridge.handle_frame(now, ports[0], None, frame(n % 4, 9, 1_200));
+            left += run(&mut bridge, now).len() as u64;
+            most = most.max(bridge.memory());
+        }
+    }
+    let end = at(1_000_000_000);
+    ids.iter().for_each(|id| bridge.set_rate(end, *id, mbit(100)));
+    left += run(&mut bridge, at(u64::MAX)).len() as u64;
+    let c = *bridge.counters();
+    assert_eq!((bridge.memory(), c.sent, c.received), (Bytes::ZERO, left, 10_000));
+    assert_eq!(c.received, c.sent + c.limited, "{c:?}");
+    assert!(c.sent > 1_000 && c.limited > 100 && most > Bytes::new(60_000), "{c:?}, at most {most}");
+    let dropped = |id| {
+        let counted = bridge.limit_counters(id, end);
+        counted.dropped_rate + counted.dropped_room + counted.dropped_codel
+    };
+    assert!(ids.into_iter().map(dropped).sum::<u64>() >= c.limited, "each says why");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
