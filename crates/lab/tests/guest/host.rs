@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weirgate_linux::vhost::{Completion, Frame, TransmitError, VhostUser, VnetHeader};
+use weirgate_linux::vhost::{Completion, Frame, TransmitError, VhostUser};
 use weirgate_linux::wait::Waiter;
+use weirgate_port::Offload;
 use weirgate_units::Duration;
 
 /// The host's end.
@@ -63,7 +64,7 @@ impl Host {
                     self.held.lock().expect("no panic").push(frame.hold());
                 }
             } else if let Some(answer) = answer(frame) {
-                match device.transmit(queue, &VnetHeader::default(), &answer) {
+                match device.transmit(queue, Offload::default(), &answer) {
                     Ok(()) | Err(TransmitError::Down | TransmitError::Full) => {}
                     Err(e) => panic!("{e}"),
                 }

@@ -9,11 +9,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use weirgate_port::{Offload, Packet};
-use zerocopy::FromBytes as _;
 
 use super::device::{Device, Received, Sent};
 use super::software::in_software;
-use crate::vhost::{TransmitError, VhostUser, VnetHeader};
+use crate::vhost::{TransmitError, VhostUser};
 
 impl Device for VhostUser {
     fn queues(&self) -> usize {
@@ -31,14 +30,9 @@ impl Device for VhostUser {
             let len = frame.bytes.len();
             packet.buffer_mut()[..len].copy_from_slice(frame.bytes);
             packet.set_len(len);
-            got = match Offload::from_bytes(zerocopy::IntoBytes::as_bytes(&frame.header), len) {
-                Ok(offload) => {
-                    packet.set_offload(offload);
-                    packet.set_hold(Some(Arc::new(device.held(frame.hold()))));
-                    Received::Frame
-                }
-                Err(_) => Received::Malformed,
-            };
+            packet.set_offload(frame.offload);
+            packet.set_hold(Some(Arc::new(device.held(frame.hold()))));
+            got = Received::Frame;
         };
         let received = Self::receive(device, queue, 1, &mut take);
         // Nothing was there, and a kick is asked for: one that came before that was noted by the file, which is looked at and
@@ -80,11 +74,10 @@ impl Device for VhostUser {
 }
 
 fn put(device: &VhostUser, bytes: &[u8], offload: &Offload) -> Result<(), TransmitError> {
-    let header = VnetHeader::read_from_bytes(&offload.to_bytes(1)).expect("twelve bytes");
     let own = device.own().start;
-    match device.transmit(own, &header, bytes) {
+    match device.transmit(own, *offload, bytes) {
         // The guest uses fewer queues than it was offered.
-        Err(TransmitError::Down) if own != 0 => device.transmit(0, &header, bytes),
+        Err(TransmitError::Down) if own != 0 => device.transmit(0, *offload, bytes),
         other => other,
     }
 }

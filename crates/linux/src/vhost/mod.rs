@@ -23,8 +23,8 @@
 //! Locks are taken in the order transmit ring, receive ring, never the other way.
 
 mod control;
-mod header;
 mod held;
+mod offloads;
 mod receive;
 mod ring;
 mod serve;
@@ -39,10 +39,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-pub use header::{HeaderError, Offloads, VnetHeader};
 pub use held::Held;
+pub use offloads::{HeaderError, Offloads};
 pub use receive::{FRAME_MAX, Frame};
 pub use transmit::TransmitError;
+use weirgate_port::Offload;
 
 use held::Dropped;
 use serve::{Source, Stop};
@@ -271,13 +272,12 @@ impl VhostUser {
         self.complete(self.dropped.take());
     }
 
-    /// Puts a frame into the guest through `queue`, and tells the guest where it wants to be told. `header.num_buffers` is set here.
-    /// Bounded by the frame's length and the ring's.
+    /// Puts a frame into the guest through `queue`, and tells the guest where it wants to be told. Bounded by the frame's length and the ring's.
     ///
     /// # Errors
     /// [`TransmitError`]; the frame is the caller's still.
-    pub fn transmit(&self, queue: u16, header: &VnetHeader, frame: &[u8]) -> Result<(), TransmitError> {
-        self.shared.receiveq(queue).transmit(header, frame)
+    pub fn transmit(&self, queue: u16, offload: Offload, frame: &[u8]) -> Result<(), TransmitError> {
+        self.shared.receiveq(queue).transmit(offload, frame)
     }
 
     /// Whether a driver in the guest uses `queue`, in both directions.

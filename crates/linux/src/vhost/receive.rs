@@ -2,11 +2,11 @@
 
 use virtio_queue::{DescriptorChain, Error};
 use vm_memory::Bytes as _;
-use zerocopy::FromBytes as _;
+use weirgate_port::Offload;
 
 use super::ring::Ring;
 use super::split::Memory;
-use super::{Completion, Offloads, Received, VnetHeader};
+use super::{Completion, Offloads, Received};
 
 /// The longest frame: the longest IPv6 packet (a header and 65,535 B), an Ethernet header and a VLAN tag.
 pub const FRAME_MAX: usize = 40 + 65_535 + 18;
@@ -18,7 +18,7 @@ const FRAME_MIN: usize = 14;
 #[derive(Debug)]
 pub struct Frame<'a> {
     /// What is left to be done with it; checked against its length and what was negotiated.
-    pub header: VnetHeader,
+    pub offload: Offload,
     /// Ethernet, of 14 to [`FRAME_MAX`] bytes.
     pub bytes: &'a [u8],
     completion: Completion,
@@ -76,11 +76,8 @@ impl Ring {
             None => self.counters.bad_chains += 1,
             Some(len) => {
                 let (header, bytes) = self.frame[..len].split_at(self.header_len());
-                let header = parse(header);
-                if header.check(bytes.len(), Offloads::from_guest(self.features)).is_err() {
-                    self.counters.bad_headers += 1;
-                } else {
-                    let mut frame = Frame { header, bytes, completion: self.completion(head), held: false };
+                if let Ok(offload) = Offloads::from_guest(self.features).read(header, bytes.len()) {
+                    let mut frame = Frame { offload, bytes, completion: self.completion(head), held: false };
                     each(&mut frame);
                     let (held, len) = (frame.held, bytes.len());
                     received.frames += 1;
@@ -89,20 +86,13 @@ impl Ring {
                     if held {
                         return self.hold(head);
                     }
+                } else {
+                    self.counters.bad_headers += 1;
                 }
             }
         }
         self.give_back(memory, &[(head, 0)]);
     }
-}
-
-/// Ten or twelve bytes of header.
-fn parse(bytes: &[u8]) -> VnetHeader {
-    let mut whole = [0; VnetHeader::LEN];
-    whole[..bytes.len()].copy_from_slice(bytes);
-    // Its own business only in the other direction.
-    whole[10..].fill(0);
-    VnetHeader::read_from_bytes(&whole).expect("an array of its length")
 }
 
 /// Copies a chain into `frame` and gives its length; `None` where the chain cannot be true: a descriptor for the device to

@@ -10,10 +10,11 @@ use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::{Error, QueueT as _};
+use weirgate_port::Offload;
 
 use super::split::{Memory, Split};
 use super::transmit::Reservation;
-use super::{Completion, Counters, VnetHeader};
+use super::{Completion, Counters};
 
 pub(super) struct Ring {
     pub(super) split: Split,
@@ -84,7 +85,7 @@ impl Ring {
     /// The header's bytes in guest memory: a legacy driver without mergeable buffers leaves `num_buffers` out.
     pub(super) const fn header_len(&self) -> usize {
         let long = 1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_NET_F_MRG_RXBUF;
-        if self.features & long != 0 { VnetHeader::LEN } else { VnetHeader::LEN - 2 }
+        if self.features & long != 0 { Offload::LEN } else { Offload::LEN_SHORT }
     }
 
     /// Whether a frame may be spread over several receive buffers.

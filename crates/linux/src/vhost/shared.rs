@@ -9,9 +9,10 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_net::{VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use weirgate_port::Offload;
 
 use super::ring::{Id, Ring};
-use super::{Counters, Events, FRAME_MAX, RING_MAX, VhostOptions, VnetHeader};
+use super::{Counters, Events, FRAME_MAX, RING_MAX, VhostOptions};
 
 /// What a queue's file tells of.
 const ROOM: u64 = 0;
@@ -119,7 +120,7 @@ impl Pair {
             let id = Id { queue, epoll: Arc::clone(&epoll), token };
             Ring::new(id, RING_MAX, frame).map(Mutex::new).map_err(io::Error::other)
         };
-        let (receiveq, transmitq) = (ring(ROOM, 0)?, ring(SENT, VnetHeader::LEN + FRAME_MAX)?);
+        let (receiveq, transmitq) = (ring(ROOM, 0)?, ring(SENT, Offload::LEN + FRAME_MAX)?);
         Ok(Self { receiveq, transmitq, epoll })
     }
 

@@ -2,11 +2,11 @@
 
 use virtio_queue::{DescriptorChain, Error};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _};
-use zerocopy::IntoBytes as _;
+use weirgate_port::Offload;
 
 use super::ring::Ring;
 use super::split::Memory;
-use super::{FRAME_MAX, HeaderError, Offloads, VnetHeader};
+use super::{FRAME_MAX, HeaderError, Offloads};
 
 /// Why a frame did not go into the guest. It is still the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,9 +56,9 @@ enum Reserved {
 
 impl Ring {
     /// Writes a frame.
-    pub(super) fn transmit(&mut self, header: &VnetHeader, frame: &[u8]) -> Result<(), TransmitError> {
+    pub(super) fn transmit(&mut self, offload: Offload, frame: &[u8]) -> Result<(), TransmitError> {
         let mut reservation = std::mem::take(&mut self.reservation);
-        let result = self.transmit_into(&mut reservation, header, frame);
+        let result = self.transmit_into(&mut reservation, offload, frame);
         self.reservation = reservation;
         result
     }
@@ -66,7 +66,7 @@ impl Ring {
     fn transmit_into(
         &mut self,
         reservation: &mut Reservation,
-        header: &VnetHeader,
+        offload: Offload,
         frame: &[u8],
     ) -> Result<(), TransmitError> {
         let memory = self.ready().ok_or(TransmitError::Down)?;
@@ -74,16 +74,12 @@ impl Ring {
             return Err(TransmitError::TooLong);
         }
         let offloads = Offloads::to_guest(self.features);
-        header.check(frame.len(), offloads).map_err(TransmitError::Header)?;
+        // The number of buffers is known once they are set aside, and they are only for a header that is sound.
+        let header = |buffers| offloads.write(offload, frame.len(), buffers).map_err(TransmitError::Header);
+        header(0)?;
         self.reserve(&memory, reservation, self.header_len() + frame.len())?;
-        let mut header = *header;
-        if !offloads.csum {
-            // Without the feature no flag may be set (virtio 1.2, section 5.1.6.4.1).
-            header.flags = 0;
-        }
-        header.num_buffers = u16::try_from(reservation.chains.len()).unwrap_or(u16::MAX).into();
-        let header = &header.as_bytes()[..self.header_len()];
-        if reservation.write(&memory, header, frame).is_none() {
+        let header = header(u16::try_from(reservation.chains.len()).unwrap_or(u16::MAX))?;
+        if reservation.write(&memory, &header[..self.header_len()], frame).is_none() {
             self.lied(&memory, reservation);
             return Err(TransmitError::Full);
         }

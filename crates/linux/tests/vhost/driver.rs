@@ -10,7 +10,7 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
-use weirgate_linux::vhost::VnetHeader;
+use weirgate_port::Offload;
 
 /// Bytes of guest memory: 64 KiB for each ring's tables, then its buffers.
 const MEMORY: usize = 64 << 20;
@@ -195,11 +195,11 @@ impl Ring {
 
     /// Offers a frame with a virtio header that asks for nothing, in one descriptor at `slot`, and kicks where that is wanted.
     pub(crate) fn send(&mut self, slot: u16, frame: &[u8]) -> bool {
-        self.send_with(slot, &VnetHeader::default(), frame)
+        self.send_with(slot, Offload::default().to_bytes(0), frame)
     }
 
-    pub(crate) fn send_with(&mut self, slot: u16, header: &VnetHeader, frame: &[u8]) -> bool {
-        let bytes = [zerocopy::IntoBytes::as_bytes(header), frame].concat();
+    pub(crate) fn send_with(&mut self, slot: u16, header: [u8; Offload::LEN], frame: &[u8]) -> bool {
+        let bytes = [&header, frame].concat();
         let address = self.buffer(slot.into());
         self.memory.write_slice(&bytes, GuestAddress(address)).expect("inside");
         self.set(slot, (address, bytes.len() as u32, 0, 0));

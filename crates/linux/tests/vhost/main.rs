@@ -10,8 +10,9 @@ mod switched;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use weirgate_linux::vhost::{Events, Offloads, Role, VhostOptions, VhostUser, VnetHeader};
+use weirgate_linux::vhost::{Events, Offloads, Role, VhostOptions, VhostUser};
 use weirgate_linux::wait::Waiter;
+use weirgate_port::Offload;
 use weirgate_units::Duration;
 
 use driver::Driver;
@@ -59,9 +60,9 @@ impl Device {
     }
 
     /// All frames that are there, as headers and bytes.
-    fn receive_all(&self, queue: u16) -> Vec<(VnetHeader, Vec<u8>)> {
+    fn receive_all(&self, queue: u16) -> Vec<(Offload, Vec<u8>)> {
         let mut frames = Vec::new();
-        while self.device.receive(queue, 16, &mut |f| frames.push((f.header, f.bytes.to_vec()))).more {}
+        while self.device.receive(queue, 16, &mut |f| frames.push((f.offload, f.bytes.to_vec()))).more {}
         frames
     }
 }

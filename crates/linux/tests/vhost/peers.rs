@@ -5,7 +5,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 
 use tempfile::TempDir;
 use vhost::VhostBackend as _;
-use weirgate_linux::vhost::{Role, VhostError, VhostOptions, VhostUser, VnetHeader};
+use weirgate_linux::vhost::{Role, VhostError, VhostOptions, VhostUser};
+use weirgate_port::Offload;
 
 use super::driver::Driver;
 use super::{Device, frame, options, socket};
@@ -45,7 +46,7 @@ fn a_device_that_comes_again_goes_on_where_the_guest_stands() {
     let mut driver = d.connect(0);
     d.until(|d| d.is_up(0));
     driver.rings[0].give_room(0, 4, 1_526);
-    d.device.transmit(0, &VnetHeader::default(), &frame(1, 60)).expect("there is room");
+    d.device.transmit(0, Offload::default(), &frame(1, 60)).expect("there is room");
     for slot in 0..4 {
         driver.rings[1].send(slot, &frame(slot as u8, 70));
     }
@@ -69,8 +70,8 @@ fn a_device_that_comes_again_goes_on_where_the_guest_stands() {
     driver.rings = rings;
     driver.start();
     d.until(|d| d.is_up(0));
-    assert_eq!(d.receive_all(0), [(VnetHeader::default(), frame(3, 70))], "what was not received yet");
-    d.device.transmit(0, &VnetHeader::default(), &frame(5, 60)).expect("there is room");
+    assert_eq!(d.receive_all(0), [(Offload::default(), frame(3, 70))], "what was not received yet");
+    d.device.transmit(0, Offload::default(), &frame(5, 60)).expect("there is room");
     assert_eq!(driver.rings[0].take_used(), [(0, 72), (1, 72)]);
 }
 

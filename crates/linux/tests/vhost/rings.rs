@@ -1,21 +1,18 @@
 //! Data through the rings: both ways, merged buffers, gates, held frames.
 
-use weirgate_linux::vhost::{Events, HeaderError, Offloads, Received, TransmitError, VnetHeader};
+use weirgate_linux::vhost::{Events, HeaderError, Offloads, Received, TransmitError};
+use weirgate_port::{Checksum, Gso, GsoKind, Offload};
 use weirgate_units::Duration;
 
 use super::driver::{EVENT_IDX, INDIRECT, MRG_RXBUF, NEXT, WRITE};
 use super::{Device, frame};
 
 /// A TCP super-packet's header, for IPv4 without options.
-fn tso() -> VnetHeader {
-    VnetHeader {
-        flags: VnetHeader::NEEDS_CSUM,
-        gso_type: VnetHeader::GSO_TCPV4,
-        hdr_len: 54.into(),
-        gso_size: 1_448.into(),
-        csum_start: 34.into(),
-        csum_offset: 16.into(),
-        num_buffers: 0.into(),
+fn tso() -> Offload {
+    Offload {
+        checksum: Checksum::Partial { start: 34, offset: 16 },
+        gso: Some(Gso { kind: GsoKind::TcpV4, size: 1_448.try_into().expect("not 0"), ecn: false }),
+        header_len: 54,
     }
 }
 
@@ -30,14 +27,14 @@ fn what_the_guest_sends_is_received() {
     // One descriptor.
     assert!(driver.rings[1].send(0, &frame(1, 60)), "the device wants to be kicked");
     assert_eq!(d.wait(), Events { sent: true, ..Events::default() });
-    assert_eq!(d.receive_all(0), [(VnetHeader::default(), frame(1, 60))]);
+    assert_eq!(d.receive_all(0), [(Offload::default(), frame(1, 60))]);
     assert_eq!(driver.rings[1].take_used(), [(0, 0)]);
     assert!(driver.rings[1].signalled());
 
     // The header in a descriptor of its own, a super-packet in five more; then the same in an indirect table.
     let (ring, payload) = (&mut driver.rings[1], frame(2, 5 * 2_000));
     let header = ring.buffer(100);
-    ring.write_bytes(header, zerocopy::IntoBytes::as_bytes(&tso()));
+    ring.write_bytes(header, &tso().to_bytes(0));
     let table = ring.buffer(110);
     for (table, first) in [(None, 7), (Some(table), 0)] {
         for part in 0..6_u16 {
@@ -109,11 +106,11 @@ fn a_ring_that_is_not_read_fills_and_wakes_nobody() {
 #[test]
 fn frames_go_into_the_guest_over_as_many_buffers_as_they_need() {
     let d = Device::start(1);
-    assert_eq!(d.device.transmit(0, &VnetHeader::default(), &frame(1, 60)), Err(TransmitError::Down));
+    assert_eq!(d.device.transmit(0, Offload::default(), &frame(1, 60)), Err(TransmitError::Down));
     let mut driver = d.connect(0);
     driver.rings[0].give_room(0, 40, 1_526);
     d.until(|d| d.is_up(0));
-    d.device.transmit(0, &VnetHeader::default(), &frame(1, 60)).expect("there is room");
+    d.device.transmit(0, Offload::default(), &frame(1, 60)).expect("there is room");
     assert_eq!(driver.rings[0].take_used(), [(0, 72)]);
     let seen = driver.rings[0].bytes(0, 72);
     assert_eq!(seen[..12], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0], "in one buffer");
@@ -121,27 +118,27 @@ fn frames_go_into_the_guest_over_as_many_buffers_as_they_need() {
     assert!(driver.rings[0].signalled());
 
     let packet = frame(3, 20_000);
-    d.device.transmit(0, &tso(), &packet).expect("there is room");
+    d.device.transmit(0, tso(), &packet).expect("there is room");
     let used = driver.rings[0].take_used();
     assert_eq!(used.len(), 14, "20,012 bytes in buffers of 1,526");
     let mut whole = Vec::new();
     for (head, len) in used {
         whole.extend(driver.rings[0].bytes(head.into(), len as usize));
     }
-    assert_eq!((whole[0], whole[10], whole.len()), (VnetHeader::NEEDS_CSUM, 14, 20_012));
+    assert_eq!((whole[0], whole[10], whole.len()), (1, 14, 20_012));
     assert_eq!(whole[12..], packet);
 
     // 25 buffers are left: no room for 40,000 bytes, and nothing taken for the half of it.
     let packet = frame(4, 40_000);
     d.device.events(0);
-    assert_eq!(d.device.transmit(0, &tso(), &packet), Err(TransmitError::Full));
+    assert_eq!(d.device.transmit(0, tso(), &packet), Err(TransmitError::Full));
     assert!(driver.rings[0].take_used().is_empty());
     assert!(driver.rings[0].give_room(0, 1, 1_526), "a kick was asked for, though some room was left");
     assert!(d.wait().room);
-    assert_eq!(d.device.transmit(0, &tso(), &packet), Err(TransmitError::Full));
+    assert_eq!(d.device.transmit(0, tso(), &packet), Err(TransmitError::Full));
     assert!(driver.rings[0].give_room(1, 1, 1_526));
     assert!(d.wait().room);
-    d.device.transmit(0, &tso(), &packet).expect("27 buffers are enough");
+    d.device.transmit(0, tso(), &packet).expect("27 buffers are enough");
     assert_eq!(driver.rings[0].take_used().len(), 27);
     let counters = d.device.counters();
     assert_eq!((counters.transmitted, counters.transmitted_bytes, counters.full), (3, 60_060, 2));
@@ -159,16 +156,16 @@ fn a_driver_without_merged_buffers_or_interrupts_is_served_as_it_is() {
         driver.rings[0].set(slot + 1, (bytes, 2_000, WRITE, 0));
         driver.rings[0].offer(slot);
     }
-    assert_eq!(d.device.transmit(0, &VnetHeader::default(), &frame(1, 2_001)), Err(TransmitError::TooLong));
+    assert_eq!(d.device.transmit(0, Offload::default(), &frame(1, 2_001)), Err(TransmitError::TooLong));
     let no_interrupts = 1_u16;
     driver.rings[0].signalled();
     driver.rings[0].write(no_interrupts, driver.rings[0].buffer(0) - 0x1_0000 + 0x4000);
-    d.device.transmit(0, &VnetHeader::default(), &frame(1, 2_000)).expect("there is room");
+    d.device.transmit(0, Offload::default(), &frame(1, 2_000)).expect("there is room");
     assert_eq!(driver.rings[0].take_used(), [(0, 2_012)]);
     assert_eq!(driver.rings[0].bytes(1, 2_000), frame(1, 2_000));
     assert!(!driver.rings[0].signalled(), "it wants no interrupts");
-    d.device.transmit(0, &VnetHeader::default(), &frame(1, 200)).expect("there is room");
-    assert_eq!(d.device.transmit(0, &VnetHeader::default(), &frame(1, 200)), Err(TransmitError::Full));
+    d.device.transmit(0, Offload::default(), &frame(1, 200)).expect("there is room");
+    assert_eq!(d.device.transmit(0, Offload::default(), &frame(1, 200)), Err(TransmitError::Full));
 }
 
 #[test]
@@ -180,10 +177,10 @@ fn nothing_is_left_to_a_guest_that_did_not_agree_to_do_it() {
     d.until(|d| d.is_up(0));
     let to_guest = d.device.offloads_to_guest();
     assert_eq!(to_guest, Offloads { csum: false, tso4: false, ..Offloads::ALL });
-    let refused = Err(TransmitError::Header(HeaderError::Offload));
-    assert_eq!(d.device.transmit(0, &tso(), &frame(1, 9_000)), refused);
-    let valid = VnetHeader { flags: VnetHeader::DATA_VALID, ..VnetHeader::default() };
-    d.device.transmit(0, &valid, &frame(1, 60)).expect("a hint");
+    let refused = Err(TransmitError::Header(HeaderError::NotNegotiated));
+    assert_eq!(d.device.transmit(0, tso(), &frame(1, 9_000)), refused);
+    let valid = Offload { checksum: Checksum::Valid, ..Offload::default() };
+    d.device.transmit(0, valid, &frame(1, 60)).expect("a hint");
     assert_eq!(driver.rings[0].bytes(0, 1), [0], "which is not passed on");
     assert!(driver.rings[0].take_used().len() == 1);
 }
@@ -231,7 +228,7 @@ fn held_frames_go_back_in_any_order() {
     assert_eq!(d.device.counters().held, 0);
     driver.start_ring(1, 8).expect("starts again");
     driver.rings[1].send(0, &frame(7, 100));
-    assert_eq!(d.receive_all(0), [(VnetHeader::default(), frame(7, 100))]);
+    assert_eq!(d.receive_all(0), [(Offload::default(), frame(7, 100))]);
 }
 
 #[test]
@@ -275,8 +272,8 @@ fn queues_are_apart() {
     assert_eq!(held.queue(), 2);
     d.device.complete([held]);
     assert_eq!(driver.rings[5].take_used(), [(0, 0)]);
-    assert_eq!(d.device.transmit(0, &VnetHeader::default(), &frame(1, 60)), Err(TransmitError::Full));
-    d.device.transmit(1, &VnetHeader::default(), &frame(1, 60)).expect("there is room");
+    assert_eq!(d.device.transmit(0, Offload::default(), &frame(1, 60)), Err(TransmitError::Full));
+    d.device.transmit(1, Offload::default(), &frame(1, 60)).expect("there is room");
     vhost::vhost_user::VhostUserFrontend::set_vring_enable(&mut driver.front_end, 3, false).expect("disables");
     assert!(!d.device.is_up(1) && d.device.is_up(2));
 }
