@@ -3,6 +3,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod books;
+mod fresh;
 pub(crate) mod namespaces;
 pub(crate) mod ports;
 pub(crate) mod seed;
@@ -19,6 +20,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use self::fresh::{Fresh, Missing};
 use self::sense::{Bell, Sense};
 use crate::config::Config;
 use crate::control::{Call, Door};
@@ -46,18 +48,20 @@ async fn serve(config: Config) -> Result<(), Ended> {
     let refused = |error: anyhow::Error| Ended::Refused(error);
     let mut term = signal(SignalKind::terminate()).context("signals cannot be caught").map_err(refused)?;
     let mut int = signal(SignalKind::interrupt()).context("signals cannot be caught").map_err(refused)?;
-    // What may be refused comes first, before anything is changed.
+    // Dropped last: the socket, the kernel and the journal have been taken care of when the folders go.
+    let mut fresh = Fresh::new(&config);
     let server = match config.http {
         Some(address) => Some(Server::bind(address).await.map_err(|error| refused(error.into()))?),
         None => None,
     };
+    fresh.own(Missing::of(std::slice::from_ref(&config.control)));
     let door = Door::open(&config.control).map_err(|error| refused(error.into()))?;
     let kernel = rustix::system::uname();
     let release = kernel.release().to_string_lossy();
     tracing::info!("weirgate {} on {} ({release})", env!("CARGO_PKG_VERSION"), config.host.name);
     let (calls, received) = mpsc::channel::<Call>();
     let bell = Bell::new().context("no eventfd").map_err(refused)?;
-    let (sense, shared) = Sense::open(config.clone(), received, bell.clone()).map_err(refused)?;
+    let (sense, shared) = Sense::open(config.clone(), received, bell.clone(), &mut fresh).map_err(refused)?;
     let address = server.as_ref().map(Server::address);
     let noted = note_address(&config.control, address).context("the page's address cannot be written down");
     noted.map_err(refused)?;
@@ -70,6 +74,7 @@ async fn serve(config: Config) -> Result<(), Ended> {
         sense.run();
     });
     let thread = thread.context("the sense's thread cannot be started").map_err(refused)?;
+    fresh.keep();
 
     let (close, closing) = oneshot::channel::<()>();
     let page = server.map(|server| {

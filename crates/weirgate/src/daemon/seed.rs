@@ -3,11 +3,16 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Where the seed of the daemon with this `state` is.
+pub(crate) fn path(state: &Path) -> PathBuf {
+    state.join("seed")
+}
 
 /// The seed in `state`, made if there is none.
 pub(crate) fn load(state: &Path) -> io::Result<u64> {
-    let path = state.join("seed");
+    let path = path(state);
     let mut bytes = [0; 8];
     match File::open(&path) {
         Ok(mut file) => file.read_exact(&mut bytes)?,

@@ -18,19 +18,22 @@ use weirgate_linux::bpf::steer::make_available;
 use weirgate_linux::clock;
 use weirgate_linux::facts::{Congestion, not_loaded};
 use weirgate_sockets::sample::Field;
-use weirgate_tune::{Host, Policy};
+use weirgate_store::OpenError;
+use weirgate_tune::{Controller, Host, Policy};
 use weirgate_units::{Duration, Instant, UnixTime};
 
 use super::answer;
-use super::books::{self, Books};
+use super::books::{self, Books, StoreError};
+use super::fresh::{Fresh, Missing};
 use super::namespaces::Namespaces;
+use super::seed;
 use super::shaper::Shaper;
 use super::sources::Sources;
 use super::steer::Steer;
 use crate::config::{Config, Mode};
 use crate::control::{Call, Reply, Request};
 use crate::journal::Actor;
-use crate::view::{self, PollEnd, Shared, api};
+use crate::view::{self, Collector, PollEnd, Shared, api};
 
 /// Time between two drains of the closes, while nothing wakes the loop earlier: the default ring holds 340 ms of the
 /// fastest burst measured.
@@ -87,9 +90,15 @@ impl Bell {
 }
 
 impl Sense {
-    /// Opens everything. What the configuration insists on and cannot be had is an error: the start is refused.
-    pub(crate) fn open(config: Config, calls: Receiver<Call>, bell: Bell) -> anyhow::Result<(Self, Shared)> {
-        let lock = lock_state(&config.host.state)?;
+    /// Opens everything. What the configuration insists on and cannot be had is an error: the start is refused, and what was
+    /// changed until then is taken back, the files that are `fresh` by whoever has that.
+    pub(crate) fn open(
+        config: Config,
+        calls: Receiver<Call>,
+        bell: Bell,
+        fresh: &mut Fresh,
+    ) -> anyhow::Result<(Self, Shared)> {
+        let lock = lock_state(&config, fresh)?;
         let mut steer = Steer::new(&config);
         for said in steer.undo_earlier()? {
             tracing::warn!("an earlier daemon did not stop in order: {said}");
@@ -101,19 +110,23 @@ impl Sense {
         if let Some(why) = forgotten {
             tracing::warn!("{why}");
         }
+        let (collector, shared) = view::new(api::Facts::default());
+        let books = open_books(&config, controller, collector, fresh)?;
+        // Its devices go with this process.
+        let shaper = Shaper::open(&config.shaping)?.map(Arc::new);
+        if let Some(shaper) = &shaper {
+            let shaper = Arc::clone(shaper);
+            shared.set_switch(Arc::new(move || shaper.look()));
+        }
+        // Last what outlives this process. The sources come after it, since they share its map; where they are refused, it goes
+        // as `steer` is dropped.
         let mode = config.tune.mode;
         if mode == Mode::Apply {
             default_is_there(&config)?;
             steer.start(&Actor::own("start"), &namespaces)?;
         }
         let sources = Sources::open(&config.sockets, steer.conns())?;
-        let (collector, shared) = view::new(facts(&config, &sources, &steer, &host));
-        let shaper = Shaper::open(&config.shaping)?.map(Arc::new);
-        if let Some(shaper) = &shaper {
-            let shaper = Arc::clone(shaper);
-            shared.set_switch(Arc::new(move || shaper.look()));
-        }
-        let books = Books::open(&config, controller, collector)?;
+        shared.set_facts(facts(&config, &sources, &steer, &host));
         let now = clock::boottime();
         let mut sense = Self {
             next_poll: now,
@@ -479,10 +492,7 @@ impl Sense {
         if let Err(error) = save(&self.config.controller(), &self.books.controller.save()) {
             tracing::warn!("{}: {error}", self.config.controller().display());
         }
-        match self.steer.stop() {
-            Ok(said) => said.iter().for_each(|line| tracing::info!("{line}")),
-            Err(error) => tracing::error!("{error}; run `weirgate undo`"),
-        }
+        self.steer.end();
         if let Some(writer) = self.books.writer.take() {
             let status = writer.close();
             tracing::info!(records = status.written, lost = status.lost_disk + status.lost_slow, "the store is closed");
@@ -492,22 +502,44 @@ impl Sense {
 
 /// One daemon per state directory: two would undo each other's journal. Where nothing can be written there, nothing is
 /// applied either, and there is nothing to keep apart.
-fn lock_state(state: &Path) -> anyhow::Result<Option<File>> {
+fn lock_state(config: &Config, fresh: &mut Fresh) -> anyhow::Result<Option<File>> {
+    let state = &config.host.state;
+    let missing = Missing::of(&[state.join("lock"), seed::path(state), config.journal()]);
     let opened = std::fs::create_dir_all(state).and_then(|()| File::create(state.join("lock")));
     let file = match opened {
         Ok(file) => file,
         Err(error) => {
             tracing::warn!("{}: {error}: decisions are not kept over a restart", state.display());
+            fresh.own(missing);
             return Ok(None);
         }
     };
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
+        Ok(()) => {
+            fresh.own(missing);
+            fresh.hold(file.try_clone().ok());
+            Ok(Some(file))
+        }
         Err(_) => anyhow::bail!(
             "another weirgate keeps its state in {}: stop it, or give this one its own [host] state",
             state.display()
         ),
     }
+}
+
+/// The books, and the store's folder among what is fresh where it is this daemon's.
+fn open_books(
+    config: &Config,
+    controller: Controller,
+    collector: Collector,
+    fresh: &mut Fresh,
+) -> Result<Books, StoreError> {
+    let missing = config.store.as_ref().map(|store| Missing::of(&[store.dir.join(".lock")]));
+    let books = Books::open(config, controller, collector);
+    if !matches!(books, Err(StoreError::Open(OpenError::Taken(_)))) {
+        missing.into_iter().for_each(|missing| fresh.own(missing));
+    }
+    books
 }
 
 /// Writes `bytes` so that a crash leaves the old file or the new one.

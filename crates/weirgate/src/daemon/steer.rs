@@ -92,34 +92,48 @@ impl Steer {
             return Ok(());
         }
         let mut journal = Journal::open(&self.journal_path)?;
-        let (means, why) = match self.settings.steer {
-            Wanted::Routes => {
-                record_routes(self.settings.routes, &mut journal, actor, &namespaces.files())?;
-                (Means::Routes, "the configuration says so".to_owned())
+        match self.means(&mut journal, actor, namespaces) {
+            Ok((means, why)) => {
+                let recorded = namespaces.files();
+                self.active = Some(Active { means, journal, why, applied: None, until: Instant::ZERO, recorded });
+                Ok(())
             }
-            wanted => match self.attach(&mut journal, actor, namespaces)? {
-                Ok(steering) => {
-                    if let Some(error) = steering.paces_on() {
-                        tracing::warn!("{error}");
-                    }
-                    (Means::Bpf(Box::new(steering)), "the kernel and these privileges allow it".to_owned())
+            Err(error) => {
+                say(self.take_back(&mut journal));
+                Err(error)
+            }
+        }
+    }
+
+    /// The best means that works here and is allowed, and why it is this one.
+    fn means(
+        &self,
+        journal: &mut Journal,
+        actor: &Actor,
+        namespaces: &Namespaces,
+    ) -> Result<(Means, String), SteerError> {
+        let wanted = self.settings.steer;
+        if wanted == Wanted::Routes {
+            record_routes(self.settings.routes, journal, actor, &namespaces.files())?;
+            return Ok((Means::Routes, "the configuration says so".to_owned()));
+        }
+        match self.attach(journal, actor, namespaces)? {
+            Ok(steering) => {
+                if let Some(error) = steering.paces_on() {
+                    tracing::warn!("{error}");
                 }
-                Err(bpf) if wanted == Wanted::Bpf => return Err(SteerError::Bpf(bpf)),
-                Err(bpf) => {
-                    if !holds_net_admin() {
-                        return Err(SteerError::Neither {
-                            bpf,
-                            routes: "it takes CAP_NET_ADMIN, which this process lacks: run as root".into(),
-                        });
-                    }
-                    record_routes(self.settings.routes, &mut journal, actor, &namespaces.files())?;
-                    (Means::Routes, format!("the kernel program does not work here: {bpf}"))
-                }
-            },
-        };
-        let recorded = namespaces.files();
-        self.active = Some(Active { means, journal, why, applied: None, until: Instant::ZERO, recorded });
-        Ok(())
+                Ok((Means::Bpf(Box::new(steering)), "the kernel and these privileges allow it".to_owned()))
+            }
+            Err(bpf) if wanted == Wanted::Bpf => Err(SteerError::Bpf(bpf)),
+            Err(bpf) if !holds_net_admin() => {
+                let routes = "it takes CAP_NET_ADMIN, which this process lacks: run as root".into();
+                Err(SteerError::Neither { bpf, routes })
+            }
+            Err(bpf) => {
+                record_routes(self.settings.routes, journal, actor, &namespaces.files())?;
+                Ok((Means::Routes, format!("the kernel program does not work here: {bpf}")))
+            }
+        }
     }
 
     /// Puts `policy` in force; what there is to say about it.
@@ -213,8 +227,22 @@ impl Steer {
         let Some(Active { means, mut journal, .. }) = self.active.take() else { return Ok(Vec::new()) };
         // Undo goes by the pins, like that of any other process.
         drop(means);
+        self.take_back(&mut journal)
+    }
+
+    /// As [`Self::stop`], with what was done in the log.
+    pub(crate) fn end(&mut self) {
+        say(self.stop());
+    }
+
+    fn take_back(&self, journal: &mut Journal) -> Result<Vec<String>, JournalError> {
         let reading = journal::read(&self.journal_path)?;
-        Ok(undo_all(&mut journal, &reading.open))
+        let mut said = undo_all(journal, &reading.open);
+        let left = journal::read(&self.journal_path)?.open.len();
+        if left > 0 {
+            said.push(format!("{left} changes are not taken back: run `weirgate undo`"));
+        }
+        Ok(said)
     }
 
     /// The map of connections, for the sense to share.
@@ -322,6 +350,20 @@ fn record_routes(
         journal.record(actor, Change { object, before: None, after: Some(PRESENT.to_owned()) })?;
     }
     Ok(())
+}
+
+/// A start that is refused after [`Steer::start`] leaves nothing in the kernel.
+impl Drop for Steer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn say(done: Result<Vec<String>, JournalError>) {
+    match done {
+        Ok(said) => said.iter().for_each(|line| tracing::info!("{line}")),
+        Err(error) => tracing::error!("{error}; run `weirgate undo`"),
+    }
 }
 
 /// Undoes `entries` and marks them; what was done, in sentences.

@@ -156,6 +156,13 @@ pub struct Reading {
     sequence: u64,
 }
 
+impl Reading {
+    /// Whether nothing is left to undo, not even by a newer version.
+    pub const fn is_settled(&self) -> bool {
+        self.open.is_empty() && self.unreadable.is_empty()
+    }
+}
+
 /// Reads the journal at `path`; a missing one is empty.
 pub fn read(path: &Path) -> Result<Reading, JournalError> {
     match std::fs::read(path) {

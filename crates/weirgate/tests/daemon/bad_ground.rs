@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Command;
 
 use super::ground::{Daemon, Space, text, until};
@@ -78,6 +79,50 @@ fn a_congestion_control_that_is_not_loaded_is_named_with_its_module() {
     let doctor = daemon.run(&["doctor"]);
     assert!(text(&doctor.stdout).contains(wanted), "{}", text(&doctor.stdout));
     assert_eq!(daemon.stop(), Some(0));
+}
+
+/// A start that is refused, with all that it may make below folders that are not there; what it said.
+fn refused(within: &[&str], space: &Space, sections: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().display();
+    let pins = format!("/sys/fs/bpf/weirgate-refused-{}", space.name);
+    let config = format!(
+        "[host]\nstate = \"{at}/lib/state\"\n[http]\nlisten = \"127.0.0.1:0\"\n[control]\nsocket = \"{at}/run/c.sock\"\n\
+         [tune]\npins = \"{pins}\"\nserver_ports = [80]\n{sections}"
+    );
+    let path = dir.path().join("weirgate.toml");
+    fs::write(&path, config).unwrap();
+    let command: Vec<&str> =
+        within.iter().copied().chain([env!("CARGO_BIN_EXE_weirgate"), "run", "-c", path.to_str().unwrap()]).collect();
+    let done = Command::new(command[0]).args(&command[1..]).output().unwrap();
+    let said = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["weirgate.toml"], "{said}");
+    assert!(!Path::new(&pins).exists(), "{said}");
+    said
+}
+
+#[test]
+fn a_refused_start_leaves_nothing_behind() {
+    let Some(space) = Space::make() else { return };
+    let store = "[store]\ndir = \"/proc/weirgate\"\n";
+    assert!(refused(&["env"], &space, store).contains("cannot use /proc/weirgate as a store"));
+    let said = refused(&["env"], &space, &format!("mode = \"apply\"\n{store}"));
+    assert!(said.contains("cannot use /proc/weirgate as a store"), "{said}");
+}
+
+#[test]
+fn what_was_applied_before_the_start_was_refused_is_taken_back() {
+    let Some(space) = Space::make() else { return };
+    let table = 40_000 + std::process::id() % 10_000;
+    let sections = format!(
+        "mode = \"apply\"\nsteer = \"routes\"\nroute_table = {table}\n[sockets]\nclose = \"sockops\"\nnamespaces = [\"{}\"]\n",
+        space.name
+    );
+    let said = refused(WITHOUT_BTF, &space, &sections);
+    assert!(said.contains("[sockets] close = \"sockops\" cannot work here"), "{said}");
+    assert!(said.contains(&format!("routes of table {table}")), "what was taken back is in the log: {said}");
 }
 
 #[test]
