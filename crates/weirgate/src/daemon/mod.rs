@@ -63,8 +63,7 @@ async fn serve(config: Config) -> Result<(), Ended> {
     let bell = Bell::new().context("no eventfd").map_err(refused)?;
     let (sense, shared) = Sense::open(config.clone(), received, bell.clone(), &mut fresh).map_err(refused)?;
     let address = server.as_ref().map(Server::address);
-    let noted = note_address(&config.control, address).context("the page's address cannot be written down");
-    noted.map_err(refused)?;
+    note_address(&config.control, address);
     announce(&config, &shared.status(weirgate_linux::clock::unix()), address);
 
     let (ended, mut has_ended) = oneshot::channel::<()>();
@@ -159,10 +158,15 @@ fn address_file(control: &Path) -> PathBuf {
     control.with_file_name("http-address")
 }
 
-fn note_address(control: &Path, address: Option<SocketAddr>) -> std::io::Result<()> {
-    let Some(address) = address else { return Ok(()) };
+/// A help that the daemon can do without: what is in the way is said, and what an earlier daemon wrote goes.
+fn note_address(control: &Path, address: Option<SocketAddr>) {
+    let Some(address) = address else { return };
     let path = address_file(control);
     let new = path.with_extension("new");
-    std::fs::write(&new, format!("{address}\n"))?;
-    std::fs::rename(new, path)
+    let noted = std::fs::write(&new, format!("{address}\n")).and_then(|()| std::fs::rename(&new, &path));
+    if let Err(error) = noted {
+        tracing::warn!("{}: {error}: scripts will not find the page's address there; make room", path.display());
+        let _ = std::fs::remove_file(new);
+        let _ = std::fs::remove_file(path);
+    }
 }

@@ -172,6 +172,32 @@ fn a_taken_port_refuses_the_start() {
 }
 
 #[test]
+fn an_address_that_cannot_be_written_down_is_said_and_is_no_reason_not_to_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().display();
+    let path = dir.path().join("weirgate.toml");
+    // In the way of the file, as a full disk would be.
+    fs::create_dir(dir.path().join("http-address")).unwrap();
+    let config = format!(
+        "[host]\nstate = \"{at}/state\"\n[http]\nlisten = \"127.0.0.1:0\"\n[control]\nsocket = \"{at}/c.sock\"\n"
+    );
+    fs::write(&path, config).unwrap();
+    let log = dir.path().join("log");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weirgate"));
+    let mut child = command
+        .args(["run", "-c"])
+        .arg(&path)
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .expect("the binary runs");
+    until("its page is served", || fs::read_to_string(&log).unwrap().contains("page: http://127.0.0.1:"));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let said = fs::read_to_string(log).unwrap();
+    assert!(said.contains(&format!("{at}/http-address: ")) && said.contains("scripts will not find"), "{said}");
+}
+
+#[test]
 fn a_full_disk_is_said_and_costs_nothing_when_there_is_room_again() {
     let Some(space) = Space::make() else { return };
     let disk = tempfile::tempdir().unwrap();
