@@ -19,13 +19,39 @@ pub enum CgroupError {
          `mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified`"
     )]
     NotMounted,
+    /// What was named is no folder of such a tree.
+    #[error("{path} is no cgroup v2 folder: {why}; `findmnt -t cgroup2` says where the tree is")]
+    NotInTree {
+        /// As it was named.
+        path: PathBuf,
+        /// What it is instead.
+        why: String,
+    },
 }
+
+/// `CGROUP2_SUPER_MAGIC`, include/uapi/linux/magic.h.
+const MAGIC: u32 = 0x6367_7270;
 
 /// The root of the cgroup v2 tree as this process sees it: `/sys/fs/cgroup` where v2 is alone, usually
 /// `/sys/fs/cgroup/unified` where v1 is beside it.
 pub fn root() -> Result<PathBuf, CgroupError> {
     let mounts = fs::read("/proc/self/mountinfo").map_err(CgroupError::Mountinfo)?;
     root_in(&mounts).ok_or(CgroupError::NotMounted)
+}
+
+/// The folder that programs are attached to: `wanted`, which has to be in the tree, else the tree's root.
+pub fn place(wanted: Option<&Path>) -> Result<PathBuf, CgroupError> {
+    let Some(path) = wanted else { return root() };
+    let refuse = |why: String| CgroupError::NotInTree { path: path.to_owned(), why };
+    let found = rustix::fs::statfs(path).map_err(|error| refuse(io::Error::from(error).to_string()))?;
+    // The magic is 32 bits wide; f_type is signed and wider.
+    if found.f_type as u32 != MAGIC {
+        return Err(refuse("it is on another file system".to_owned()));
+    }
+    if !path.is_dir() {
+        return Err(refuse("it is a file".to_owned()));
+    }
+    Ok(path.to_owned())
 }
 
 /// The number of the control group at `path`, as records carry it: the inode of its folder.
@@ -92,8 +118,19 @@ mod tests {
     #[test]
     fn this_host_has_one() {
         match root() {
-            Ok(root) => assert!(root.join("cgroup.procs").exists() && id(&root).unwrap() > 0),
+            Ok(root) => {
+                assert!(root.join("cgroup.procs").exists() && id(&root).unwrap() > 0);
+                assert_eq!(place(Some(&root)).unwrap(), root);
+                assert!(place(Some(&root.join("cgroup.procs"))).unwrap_err().to_string().contains("it is a file"));
+            }
             Err(e) => println!("SKIPPED: {e}"),
         }
+    }
+
+    #[test]
+    fn a_folder_elsewhere_is_refused() {
+        let said = |path: &str| place(Some(Path::new(path))).unwrap_err().to_string();
+        assert!(said("/proc").contains("/proc is no cgroup v2 folder: it is on another file system"));
+        assert!(said("/nonexistent/group").contains("No such file"));
     }
 }

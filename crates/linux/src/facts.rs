@@ -1,6 +1,6 @@
 //! What this kernel and these privileges offer, found by trying; for `weirgate doctor` and for choosing between two ways.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::{fs, io};
 
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
@@ -29,8 +29,6 @@ pub struct Facts {
     pub sockops: Fact,
     /// Connections that are open when Weirgate starts also give a record when they close.
     pub arm_open: Fact,
-    /// The root of the cgroup v2 tree.
-    pub cgroup: Result<PathBuf, String>,
     /// Programs can be pinned, so that they outlive the daemon until their policy expires.
     pub bpffs: Fact,
     /// Each privilege that something needs, by name, and whether this process has it.
@@ -77,12 +75,13 @@ const CAPABILITIES: &[(u32, &str, &str)] = &[
 
 impl Facts {
     /// Looks and tries: loads each program once (tens of milliseconds each) and attaches the close program to an empty
-    /// control group of its own for a moment.
-    pub fn gather(namespaces: &[Netns]) -> Self {
-        let cgroup = cgroup::root().map_err(|e| e.to_string());
-        let (sockops, arm_open) = match &cgroup {
-            Ok(root) => try_closes(root),
-            Err(e) => (Err(e.clone()), Err(e.clone())),
+    /// control group of its own, below the one that is configured, for a moment.
+    ///
+    /// `cgroup` is where the programs are to be attached; `None` is the root of the tree.
+    pub fn gather(namespaces: &[Netns], cgroup: Option<&Path>) -> Self {
+        let (sockops, arm_open) = match cgroup::place(cgroup).map_err(|e| e.to_string()) {
+            Ok(place) => try_closes(&place),
+            Err(e) => (Err(e.clone()), Err(e)),
         };
         let nofile = getrlimit(Resource::Nofile);
         Self {
@@ -91,7 +90,6 @@ impl Facts {
             iter_tcp: IterPoller::load().map(drop).map_err(|e| e.to_string()),
             sockops,
             arm_open,
-            cgroup,
             bpffs: bpffs::ensure(Path::new(bpffs::DEFAULT)).map_err(|e| e.to_string()),
             capabilities: capabilities(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
             nofile_soft: nofile.current.unwrap_or(u64::MAX),
@@ -150,11 +148,11 @@ fn btf() -> Fact {
     }
 }
 
-fn try_closes(root: &Path) -> (Fact, Fact) {
+fn try_closes(parent: &Path) -> (Fact, Fact) {
     // Attached to an empty group, the program sees nobody's connections.
-    let group = root.join(format!("weirgate-probe-{}", std::process::id()));
+    let group = parent.join(format!("weirgate-probe-{}", std::process::id()));
     let made = fs::create_dir(&group);
-    let place = if made.is_ok() { &group } else { root };
+    let place = if made.is_ok() { &group } else { parent };
     let result = match Closes::attach(place, Bytes::new(4096), None) {
         Ok(mut closes) => (Ok(()), closes.can_arm_open().map_err(|e| e.to_string())),
         Err(e) => (Err(e.to_string()), Err(e.to_string())),
@@ -197,7 +195,7 @@ mod tests {
 
     #[test]
     fn this_host_has_a_default_that_is_available() {
-        let facts = Facts::gather(&[Netns::current().unwrap()]);
+        let facts = Facts::gather(&[Netns::current().unwrap()], None);
         let congestion = facts.congestion[0].1.as_ref().unwrap();
         assert!(congestion.has(congestion.default), "{facts:?}");
         assert!(facts.nofile_soft <= facts.nofile_hard);

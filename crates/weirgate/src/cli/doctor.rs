@@ -77,7 +77,7 @@ impl Doctor {
         };
         let mut namespaces = Namespaces::new(config.sockets.namespaces.clone());
         let missing = namespaces.refresh().missing;
-        let facts = Facts::gather(namespaces.open());
+        let facts = Facts::gather(namespaces.open(), config.sockets.cgroup.as_deref());
         let running = call(&config.control, &Request::TuneStatus);
         kernel(&facts, &mut checks);
         match missing {

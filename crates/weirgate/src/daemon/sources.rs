@@ -238,8 +238,5 @@ fn attach(config: &config::Sockets, conns: Option<BorrowedFd<'_>>) -> Result<Clo
 
 /// The cgroup that programs are attached to.
 pub(crate) fn cgroup_of(config: &config::Sockets) -> Result<PathBuf, String> {
-    match &config.cgroup {
-        Some(path) => Ok(path.clone()),
-        None => cgroup::root().map_err(|error| error.to_string()),
-    }
+    cgroup::place(config.cgroup.as_deref()).map_err(|error| error.to_string())
 }

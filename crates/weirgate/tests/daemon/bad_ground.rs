@@ -56,6 +56,28 @@ fn without_cgroup_v2_closes_come_by_netlink_and_steering_by_routes() {
 }
 
 #[test]
+fn the_doctor_says_of_the_configured_cgroup_what_the_daemon_finds() {
+    let Some(space) = Space::make() else { return };
+    let why = "/tmp is no cgroup v2 folder: it is on another file system";
+    let elsewhere = "[sockets]\ncgroup = \"/tmp\"\n";
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("weirgate.toml");
+    let doctor = |sections: &str| {
+        fs::write(&path, format!("[host]\nstate = \"{}\"\n{sections}", dir.path().display())).unwrap();
+        let done = Command::new(env!("CARGO_BIN_EXE_weirgate")).args(["doctor", "-c"]).arg(&path).output().unwrap();
+        let closes = text(&done.stdout).lines().find(|line| line.contains(" closes ")).unwrap().to_owned();
+        (done.status.code(), closes)
+    };
+    let insisting = format!("{elsewhere}close = \"sockops\"\n");
+    let (_, said) = doctor(elsewhere);
+    assert!(said.starts_with("note") && said.contains("destroy multicast") && said.contains(why), "{said}");
+    let (code, said) = doctor(&insisting);
+    assert!(code == Some(1) && said.starts_with("FAILS") && said.contains(why), "{said}");
+    let said = refused(&["env"], &space, &insisting);
+    assert!(said.contains("close = \"sockops\" cannot work here") && said.contains(why), "{said}");
+}
+
+#[test]
 fn without_kernel_types_everything_comes_by_netlink() {
     let Some(space) = Space::make() else { return };
     let mut daemon = Daemon::start_within(WITHOUT_BTF, &space, "");
