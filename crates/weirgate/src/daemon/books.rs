@@ -150,8 +150,7 @@ fn open_geo(config: &Config) -> Result<Option<Geo>, GeoError> {
 
 /// The controller that was saved in `path`, else one that has seen nothing, and why.
 pub(crate) fn controller(config: &Config, host: Host, path: &PathBuf) -> (Controller, Option<String>) {
-    let mut settings = config.tune.controller.clone();
-    settings.seed = super::seed::load(&config.host.state).unwrap_or(settings.seed);
+    let settings = config.tune.controller.clone();
     let fresh = |settings, host| Controller::new(settings, host).expect("the configuration was checked as it was read");
     match std::fs::read(path) {
         Ok(bytes) => match Controller::load(settings.clone(), host.clone(), &bytes) {

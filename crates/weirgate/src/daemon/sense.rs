@@ -93,7 +93,7 @@ impl Sense {
     /// Opens everything. What the configuration insists on and cannot be had is an error: the start is refused, and what was
     /// changed until then is taken back, the files that are `fresh` by whoever has that.
     pub(crate) fn open(
-        config: Config,
+        mut config: Config,
         calls: Receiver<Call>,
         bell: Bell,
         fresh: &mut Fresh,
@@ -106,6 +106,11 @@ impl Sense {
         let mut namespaces = Namespaces::new(config.sockets.namespaces.clone());
         let changes = namespaces.refresh();
         let host = host_of(&namespaces);
+        let (seed, wrong) = seed::load(&config.host.state).context("the holdout's seed cannot be drawn")?;
+        if let Some(wrong) = wrong {
+            tracing::warn!("{wrong}");
+        }
+        config.tune.controller.seed = seed;
         let (controller, forgotten) = books::controller(&config, host.clone(), &config.controller());
         if let Some(why) = forgotten {
             tracing::warn!("{why}");
