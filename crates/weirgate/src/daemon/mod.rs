@@ -50,12 +50,13 @@ async fn serve(config: Config) -> Result<(), Ended> {
     let mut int = signal(SignalKind::interrupt()).context("signals cannot be caught").map_err(refused)?;
     // Dropped last: the socket, the kernel and the journal have been taken care of when the folders go.
     let mut fresh = Fresh::new(&config);
+    fresh.own(Missing::of(std::slice::from_ref(&config.control)));
+    // Before the page: where a daemon of this configuration runs, its page is what has the port.
+    let door = Door::open(&config.control).map_err(|error| refused(error.into()))?;
     let server = match config.http {
         Some(address) => Some(Server::bind(address).await.map_err(|error| refused(error.into()))?),
         None => None,
     };
-    fresh.own(Missing::of(std::slice::from_ref(&config.control)));
-    let door = Door::open(&config.control).map_err(|error| refused(error.into()))?;
     let kernel = rustix::system::uname();
     let release = kernel.release().to_string_lossy();
     tracing::info!("weirgate {} on {} ({release})", env!("CARGO_PKG_VERSION"), config.host.name);

@@ -253,6 +253,10 @@ fn a_second_daemon_is_refused() {
     assert!(text(&second.stderr).contains("another weirgate answers there"), "{}", text(&second.stderr));
     let config = std::fs::read_to_string(daemon.dir.path().join("weirgate.toml")).unwrap();
     let elsewhere = daemon.dir.path().join("second.toml");
+    let page = std::fs::read_to_string(daemon.dir.path().join("http-address")).unwrap();
+    std::fs::write(&elsewhere, config.replace("127.0.0.1:0", page.trim())).unwrap();
+    let second = Command::new(env!("CARGO_BIN_EXE_weirgate")).args(["run", "-c"]).arg(&elsewhere).output().unwrap();
+    assert!(text(&second.stderr).contains("another weirgate answers there"), "not that its port is taken: {second:?}");
     std::fs::write(&elsewhere, config.replace("control.sock", "second.sock")).unwrap();
     let second = Command::new(env!("CARGO_BIN_EXE_weirgate")).args(["run", "-c"]).arg(elsewhere).output().unwrap();
     assert_eq!(second.status.code(), Some(2));
