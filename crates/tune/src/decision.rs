@@ -191,6 +191,46 @@ pub struct Loss {
     pub retransmitted: Bytes,
 }
 
+impl Stats {
+    /// Connections that voted.
+    pub const fn votes(&self) -> u64 {
+        self.votes_none + self.votes_treated + self.votes_holdout
+    }
+}
+
+impl core::ops::AddAssign for Ignored {
+    fn add_assign(&mut self, other: Self) {
+        self.direction += other.direction;
+        self.port += other.port;
+        self.small += other.small;
+        self.no_metric += other.no_metric;
+        self.own_cc += other.own_cc;
+        self.limited += other.limited;
+        self.washout += other.washout;
+    }
+}
+
+/// The reasons that held, with their counts; empty where none did.
+impl fmt::Display for Ignored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reasons = [
+            (self.direction, "not known to be a client's"),
+            (self.port, "not on [tune] server_ports"),
+            (self.small, "delivered less than vote_bytes_min"),
+            (self.no_metric, "without the metric"),
+            (self.own_cc, "not on the default, by their application's choice"),
+            (self.limited, "held back by the receiver or the sender for longer than limited_share_max"),
+            (self.washout, "after a new draw or turn"),
+        ];
+        let mut before = "";
+        for (count, why) in reasons.into_iter().filter(|reason| reason.0 > 0) {
+            write!(f, "{before}{count} {why}")?;
+            before = ", ";
+        }
+        Ok(())
+    }
+}
+
 impl Loss {
     /// The share of sent bytes that were retransmissions, 0..=1; `None` where nothing was sent.
     pub fn share(self) -> Option<f64> {

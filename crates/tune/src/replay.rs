@@ -4,7 +4,7 @@ use weirgate_sockets::progress::Progress;
 use weirgate_units::UnixTime;
 
 use crate::controller::Controller;
-use crate::decision::{Loss, Round};
+use crate::decision::{Ignored, Loss, Round};
 use crate::policy::Policy;
 
 /// Rounds of telemetry, one after the other.
@@ -34,6 +34,10 @@ pub struct Summary {
     pub rounds: u32,
     /// Connections handed over.
     pub connections: u64,
+    /// Of them, those that voted, counted once a round.
+    pub votes: u64,
+    /// Those that did not, by the reason.
+    pub ignored: Ignored,
     /// Networks selected, each time one was.
     pub selections: u64,
     /// Networks released or rolled back.
@@ -54,12 +58,7 @@ pub fn replay(
     let mut policy = controller.policy().clone();
     while let Some(end) = telemetry.next_round(&policy, &mut |progress| controller.handle_progress(progress)) {
         let round = controller.end_round(end, Some(end));
-        summary.rounds += 1;
-        summary.connections += round.stats.connections;
-        summary.selections += u64::from(round.stats.new);
-        summary.departures += u64::from(round.stats.gone);
-        summary.refusals += u32::from(round.refusal.is_some());
-        summary.selected = round.stats.selected;
+        summary.add(&round);
         if let Some(new) = &round.policy {
             policy.clone_from(new);
         }
@@ -68,6 +67,21 @@ pub fn replay(
         }
     }
     summary
+}
+
+impl Summary {
+    /// Adds a round to the sums.
+    pub fn add(&mut self, round: &Round) {
+        let stats = &round.stats;
+        self.rounds += 1;
+        self.connections += stats.connections;
+        self.votes += stats.votes();
+        self.ignored += stats.ignored;
+        self.selections += u64::from(stats.new);
+        self.departures += u64::from(stats.gone);
+        self.refusals += u32::from(round.refusal.is_some());
+        self.selected = stats.selected;
+    }
 }
 
 /// The columns of [`csv_line`]. Times are seconds since 1970, rates bit/s, shares 0..1; an empty field is not known.
@@ -80,7 +94,7 @@ pub const CSV_HEADER: &str = "round,time,connections,votes,networks_seen,network
 pub fn csv_line(round: &Round) -> String {
     let s = &round.stats;
     let e = &round.effects;
-    let votes = s.votes_none + s.votes_treated + s.votes_holdout;
+    let votes = s.votes();
     let threshold = s.thresholds.first().copied().flatten().map_or(String::new(), |t| t.as_bits_per_sec().to_string());
     let effect = e.pooled.map_or(",,".to_owned(), |p| format!("{:.4},{:.4},{:.4}", p.ratio, p.low, p.high));
     let loss = |l: Loss| l.share().map_or(String::new(), |s| format!("{s:.6}"));

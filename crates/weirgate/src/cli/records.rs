@@ -4,16 +4,40 @@
 //! did not show is not recorded; the end of a poll is told by the gap before the next one.
 
 use std::io;
+use std::path::Path;
 
 use weirgate_sockets::ledger::{Ledger, Options};
-use weirgate_sockets::record::{Origin, Record};
-use weirgate_sockets::sample::Kind;
+use weirgate_sockets::record::{Direction, Origin, Record};
+use weirgate_sockets::sample::{Arm, CcName, Field, Kind};
+use weirgate_store::{ReadError, TimeRange, for_each_record};
 use weirgate_tune::replay::Summary;
 use weirgate_tune::{Controller, Round};
 use weirgate_units::{Duration, Instant, UnixTime};
 
 /// Samples of one poll follow each other within microseconds; polls are at least 100 ms apart.
 const GAP: Duration = Duration::from_millis(50);
+
+/// Records that say what the host's default was: half an hour of 500 connections at the default interval, read in a second.
+const DEFAULT_FROM: u32 = 100_000;
+
+/// What most of the untreated connections of clients in `store` ran on, in its first records that say so; `None` where none
+/// does.
+pub(super) fn default_cc(store: &Path) -> Result<Option<CcName>, ReadError> {
+    let mut counts: Vec<(CcName, u32)> = Vec::new();
+    let mut left = DEFAULT_FROM;
+    for_each_record(store, TimeRange::ALL, &mut |record, _| {
+        let sample = record.sample;
+        if record.direction == Direction::Accepted && sample.arm() == Arm::None && sample.has(Field::Cc) {
+            match counts.iter_mut().find(|(cc, _)| *cc == sample.cc) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((sample.cc, 1)),
+            }
+            left -= 1;
+        }
+        left > 0
+    })?;
+    Ok(counts.into_iter().max_by_key(|(_, count)| *count).map(|(cc, _)| cc))
+}
 
 /// Takes records in the order in which they were written.
 pub(super) struct Records {
@@ -102,20 +126,14 @@ impl Records {
         let (ledger, controller) = (&mut self.ledger, &mut self.controller);
         ledger.take_round(&mut |progress| controller.handle_progress(progress));
         let round = self.controller.end_round(end, self.newest.take());
-        self.summary.rounds += 1;
-        self.summary.connections += round.stats.connections;
-        self.summary.selections += u64::from(round.stats.new);
-        self.summary.departures += u64::from(round.stats.gone);
-        self.summary.refusals += u32::from(round.refusal.is_some());
-        self.summary.selected = round.stats.selected;
+        self.summary.add(&round);
         each(&round)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use weirgate_sockets::record::Direction;
-    use weirgate_sockets::sample::{CcName, Field, Sample, flag, mapped, state};
+    use weirgate_sockets::sample::{Sample, flag, mapped, state};
     use weirgate_tune::{Config, Host};
 
     use super::*;

@@ -15,7 +15,7 @@ use weirgate_tune::synthetic::{Scenario, Synthetic};
 use weirgate_tune::{Config as Settings, Controller, Host, Round};
 
 use super::output::{self, Output};
-use super::records::Records;
+use super::records::{self, Records};
 use super::{Common, Failure};
 
 #[derive(Debug, Args)]
@@ -64,7 +64,7 @@ impl Replay {
         }
         let scenario = Scenario::mixed(self.networks, self.rounds, self.seed);
         let settings = Settings { default_cc: Some(scenario.default_cc), ..settings };
-        let host = host_with(&settings, scenario.default_cc);
+        let host = host_with(&settings, settings.default_cc);
         if self.sensitivity {
             return table(&self, &scenario, &settings, &host, out);
         }
@@ -80,7 +80,7 @@ impl Replay {
         bar.finish_and_clear();
         match failed {
             Some(error) => Err(error.into()),
-            None => finish(&self, files, summary, out),
+            None => finish(&self, files, summary, controller.baseline(), out),
         }
     }
 
@@ -88,8 +88,12 @@ impl Replay {
         if let Err(error) = std::fs::metadata(store) {
             return Err(Failure::Usage(anyhow!("{} cannot be replayed: {error}", store.display())));
         }
-        // What the host ran on is in the record: an untreated connection's congestion control is compared with nothing.
-        let host = host_with(&settings, settings.default_cc.unwrap_or_default());
+        // What the host ran on is in the records; where nothing there says it, every untreated connection votes.
+        let default_cc = match settings.default_cc {
+            Some(cc) => Some(cc),
+            None => records::default_cc(store).map_err(|error| Failure::Usage(error.into()))?,
+        };
+        let host = host_with(&settings, default_cc);
         let mut files = Files::create(&self.out)?;
         let bar = output::progress(None, "records");
         let mut records = Records::new(Controller::new(settings, host)?);
@@ -112,24 +116,31 @@ impl Replay {
         }
         match failed {
             Some(error) => Err(error.into()),
-            None => finish(self, files, records.summary, out),
+            None => finish(self, files, records.summary, default_cc, out),
         }
     }
 }
 
 /// A host that offers what the rules choose.
-fn host_with(settings: &Settings, default_cc: CcName) -> Host {
-    let mut available_cc: Vec<CcName> = settings.rules.iter().map(|rule| rule.cc).collect();
-    available_cc.push(default_cc);
-    Host { available_cc, system_cc: Some(default_cc) }
+fn host_with(settings: &Settings, default_cc: Option<CcName>) -> Host {
+    let available_cc = settings.rules.iter().map(|rule| rule.cc).chain(default_cc).collect();
+    Host { available_cc, system_cc: default_cc }
 }
 
-fn finish(args: &Replay, files: Files, summary: Summary, out: &mut Output) -> Result<(), Failure> {
+fn finish(
+    args: &Replay,
+    files: Files,
+    summary: Summary,
+    default_cc: Option<CcName>,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let (csv, svg) = files.finish()?;
     if args.json {
         return Ok(out.json(&serde_json::json!({
             "rounds": summary.rounds,
             "connections": summary.connections,
+            "votes": summary.votes,
+            "default_cc": default_cc.map(|cc| cc.to_string()),
             "selections": summary.selections,
             "departures": summary.departures,
             "refusals": summary.refusals,
@@ -140,9 +151,21 @@ fn finish(args: &Replay, files: Files, summary: Summary, out: &mut Output) -> Re
         }))?);
     }
     out.line(&format!(
-        "{} rounds, {} connections: {} selections, {} departures, {} refused policies, {} networks selected at the end",
-        summary.rounds, summary.connections, summary.selections, summary.departures, summary.refusals, summary.selected
+        "{} rounds, {} connections, {} votes: {} selections, {} departures, {} refused policies, {} networks selected at \
+         the end; the default was {}",
+        summary.rounds,
+        summary.connections,
+        summary.votes,
+        summary.selections,
+        summary.departures,
+        summary.refusals,
+        summary.selected,
+        default_cc.map_or("not recorded".to_owned(), |cc| cc.to_string())
     ))?;
+    let ignored = summary.ignored.to_string();
+    if !ignored.is_empty() {
+        out.line(&format!("no vote on their network: {ignored}"))?;
+    }
     out.line(&format!("{}\n{}", csv.display(), svg.display()))?;
     Ok(())
 }

@@ -19,13 +19,16 @@ fn it_observes_shows_stores_and_stops_in_order() {
     let mut daemon = Daemon::start(&space, "");
     let listener = space.listen();
     let (mut client, mut server) = space.connect(&listener);
+    until("the page shows both ends of the connection", || daemon.json("/api/v1/status")["totals"]["connections"] == 2);
+    // Once a poll has shown it, what it does is a vote, now and in a replay of the record. It takes some of the kernel's
+    // ticks, in which busy time is counted.
     let sending = std::thread::spawn(move || {
         server.write_all(&[7; 300_000]).unwrap();
         server
     });
+    std::thread::sleep(Duration::from_millis(100));
     client.read_exact(&mut [0; 300_000]).unwrap();
     let server = sending.join().unwrap();
-    until("the page shows both ends of the connection", || daemon.json("/api/v1/status")["totals"]["connections"] == 2);
     let networks = daemon.json("/api/v1/networks");
     assert_eq!(networks["networks"][0]["name"], "127.0.0.0/24", "{networks}");
     drop((client, server));
@@ -56,6 +59,11 @@ fn it_observes_shows_stores_and_stops_in_order() {
     assert_eq!(answer.status.code(), Some(0), "{}", text(&answer.stderr));
     let said: serde_json::Value = serde_json::from_slice(&answer.stdout).unwrap();
     assert!(said["rounds"].as_u64() >= Some(1) && said["connections"].as_u64() >= Some(1), "{said}");
+    assert!(said["votes"].as_u64() >= Some(1), "{said}");
+    assert_eq!(
+        said["default_cc"],
+        std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap().trim()
+    );
     let mut hours = std::fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().path());
     let hour = hours.find(|path| path.is_dir()).unwrap();
     let file = std::fs::read_dir(hour).unwrap().next().unwrap().unwrap().path();
