@@ -85,3 +85,9 @@ fn the_default_is_what_most_untreated_connections_ran_on() {
     let (said, csv) = replayed("cubic", Anonymise::Off, "default_cc = \"reno\"\n");
     assert_eq!((&said["default_cc"], &said["votes"]), (&"reno".into(), &0.into()), "{said}\n{csv}");
 }
+
+#[test]
+fn an_anonymised_store_decides_as_the_whole_one() {
+    let (said, csv) = replayed("cubic", Anonymise::Client, "");
+    assert_eq!((&said["votes"], &said["selections"]), (&(ROUNDS * 24).into(), &1.into()), "{said}\n{csv}");
+}

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use weirgate_sockets::ledger::{Ledger, Options};
 use weirgate_sockets::record::{Direction, Origin, Record};
-use weirgate_sockets::sample::{Arm, CcName, Field, Kind};
+use weirgate_sockets::sample::{Arm, CcName, Field, Kind, Sample};
 use weirgate_store::{ReadError, TimeRange, for_each_record};
 use weirgate_tune::replay::Summary;
 use weirgate_tune::{Controller, Round};
@@ -37,6 +37,13 @@ pub(super) fn default_cc(store: &Path) -> Result<Option<CcName>, ReadError> {
         left > 0
     })?;
     Ok(counts.into_iter().max_by_key(|(_, count)| *count).map(|(cc, _)| cc))
+}
+
+/// Anonymising cuts a client's port to 0, by which the ledger knows a socket that never had a peer. Connections are told
+/// apart by their cookies, so any other port does. A sample without a peer has no address either.
+fn with_peer(sample: &Sample) -> Sample {
+    let cut = sample.remote_port == 0 && !sample.remote().ip().to_canonical().is_unspecified();
+    Sample { remote_port: if cut { 1 } else { sample.remote_port }, ..*sample }
 }
 
 /// Takes records in the order in which they were written.
@@ -99,7 +106,7 @@ impl Records {
             }
         }
         self.newest = self.newest.max(Some(record.time));
-        if let Some(last) = self.ledger.handle_sample(record.sample).and_then(|seen| seen.last) {
+        if let Some(last) = self.ledger.handle_sample(&with_peer(record.sample)).and_then(|seen| seen.last) {
             self.controller.handle_progress(&last);
         }
         Ok(())
@@ -133,7 +140,7 @@ impl Records {
 
 #[cfg(test)]
 mod tests {
-    use weirgate_sockets::sample::{Sample, flag, mapped, state};
+    use weirgate_sockets::sample::{flag, mapped, state};
     use weirgate_tune::{Config, Host};
 
     use super::*;
