@@ -46,6 +46,8 @@ pub struct Controller {
     pub(crate) selected: BTreeMap<Prefix, u32>,
     /// In force, as far as is known here.
     pub(crate) policy: Policy,
+    /// Whether policies reach connections.
+    pub(crate) applied: bool,
     /// The last round that ended, 0 before the first.
     pub(crate) round: u32,
     /// When it ended.
@@ -82,7 +84,7 @@ pub(crate) struct Tally {
 }
 
 impl Controller {
-    /// A controller that has seen nothing.
+    /// A controller that has seen nothing, whose policies are applied.
     pub fn new(config: Config, host: Host) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
@@ -95,6 +97,7 @@ impl Controller {
                 stay: config.stay,
                 cap_start: config.cap_start,
             },
+            applied: true,
             book: Book::new(&config),
             selected: BTreeMap::new(),
             round: 0,
@@ -112,6 +115,12 @@ impl Controller {
     /// The host changed: a congestion control was loaded, or the system's default is another.
     pub fn handle_host(&mut self, host: Host) {
         self.host = host;
+    }
+
+    /// Whether policies are applied from now on. Where they are only shown no network alternates: there is nothing to
+    /// compare in time.
+    pub fn handle_mode(&mut self, applied: bool) {
+        self.applied = applied;
     }
 
     /// Counts what one connection did in this round. O(1); allocates where the network is new.

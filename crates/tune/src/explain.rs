@@ -18,6 +18,8 @@ pub struct Explanation {
     pub tracked: bool,
     /// The congestion control it is selected for.
     pub selected: Option<CcName>,
+    /// Whether that reaches its connections; else it is only shown.
+    pub applied: bool,
     /// Round since which it is selected, or released.
     pub since: u32,
     /// The round before which it cannot be selected after a rollback; 0 where it may.
@@ -82,7 +84,12 @@ impl fmt::Display for Explanation {
             return write!(f, "{}: not seen, or forgotten since: no connection of it voted lately", self.network);
         }
         match self.selected {
-            Some(cc) => writeln!(f, "{}: sent to with {cc} since round {}", self.network, self.since)?,
+            Some(cc) if self.applied => writeln!(f, "{}: sent to with {cc} since round {}", self.network, self.since)?,
+            Some(cc) => writeln!(
+                f,
+                "{}: would be sent to with {cc} since round {} (observe: nothing is applied)",
+                self.network, self.since
+            )?,
             None => writeln!(f, "{}: on the default", self.network)?,
         }
         writeln!(f, "  {}", self.standing)?;
@@ -148,6 +155,7 @@ impl Controller {
                 network: prefix,
                 tracked: false,
                 selected: None,
+                applied: self.applied,
                 since: 0,
                 barred_until: 0,
                 rules: Vec::new(),
@@ -169,6 +177,7 @@ impl Controller {
             network: prefix,
             tracked: true,
             selected: network.trial.as_ref().map(|t| t.cc),
+            applied: self.applied,
             since: network.since,
             barred_until: if network.barred_until > round { network.barred_until } else { 0 },
             rules: rules.collect(),

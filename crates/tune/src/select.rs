@@ -104,7 +104,7 @@ impl Controller {
     /// Whether a selected network turns, or is compared in another way from the next round on.
     fn review_design(&self, slot: u32, trial: &Trial) -> Option<Proposal> {
         let (network, config, next) = (self.book.get(slot), &self.config, self.round + 1);
-        if next.is_multiple_of(config.epoch_rounds) && self.round - network.since >= config.epoch_rounds {
+        if self.applied && next.is_multiple_of(config.epoch_rounds) && self.round - network.since >= config.epoch_rounds {
             let clients = network.clients.estimate(self.round / config.epoch_rounds);
             // Half and double, so that the design does not flap.
             if trial.design == Design::Holdout && clients < config.holdout_clients_min / 2 {
@@ -114,7 +114,7 @@ impl Controller {
                 return Some(Proposal::new(slot, What::CompareWithHoldout, Why::Clients(clients)));
             }
         }
-        let on = trial.is_on_in(next, network.prefix, config);
+        let on = !self.applied || trial.is_on_in(next, network.prefix, config);
         let what = match (trial.on, on) {
             (true, false) => What::Pause,
             (false, true) => What::Resume(trial.cc),

@@ -282,6 +282,40 @@ fn changes_are_paced_worst_first() {
 }
 
 #[test]
+fn what_is_only_shown_is_said_to_be_and_does_not_alternate() {
+    let network = prefix("192.0.0.0/24");
+    let turns = |applied: bool| {
+        let mut controller = Controller::new(quick(), host("cubic")).unwrap();
+        controller.handle_mode(applied);
+        let mut turns = 0;
+        for n in 1..=40 {
+            feed(&mut controller);
+            let round = controller.end_round(end_of(n), Some(end_of(n)));
+            turns += round.decisions.iter().filter(|d| matches!(d.what, What::Pause | What::Resume(_))).count();
+        }
+        (turns, controller)
+    };
+    // Its four clients are too few for a holdout.
+    let (applied, mut controller) = turns(true);
+    assert!(applied > 2, "{applied} turns");
+    let text = controller.explain(network).to_string();
+    assert!(text.starts_with("192.0.0.0/24: sent to with bbr since round 8\n"), "{text}");
+    // A switchback that is under way when nothing is applied any more ends.
+    controller.handle_mode(false);
+    for n in 41..=60 {
+        feed(&mut controller);
+        let round = controller.end_round(end_of(n), Some(end_of(n)));
+        assert!(round.decisions.iter().all(|d| d.what != What::Pause), "{:?}", round.decisions);
+    }
+    assert_eq!(controller.policy().networks.len(), 1);
+    let (shown, controller) = turns(false);
+    assert_eq!((shown, controller.policy().networks.len()), (0, 1));
+    let text = controller.explain(network).to_string();
+    let said = "192.0.0.0/24: would be sent to with bbr since round 8 (observe: nothing is applied)\n";
+    assert!(text.starts_with(said), "{text}");
+}
+
+#[test]
 fn a_pause_of_the_daemon_counts_as_unknown_rounds() {
     let mut controller = Controller::new(quick(), host("cubic")).unwrap();
     for n in [1, 2, 3, 4, 5, 30] {

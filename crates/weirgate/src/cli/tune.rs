@@ -166,7 +166,8 @@ fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = answer["networks"].as_array().into_iter().flatten().map(row).collect();
     if !rows.is_empty() {
         out.line("")?;
-        let heads = ["network", "gets", "compared", "goodput treated / held out", "resent", "resent, held out"];
+        let gets = if answer["mode"] == "observe" { "would get" } else { "gets" };
+        let heads = ["network", gets, "compared", "goodput treated / held out", "resent", "resent, held out"];
         out.table(&heads, &rows)?;
     }
     Ok(())

@@ -52,6 +52,7 @@ fn explanation(explanation: &Explanation) -> Value {
         "network": explanation.network.to_string(),
         "tracked": explanation.tracked,
         "selected": explanation.selected.map(|cc| cc.to_string()),
+        "applied": explanation.applied,
         "since_round": explanation.since,
         "barred_until_round": explanation.barred_until,
         "known_rounds": explanation.known,

@@ -14,7 +14,7 @@ use weirgate_store::{Anonymise, Geo, GeoError, Writer};
 use weirgate_tune::{Controller, Host, Round};
 use weirgate_units::{Duration, UnixTime};
 
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::journal;
 use crate::view::Collector;
 
@@ -152,14 +152,16 @@ fn open_geo(config: &Config) -> Result<Option<Geo>, GeoError> {
 pub(crate) fn controller(config: &Config, host: Host, path: &PathBuf) -> (Controller, Option<String>) {
     let settings = config.tune.controller.clone();
     let fresh = |settings, host| Controller::new(settings, host).expect("the configuration was checked as it was read");
-    match std::fs::read(path) {
+    let (mut controller, problem) = match std::fs::read(path) {
         Ok(bytes) => match Controller::load(settings.clone(), host.clone(), &bytes) {
             Ok(controller) => (controller, None),
             Err(error) => (fresh(settings, host), Some(format!("{}: {error}", path.display()))),
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => (fresh(settings, host), None),
         Err(error) => (fresh(settings, host), Some(format!("{}: {error}: history is gathered anew", path.display()))),
-    }
+    };
+    controller.handle_mode(config.tune.mode == Mode::Apply);
+    (controller, problem)
 }
 
 fn civil_offset() -> u64 {

@@ -370,6 +370,7 @@ impl Sense {
         }
         self.take_up_namespaces();
         self.mode = Mode::Apply;
+        self.books.controller.handle_mode(true);
         self.unapplied = Some(self.books.controller.policy().clone());
         self.apply_unapplied(actor);
         self.show_facts();
@@ -387,6 +388,7 @@ impl Sense {
         tracing::info!(uid = actor.uid, pid = actor.pid, networks = decisions.len(), "cleared by a person");
         self.unapplied = None;
         self.mode = Mode::Observe;
+        self.books.controller.handle_mode(false);
         let said = match self.steer.stop() {
             Ok(said) => said,
             Err(error) => return Reply::Error(error.to_string()),
