@@ -94,6 +94,7 @@ export interface Round {
   new: number;
   gone: number;
   refusal: string | null;
+  quiet: string | null;
   resent: Resent;
   effect: Effect | null;
 }

@@ -52,7 +52,8 @@ export function showRound(status: Status): void {
       ? ""
       : ` Bytes sent again: treated ${percent(treated)}, held out ${percent(holdout)}, ` +
         `untreated neighbours ${percent(neighbours)}, other untreated networks ${percent(others)}.`;
-  const refused = round.refusal === null ? "" : ` Its policy was refused: ${round.refusal}.`;
+  const held = round.quiet === null ? "" : ` Nothing was changed: ${round.quiet}.`;
+  const refused = round.refusal === null ? held : ` Its policy was refused: ${round.refusal}.`;
   say(
     byId("round"),
     `Round ${integer(round.number)}, ${span(status.now_ms - round.time_ms)} ago: ${integer(round.votes)} votes of ` +

@@ -203,7 +203,7 @@ impl Controller {
     }
 
     /// Ends the round at `now`: judges, proposes, validates, commits. `newest` is the time of the newest measurement in
-    /// it; `None` where there is none. Where the returned policy is `Some` it is taken to be in force from now on.
+    /// it, a sample or the end of a poll; `None` where there is none. Where the returned policy is `Some` it is taken to be in force from now on.
     ///
     /// O(votes + networks heard of + tracked networks), and O(selected x blocks x resamples) at the end of an epoch.
     pub fn end_round(&mut self, now: UnixTime, newest: Option<UnixTime>) -> Round {
@@ -211,7 +211,7 @@ impl Controller {
         self.time = now;
         let mut open = core::mem::take(&mut self.open);
         let medians = crate::group::medians(&mut open);
-        let age = newest.map_or(weirgate_units::Duration::MAX, |newest| now.saturating_since(newest));
+        let age = newest.map(|newest| now.saturating_since(newest));
         // A vote that a change of the holdout voids is a sign of life all the same.
         let washed_out = open.stats.ignored.washout;
         let votes = open.stats.votes_none + open.stats.votes_treated + open.stats.votes_holdout + washed_out;
@@ -219,7 +219,7 @@ impl Controller {
 
         let early =
             self.with_facts(&open, known_facts, &[], |facts, c| validate::check_round(facts, &c.config.limits).err());
-        if !matches!(early, Some(Refusal::Stale { .. } | Refusal::ZeroRound)) {
+        if !matches!(early, Some(Refusal::Unmeasured | Refusal::Stale { .. } | Refusal::ZeroRound)) {
             self.judge(&mut open, &medians);
         }
         self.close_blocks(&open);
@@ -230,7 +230,7 @@ impl Controller {
         let alternating = self.alternating(&proposals);
         let new = self.policy_after(&proposals);
         let unchanged = Policy { version: self.policy.version, ..new.clone() } == self.policy;
-        let refusal = match unchanged {
+        let refused = match unchanged {
             true => None,
             false => self.with_facts(&open, known_facts, &alternating, |facts, c| {
                 validate::validate(&c.policy, &new, facts, &c.config.limits).err()
@@ -238,13 +238,17 @@ impl Controller {
         };
         let mut stats = core::mem::take(&mut open.stats);
         let mut policy = None;
+        let (refusal, quiet) = match refused {
+            Some(why) if why.is_quiet() => (None, Some(why)),
+            refused => (refused, None),
+        };
         if refusal.is_some() {
             decisions.extend(proposals.iter().map(|p| Decision {
                 network: self.book.get(p.slot).prefix,
                 what: What::Refuse,
                 why: Why::Refused,
             }));
-        } else {
+        } else if quiet.is_none() {
             for proposal in &proposals {
                 decisions.push(self.commit(proposal, &mut stats));
             }
@@ -259,7 +263,7 @@ impl Controller {
         stats.networks_tracked = self.book.len() as u32;
         stats.selected = self.selected.len() as u32;
         debug_assert!(self.is_valid());
-        Round { number: self.round, time: now, policy, refusal, decisions, stats, effects }
+        Round { number: self.round, time: now, policy, refusal, quiet, decisions, stats, effects }
     }
 
     /// A person takes the treatment back from one network, or from all: it ends now and is barred as after a rollback.
@@ -330,13 +334,14 @@ impl Controller {
     fn with_facts<R>(
         &self,
         open: &Open,
-        (data_age, votes, metric_above_zero): (weirgate_units::Duration, u64, bool),
+        (data_age, votes, metric_above_zero): (Option<weirgate_units::Duration>, u64, bool),
         alternating: &[Prefix],
         f: impl FnOnce(&Facts<'_>, &Self) -> R,
     ) -> R {
         let facts = Facts {
             available_cc: &self.host.available_cc,
             data_age,
+            connections: open.stats.connections - open.stats.ignored.direction - open.stats.ignored.port,
             votes,
             metric_above_zero,
             networks_tracked: self.book.len() as u32,

@@ -20,6 +20,9 @@ pub struct Round {
     pub policy: Option<Policy>,
     /// Why the policy of this round was refused: the last good one stays in force, and no decision was taken.
     pub refusal: Option<Refusal>,
+    /// Why nothing was changed in this round though nothing is wrong ([`Refusal::is_quiet`]): the last good policy stays in
+    /// force, and what was due comes in a later round.
+    pub quiet: Option<Refusal>,
     /// What was decided, in ascending order of networks.
     pub decisions: Vec<Decision>,
     /// What was counted.

@@ -104,7 +104,8 @@ impl Controller {
     /// Whether a selected network turns, or is compared in another way from the next round on.
     fn review_design(&self, slot: u32, trial: &Trial) -> Option<Proposal> {
         let (network, config, next) = (self.book.get(slot), &self.config, self.round + 1);
-        if self.applied && next.is_multiple_of(config.epoch_rounds) && self.round - network.since >= config.epoch_rounds {
+        if self.applied && next.is_multiple_of(config.epoch_rounds) && self.round - network.since >= config.epoch_rounds
+        {
             let clients = network.clients.estimate(self.round / config.epoch_rounds);
             // Half and double, so that the design does not flap.
             if trial.design == Design::Holdout && clients < config.holdout_clients_min / 2 {

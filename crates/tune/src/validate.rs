@@ -31,8 +31,10 @@ pub struct Limits {
 pub struct Facts<'a> {
     /// What the kernel offers to sockets (`tcp_available_congestion_control`).
     pub available_cc: &'a [CcName],
-    /// Age of the newest measurement.
-    pub data_age: Duration,
+    /// Age of the newest measurement: a sample, or a poll that came to its end. `None` where the round has neither.
+    pub data_age: Option<Duration>,
+    /// Connections heard of in the round: accepted, on server ports.
+    pub connections: u64,
     /// Votes counted in the round.
     pub votes: u64,
     /// Whether any vote was above zero.
@@ -51,7 +53,13 @@ pub struct Facts<'a> {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// Nothing was measured.
-    #[error("no connection voted in this round: check that `weirgate sockets` shows traffic on the server ports")]
+    #[error("nothing was measured in this round: no poll came to its end (see `weirgate doctor`)")]
+    Unmeasured,
+    /// It was looked, and nobody was there.
+    #[error("nothing was seen in this round: no client was sent anything")]
+    NothingSeen,
+    /// Whoever was there had no vote.
+    #[error("no connection voted in this round")]
     EmptyRound,
     /// Everything measured zero.
     #[error("every vote of this round is zero: the kernel did not give the metric's fields (see `weirgate doctor`)")]
@@ -150,6 +158,13 @@ pub enum Refusal {
     },
 }
 
+impl Refusal {
+    /// Whether nothing is wrong: clients may come or stay away, and nothing is decided from a round without votes.
+    pub const fn is_quiet(&self) -> bool {
+        matches!(self, Self::NothingSeen | Self::EmptyRound)
+    }
+}
+
 /// Whether `new` may replace `old`. The first policy that selects anything is bound by the size limits alone: everything
 /// in it is new. O(networks).
 pub fn validate(old: &Policy, new: &Policy, facts: &Facts<'_>, limits: &Limits) -> Result<(), Refusal> {
@@ -203,11 +218,12 @@ pub fn validate(old: &Policy, new: &Policy, facts: &Facts<'_>, limits: &Limits) 
 
 /// Whether anything should be decided from this round.
 pub fn check_round(facts: &Facts<'_>, limits: &Limits) -> Result<(), Refusal> {
-    if facts.data_age > limits.data_age_max {
-        return Err(Refusal::Stale { age: facts.data_age, max: limits.data_age_max });
+    let Some(age) = facts.data_age else { return Err(Refusal::Unmeasured) };
+    if age > limits.data_age_max {
+        return Err(Refusal::Stale { age, max: limits.data_age_max });
     }
     if facts.votes == 0 {
-        return Err(Refusal::EmptyRound);
+        return Err(if facts.connections == 0 { Refusal::NothingSeen } else { Refusal::EmptyRound });
     }
     if !facts.metric_above_zero {
         return Err(Refusal::ZeroRound);

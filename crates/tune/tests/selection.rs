@@ -199,12 +199,17 @@ fn old_measurements_and_empty_rounds_change_nothing() {
     }
     feed(&mut controller);
     assert!(controller.end_round(end_of(13), Some(end_of(13))).policy.is_some());
-    // An empty round in which the epoch turns is refused, and the policy stays.
-    let mut refusals = 0;
+    // Rounds in which something would change, its turn or the epoch. Nobody came: the policy stays, and nothing is wrong.
+    let mut quiet = 0;
     for n in 14..=18 {
-        refusals += u32::from(controller.end_round(end_of(n), Some(end_of(n))).refusal == Some(Refusal::EmptyRound));
+        let round = controller.end_round(end_of(n), Some(end_of(n)));
+        assert!(round.policy.is_none() && round.refusal.is_none() && round.decisions.is_empty());
+        quiet += u32::from(round.quiet == Some(Refusal::NothingSeen));
     }
-    assert!(refusals > 0);
+    assert!(quiet > 0);
+    // Nobody looked: that is.
+    let faults = (19..=23).filter(|n| controller.end_round(end_of(*n), None).refusal == Some(Refusal::Unmeasured));
+    assert!(faults.count() > 0);
     assert_eq!(controller.policy().networks.len(), 1);
 }
 

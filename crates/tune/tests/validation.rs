@@ -27,7 +27,8 @@ fn many(version: u32, from: u32, n: u32) -> Policy {
 fn check<'a>(old: &Policy, new: &Policy, change: impl FnOnce(&mut Facts<'a>)) -> Result<(), Refusal> {
     let mut facts = Facts {
         available_cc: Vec::leak(vec![cc("cubic"), cc("bbr")]),
-        data_age: Duration::from_secs(1),
+        data_age: Some(Duration::from_secs(1)),
+        connections: 1_000,
         votes: 1_000,
         metric_above_zero: true,
         networks_tracked: 1_000,
@@ -49,9 +50,14 @@ fn the_first_policy_is_possible_and_so_is_none() {
 fn rounds_without_substance_are_refused() {
     let (old, new) = (policy(0, &[]), policy(1, &["192.0.2.0/24"]));
     assert_eq!(check(&old, &new, |f| f.votes = 0), Err(Refusal::EmptyRound));
+    assert_eq!(check(&old, &new, |f| (f.votes, f.connections) = (0, 0)), Err(Refusal::NothingSeen));
+    // Nobody there is no fault; nobody looking is one.
+    assert!(Refusal::NothingSeen.is_quiet() && Refusal::EmptyRound.is_quiet() && !Refusal::Unmeasured.is_quiet());
+    let unlooked = check(&old, &new, |f| (f.data_age, f.votes, f.connections) = (None, 0, 0));
+    assert_eq!(unlooked, Err(Refusal::Unmeasured));
     assert_eq!(check(&old, &new, |f| f.metric_above_zero = false), Err(Refusal::ZeroRound));
     let age = Duration::from_secs(901);
-    let refusal = check(&old, &new, |f| f.data_age = age).unwrap_err();
+    let refusal = check(&old, &new, |f| f.data_age = Some(age)).unwrap_err();
     assert!(
         matches!(refusal, Refusal::Stale { .. }) && refusal.to_string().contains("901 s old, more than 15 min"),
         "{refusal}"

@@ -280,6 +280,7 @@ fn decisions(networks: &[Network], round: u64, time: UnixTime) -> Round {
         time,
         policy: None,
         refusal: None,
+        quiet: None,
         decisions,
         stats: Stats {
             connections: 3_127,

@@ -133,6 +133,9 @@ fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
             if let Some(refusal) = round["refusal"].as_str() {
                 out.line(&format!("          refused: {refusal}"))?;
             }
+            if let Some(quiet) = round["quiet"].as_str() {
+                out.line(&format!("          nothing was changed: {quiet}"))?;
+            }
             let resent = |group: &str| output::share(round["resent"][group].as_f64());
             out.line(&format!(
                 "resent    treated {}, held out {}, untreated neighbours {}, other untreated {}",

@@ -100,6 +100,8 @@ impl Books {
     pub(crate) fn handle_poll_end(&mut self, netns: u32) {
         let Self { ledger, controller, collector, .. } = self;
         ledger.handle_poll_end(netns, clock::boottime(), &mut |progress| vote(controller, collector, progress));
+        // That nobody is there is a measurement, too.
+        self.newest = self.newest.max(Some(clock::unix()));
     }
 
     /// A namespace is gone.

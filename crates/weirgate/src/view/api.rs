@@ -201,6 +201,9 @@ pub struct Round {
     pub gone: u64,
     /// Why its policy was refused; `null` where it was not.
     pub refusal: Option<String>,
+    /// Why nothing was changed though nothing is wrong: nobody voted; `null` where that held nothing up.
+    #[serde(default)]
+    pub quiet: Option<String>,
     /// Bytes sent again of all bytes sent in it.
     #[serde(default)]
     pub resent: Resent,

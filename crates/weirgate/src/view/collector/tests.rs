@@ -66,6 +66,7 @@ fn round(number: u32, decisions: Vec<Decision>) -> Round {
         time: at(300 * u64::from(number)),
         policy: None,
         refusal: None,
+        quiet: None,
         decisions,
         stats: Stats::default(),
         effects: Effects::default(),
