@@ -231,6 +231,32 @@ impl Rule {
     pub fn clean_and_short(cc: CcName) -> Self {
         Self { name: "clean-and-short".into(), group: Group::clean_and_short(), cc }
     }
+
+    /// Whether it is within its bounds, and named otherwise than those `before` it.
+    pub fn check(&self, before: &[Self]) -> Result<(), ConfigError> {
+        let bad = |key, value: String, bounds| Err(ConfigError::Range { key, value, bounds });
+        if before.iter().any(|rule| rule.name == self.name) || !(1..=32).contains(&self.name.len()) {
+            return Err(ConfigError::RuleName(self.name.clone()));
+        }
+        let g = &self.group;
+        if let Some(worst) = g.worst_share.filter(|s| !(*s > 0.0 && *s <= 0.5)) {
+            return bad("worst_share", worst.shown(), "above 0 %, at most 50 %");
+        }
+        if !(share(g.retransmit_min) && share(g.retransmit_max) && g.retransmit_min <= g.retransmit_max) {
+            return bad(
+                "retransmit_min",
+                format!("{} (retransmit_max {})", g.retransmit_min.shown(), g.retransmit_max.shown()),
+                "0 % to 100 % and at most retransmit_max",
+            );
+        }
+        if g.min_rtt_min > g.min_rtt_max {
+            return bad("min_rtt_min", g.min_rtt_min.to_string(), "at most min_rtt_max");
+        }
+        if self.cc.as_str().is_empty() {
+            return bad("cc", "empty".into(), "the name of a congestion control");
+        }
+        Ok(())
+    }
 }
 
 impl Default for Config {
@@ -301,6 +327,10 @@ macro_rules! shown_as_displayed {
 }
 shown_as_displayed!(u8, u32, Duration);
 
+fn share(x: f64) -> bool {
+    (0.0..=1.0).contains(&x)
+}
+
 impl Config {
     /// Whether every setting is within its bounds and none contradicts another.
     pub fn check(&self) -> Result<(), ConfigError> {
@@ -312,7 +342,6 @@ impl Config {
                 }
             };
         }
-        let share = |x: f64| (0.0..=1.0).contains(&x);
         let level = |x: f64| (0.5..1.0).contains(&x);
         within!(round, |x| x >= Duration::from_secs(1), "at least 1 s");
         within!(network_len_v4, |x| (8..=32).contains(&x), "8..=32");
@@ -347,27 +376,7 @@ impl Config {
             return Err(ConfigError::TooManyRules(self.rules.len()));
         }
         for (i, rule) in self.rules.iter().enumerate() {
-            let twice = self.rules[..i].iter().any(|r| r.name == rule.name);
-            if twice || !(1..=32).contains(&rule.name.len()) {
-                return Err(ConfigError::RuleName(rule.name.clone()));
-            }
-            let g = &rule.group;
-            if let Some(worst) = g.worst_share.filter(|s| !(*s > 0.0 && *s <= 0.5)) {
-                return bad("worst_share", worst.shown(), "above 0 %, at most 50 %");
-            }
-            if !(share(g.retransmit_min) && share(g.retransmit_max) && g.retransmit_min <= g.retransmit_max) {
-                return bad(
-                    "retransmit_min",
-                    format!("{} (retransmit_max {})", g.retransmit_min.shown(), g.retransmit_max.shown()),
-                    "0 % to 100 % and at most retransmit_max",
-                );
-            }
-            if g.min_rtt_min > g.min_rtt_max {
-                return bad("min_rtt_min", g.min_rtt_min.to_string(), "at most min_rtt_max");
-            }
-            if rule.cc.as_str().is_empty() {
-                return bad("cc", "empty".into(), "the name of a congestion control");
-            }
+            rule.check(&self.rules[..i])?;
         }
         self.limits.check()
     }

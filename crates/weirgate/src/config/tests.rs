@@ -187,6 +187,21 @@ fn contradictions_and_bounds_are_refused() {
 }
 
 #[test]
+fn a_rule_out_of_bounds_is_named_with_its_line() {
+    let rule = |name: &str, more: &str| format!("[[tune.rules]]\nname = \"{name}\"\ncc = \"bbr\"\n{more}");
+    let text = problems(&rule("worst", "worst_share = \"60 %\"\n"));
+    let said = "line 4: tune.rules.worst_share: `worst_share` is 60 %: it must be above 0 %, at most 50 %";
+    assert_eq!(text, said);
+    let text = problems(&format!("{}{}", rule("a", ""), rule("b", "min_rtt_min = \"2 s\"\nmin_rtt_max = \"1 s\"\n")));
+    assert!(text.starts_with("line 7: tune.rules.min_rtt_min: `min_rtt_min` is 2 s"), "{text}");
+    let text = problems(&format!("{}{}", rule("a", ""), rule("a", "")));
+    assert_eq!(text, "line 5: tune.rules.name: rule name `a`: names are unique and 1 to 32 bytes long");
+    let four: String = ["a", "b", "c", "d"].map(|name| rule(name, "")).concat();
+    assert_eq!(problems(&four), "line 10: tune.rules: 4 rules: at most 3 are possible; merge or remove some");
+    assert_eq!(problems("[[tune.rules]]\nname = \"a\"\n").lines().count(), 1, "what is missing is said once");
+}
+
+#[test]
 fn what_is_not_toml_names_its_line() {
     let text = problems("[host]\nname = \"a\n");
     assert!(text.starts_with("line 2: not TOML:"), "{text}");

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use weirgate_linux::route_cc::RouteCc;
 use weirgate_sockets::sample::CcName;
-use weirgate_tune::{Config, ConfigError, Group, Metric, Rule};
+use weirgate_tune::{Config, ConfigError, Group, Metric, RULES_MAX, Rule};
 use weirgate_units::{Duration, Prefix};
 
 use super::read::{Problem, Section, Typed};
@@ -175,7 +175,15 @@ pub(super) fn meaning(typed: TypedTune, problems: &mut Vec<Problem>) -> Tune {
         Cc::Named(name) => Some(name),
     };
     if let Some(rules) = typed.rules {
-        controller.rules = rules.into_iter().map(|typed| rule(typed, problems)).collect();
+        if let Some(excess) = rules.get(RULES_MAX) {
+            let what = ConfigError::TooManyRules(rules.len()).to_string();
+            problems.push(Problem { line: excess.line, key: "tune.rules".to_owned(), what });
+        }
+        controller.rules = Vec::new();
+        for typed in rules.into_iter().take(RULES_MAX) {
+            let sound = rule(typed, &controller.rules, problems);
+            controller.rules.extend(sound);
+        }
     }
     if let (Some(Mode::Apply), true, Some(typed)) =
         (typed.mode.as_ref().map(|mode| mode.value), controller.server_ports.is_empty(), &typed.mode)
@@ -185,13 +193,7 @@ pub(super) fn meaning(typed: TypedTune, problems: &mut Vec<Problem>) -> Tune {
         ));
     }
     if let Err(error) = controller.check() {
-        let place = match &error {
-            // What was typed may be the other key that it has to agree with.
-            ConfigError::Range { key, bounds, .. } => std::iter::once(*key)
-                .chain(bounds.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'))
-                .find_map(|key| typed.settings.place(key).or_else(|| typed.limits.place(key))),
-            ConfigError::TooManyRules(_) | ConfigError::RuleName(_) => None,
-        };
+        let place = keys(&error).find_map(|key| typed.settings.place(key).or_else(|| typed.limits.place(key)));
         let (line, key) = place.unwrap_or_else(|| (0, "tune".to_owned()));
         problems.push(Problem { line, key, what: error.to_string() });
     }
@@ -224,12 +226,42 @@ fn overlap(prefixes: &[Prefix]) -> Option<(Prefix, Prefix)> {
     sorted.windows(2).find(|two| two[0].overlaps(two[1])).map(|two| (two[1], two[0]))
 }
 
+/// The keys that `error` may be put right at: its own, else another that it has to agree with.
+fn keys(error: &ConfigError) -> impl Iterator<Item = &'static str> {
+    let (key, bounds) = match error {
+        ConfigError::Range { key, bounds, .. } => (*key, *bounds),
+        ConfigError::RuleName(_) => ("name", ""),
+        ConfigError::TooManyRules(_) => ("rules", ""),
+    };
+    std::iter::once(key).chain(bounds.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'))
+}
+
 /// The reader's bound was 32 bits.
 fn narrow(typed: Typed<u64>) -> Typed<u32> {
     Typed { value: typed.value as u32, line: typed.line, key: typed.key }
 }
 
-fn rule(typed: TypedRule, problems: &mut Vec<Problem>) -> Rule {
+impl TypedRule {
+    /// Where `key` was typed.
+    fn place(&self, key: &str) -> Option<(usize, String)> {
+        fn of<T>(typed: &Maybe<T>) -> Option<(usize, String)> {
+            typed.as_ref().map(|typed| (typed.line, typed.key.clone()))
+        }
+        match key {
+            "name" => of(&self.name),
+            "cc" => of(&self.cc),
+            "worst_share" => of(&self.worst_share),
+            "min_rtt_min" => of(&self.min_rtt_min),
+            "min_rtt_max" => of(&self.min_rtt_max),
+            "retransmit_min" => of(&self.retransmit_min),
+            "retransmit_max" => of(&self.retransmit_max),
+            _ => None,
+        }
+    }
+}
+
+/// The rule that was typed, where it is sound; `before` are those that stand above it.
+fn rule(typed: TypedRule, before: &[Rule], problems: &mut Vec<Problem>) -> Option<Rule> {
     let mut missing = |what: &str| {
         let key = "tune.rules".to_owned();
         problems.push(Problem { line: typed.line, key, what: format!("a rule needs {what}") });
@@ -241,17 +273,25 @@ fn rule(typed: TypedRule, problems: &mut Vec<Problem>) -> Rule {
         missing("a `cc`: what its networks are sent to with, as \"bbr\"");
     }
     let share = |typed: &Maybe<Share>, default: f64| typed.as_ref().map_or(default, |typed| typed.value.0);
-    Rule {
-        name: or(typed.name, String::new()),
-        cc: typed.cc.map_or_else(CcName::default, |typed| typed.value.0),
+    let time = |typed: &Maybe<Duration>, default| typed.as_ref().map_or(default, |typed| typed.value);
+    let rule = Rule {
+        name: typed.name.as_ref()?.value.clone(),
+        cc: typed.cc.as_ref()?.value.0,
         group: Group {
             worst_share: typed.worst_share.as_ref().map(|typed| typed.value.0),
-            min_rtt_min: or(typed.min_rtt_min, Duration::ZERO),
-            min_rtt_max: or(typed.min_rtt_max, Duration::MAX),
+            min_rtt_min: time(&typed.min_rtt_min, Duration::ZERO),
+            min_rtt_max: time(&typed.min_rtt_max, Duration::MAX),
             retransmit_min: share(&typed.retransmit_min, 0.0),
             retransmit_max: share(&typed.retransmit_max, 1.0),
         },
+    };
+    if let Err(error) = rule.check(before) {
+        let place = keys(&error).find_map(|key| typed.place(key));
+        let (line, key) = place.unwrap_or_else(|| (typed.line, "tune.rules".to_owned()));
+        problems.push(Problem { line, key, what: error.to_string() });
+        return None;
     }
+    Some(rule)
 }
 
 /// A share, written in percent, held as 0..=1.
