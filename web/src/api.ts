@@ -83,11 +83,22 @@ export interface Resent {
   others: number | null;
 }
 
+export interface Ignored {
+  direction: number;
+  port: number;
+  small: number;
+  no_metric: number;
+  own_cc: number;
+  limited: number;
+  washout: number;
+}
+
 export interface Round {
   number: number;
   time_ms: number;
   connections: number;
   votes: number;
+  ignored: Ignored;
   networks_known: number;
   judged: boolean;
   selected: number;

@@ -1,6 +1,6 @@
 // What was decided, and why: newest first, as the server has it.
 
-import type { Decisions, Status } from "./api";
+import type { Decisions, Ignored, Status } from "./api";
 import { byId, h, say } from "./dom";
 import { clock, integer, percent, span } from "./format";
 
@@ -29,6 +29,17 @@ export function showDecisions(document: Decisions): void {
   }
 }
 
+/** Why connections had no vote on their network, in a word or two; docs/api.md has the whole of it. */
+const REASONS: [keyof Ignored, string][] = [
+  ["direction", "not a client's"],
+  ["port", "on another port"],
+  ["small", "too small"],
+  ["no_metric", "not measured"],
+  ["own_cc", "not on the default"],
+  ["limited", "held back by an end"],
+  ["washout", "in a washout"],
+];
+
 /** One line on the last round, or when the first is due. */
 export function showRound(status: Status): void {
   const { round, facts } = status;
@@ -46,6 +57,9 @@ export function showRound(status: Status): void {
         `${effect.low.toFixed(2)} to ${effect.high.toFixed(2)}).`;
   const known = `${integer(round.networks_known)} networks`;
   const judged = round.judged ? `${known} judged` : `none judged: only ${known} had enough votes`;
+  const reasons = REASONS.filter(([reason]) => round.ignored[reason] > 0);
+  const ignored = reasons.map(([reason, words]) => `${integer(round.ignored[reason])} ${words}`).join(", ");
+  const silent = ignored === "" ? "" : ` No vote on their network: ${ignored}.`;
   const { treated, holdout, neighbours, others } = round.resent;
   const resent =
     treated === null && neighbours === null && others === null
@@ -58,6 +72,6 @@ export function showRound(status: Status): void {
     byId("round"),
     `Round ${integer(round.number)}, ${span(status.now_ms - round.time_ms)} ago: ${integer(round.votes)} votes of ` +
       `${integer(round.connections)} connections, ${judged}, ` +
-      `${integer(round.selected)} selected (${integer(round.new)} new, ${integer(round.gone)} gone).${refused}${proof}${resent}`,
+      `${integer(round.selected)} selected (${integer(round.new)} new, ${integer(round.gone)} gone).${silent}${refused}${proof}${resent}`,
   );
 }

@@ -131,6 +131,7 @@ test("every decision shows its reason", { skip }, (t) =>
     assert.ok(decisions.every((decision) => decision.why.length > 10));
     const round = await page.locator("#round").textContent();
     assert.match(round, /Round 288, .* ago: 2,961 votes of 3,127 connections, 44 networks judged/);
+    assert.match(round, /No vote on their network: 166 too small, 12 held back by an end\./);
     assert.match(round, /sent again: treated 1.2 %, held out 0.9 %, untreated neighbours 0.4 %, other untreated networks 0.31 %/);
   }),
 );

@@ -20,7 +20,7 @@ use weirgate_units::{BitRate, Bytes, Prefix, UnixTime};
 
 use crate::book::{Book, NONE};
 use crate::config::{Config, ConfigError, Metric, RULES_MAX, WINDOW_MAX};
-use crate::decision::{Decision, NetworkEffect, Round, Stats, What, Why};
+use crate::decision::{Decision, Ignored, NetworkEffect, Round, Stats, What, Why};
 use crate::effect::{Cell, Effect};
 use crate::holdout::{Holdout, mix};
 use crate::policy::Policy;
@@ -60,6 +60,8 @@ pub struct Controller {
     /// The pooled effect, and whether cells came or went since it was drawn.
     pub(crate) pooled: Option<Effect>,
     pub(crate) cells_changed: bool,
+    /// Connections without a vote in the last round.
+    pub(crate) ignored: Ignored,
     pub(crate) open: Open,
 }
 
@@ -106,6 +108,7 @@ impl Controller {
             retired: VecDeque::new(),
             pooled: None,
             cells_changed: true,
+            ignored: Ignored::default(),
             open: Open::default(),
             host,
             config,
@@ -237,6 +240,7 @@ impl Controller {
             }),
         };
         let mut stats = core::mem::take(&mut open.stats);
+        self.ignored = stats.ignored;
         let mut policy = None;
         let (refusal, quiet) = match refused {
             Some(why) if why.is_quiet() => (None, Some(why)),
@@ -296,6 +300,11 @@ impl Controller {
     /// The last round that ended, 0 before the first, and when.
     pub fn round(&self) -> (u32, UnixTime) {
         (self.round, self.time)
+    }
+
+    /// Connections without a vote on their network in the last round since this controller was made or loaded.
+    pub fn ignored(&self) -> Ignored {
+        self.ignored
     }
 
     /// The effect in each selected network, in ascending order.

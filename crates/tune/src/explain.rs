@@ -68,6 +68,10 @@ pub struct RoundView {
     pub threshold: Option<BitRate>,
 }
 
+fn votes(n: u32) -> String {
+    format!("{n} vote{}", if n == 1 { "" } else { "s" })
+}
+
 /// Rounds that [`Explanation`]'s text shows; the value holds all.
 const SHOWN: usize = 24;
 
@@ -204,6 +208,14 @@ impl Controller {
         }
     }
 
+    /// Which connections of the last round had no vote on their network, where any had none.
+    fn without_a_vote(&self) -> String {
+        match self.ignored.to_string() {
+            none if none.is_empty() => none,
+            ignored => format!(" (connections without one, of all networks: {ignored})"),
+        }
+    }
+
     /// Why a network is where it is now.
     fn standing(&self, network: &Network) -> String {
         let (config, round) = (&self.config, self.round);
@@ -230,12 +242,13 @@ impl Controller {
             let why = if round == 0 {
                 "no round has ended yet".to_owned()
             } else if self.thresholds.back().is_none_or(|last| last.0 != round) {
-                let (networks, votes) = (config.networks_min, config.votes_min);
+                let (networks, votes) = (config.networks_min, votes(config.votes_min));
                 format!(
-                    "nothing was judged in round {round}, since fewer than {networks} networks had {votes} votes each"
+                    "nothing was judged in round {round}, since fewer than {networks} networks had {votes} each{}",
+                    self.without_a_vote()
                 )
             } else if !network.history.at(round).0 {
-                format!("in round {round} it had fewer than {} votes", config.votes_min)
+                format!("in round {round} it had fewer than {}{}", votes(config.votes_min), self.without_a_vote())
             } else {
                 "it was judged in the last round".to_owned()
             };

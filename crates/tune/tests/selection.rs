@@ -234,6 +234,9 @@ fn votes_are_counted_or_said_why_not() {
     let i = stats.ignored;
     assert_eq!((i.direction, i.port, i.small, i.no_metric, i.own_cc, i.limited), (1, 1, 1, 1, 1, 1));
     assert_eq!((stats.connections, stats.votes_none, stats.networks_tracked), (7, 2, 1));
+    let text = controller.explain(prefix("192.0.2.0/24")).to_string();
+    assert!(text.contains("fewer than 5 networks had 3 votes each (connections without one"), "{text}");
+    assert!(text.contains("1 delivered less than vote_bytes_min, ") && text.contains("limited_share_max)"), "{text}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use weirgate::view::{self, Collector, PollEnd, Shared, api};
 use weirgate_sockets::progress::Progress;
 use weirgate_sockets::record::{Direction, Record};
 use weirgate_sockets::sample::{Arm, CcName, Field, Kind, Sample, mapped, state};
-use weirgate_tune::decision::{Decision, Effects, Loss, Round, Stats, What, Why};
+use weirgate_tune::decision::{Decision, Effects, Ignored, Loss, Round, Stats, What, Why};
 use weirgate_units::{Bytes, Duration, Prefix, UnixTime};
 
 const POLL_S: u64 = 10;
@@ -287,6 +287,7 @@ fn decisions(networks: &[Network], round: u64, time: UnixTime) -> Round {
             votes_none: 2_640,
             votes_treated: 291,
             votes_holdout: 30,
+            ignored: Ignored { small: 166, limited: 12, ..Ignored::default() },
             networks_known: 44,
             judged: true,
             selected: 5,

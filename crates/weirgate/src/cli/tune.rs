@@ -127,6 +127,10 @@ fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
                 round["new"],
                 round["gone"]
             ))?;
+            let ignored = text(&answer["without_a_vote"]);
+            if !ignored.is_empty() {
+                out.line(&format!("          no vote on their network: {ignored}"))?;
+            }
             if round["judged"] == false {
                 out.line("          nothing is judged with fewer than [tune] networks_min networks known")?;
             }

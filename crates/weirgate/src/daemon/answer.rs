@@ -23,6 +23,7 @@ pub(crate) fn status(status: &api::Status, controller: &Controller, counters: Op
         "rules_that_choose_the_default": coinciding,
         "policy": status.policy,
         "round": status.round,
+        "without_a_vote": controller.ignored().to_string(),
         "networks": controller.network_effects().map(|effect| network(&effect)).collect::<Vec<_>>(),
         "kernel": counters.map(kernel),
         "problems": status.problems,

@@ -188,6 +188,9 @@ pub struct Round {
     pub connections: u64,
     /// Of them, those that voted.
     pub votes: u64,
+    /// Those that did not, by the reason.
+    #[serde(default)]
+    pub ignored: Ignored,
     /// Networks with enough votes to be judged.
     pub networks_known: u64,
     /// Whether they were: `[tune] networks_min` of them are needed.
@@ -210,6 +213,26 @@ pub struct Round {
     /// Goodput of treated clients over that of held-out ones, all selected networks together; `null` where there is too
     /// little to compare.
     pub effect: Option<Effect>,
+}
+
+/// Connections without a vote on their network in a round, each under the first reason that holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ignored {
+    /// Opened by this host, or by nobody knows whom.
+    pub direction: u64,
+    /// Not on `[tune] server_ports`.
+    pub port: u64,
+    /// Delivered less than `vote_bytes_min`.
+    pub small: u64,
+    /// Without busy time, or without a sample of the delivery rate.
+    pub no_metric: u64,
+    /// Not on the default: its application chose its congestion control.
+    pub own_cc: u64,
+    /// Held back by the receiver's window or the send buffer for longer than `limited_share_max`. They are in `votes`, since
+    /// they count where treated clients are compared with those held out.
+    pub limited: u64,
+    /// In the rounds after a new draw or a turn.
+    pub washout: u64,
 }
 
 /// Shares of bytes sent again, by what was done to who sent them; `null` where nothing was sent.
