@@ -119,6 +119,7 @@ export interface Status {
   policy: Policy | null;
   round: Round | null;
   problems: string[];
+  notices: string[];
 }
 
 export interface Network {

@@ -84,7 +84,7 @@ function explain(error: unknown): string {
 
 /** How old the numbers are, said beside the title; old ones are greyed. */
 function showAge(): void {
-  showNotices(status?.problems ?? [], failure);
+  showNotices(status, failure);
   const element = byId("freshness");
   const { text, state } = freshness();
   say(element, text);

@@ -184,12 +184,14 @@ function sources({ facts, poll, totals, now_ms, policy }: Status): HTMLElement[]
   ];
 }
 
-/** What is wrong, the daemon's own problems and the page's. */
-export function showNotices(problems: string[], failure: string | null): void {
+/** What is wrong, the daemon's own problems and the page's; then what is only to be known. */
+export function showNotices(status: Status | null, failure: string | null): void {
   const notices = byId("notices");
-  const texts = failure === null ? problems : [failure, ...problems];
+  const problems = status?.problems ?? [];
+  const bad = failure === null ? problems : [failure, ...problems];
+  const texts = [...bad, ...(status?.notices ?? [])];
   const shown = [...notices.children].map((child) => child.textContent);
   // A live region is read out when it changes, so it changes only when it must.
   if (shown.length === texts.length && shown.every((text, at) => text === texts[at])) return;
-  notices.replaceChildren(...texts.map((text) => h("p", { class: "notice bad" }, text)));
+  notices.replaceChildren(...texts.map((text, at) => h("p", { class: at < bad.length ? "notice bad" : "notice" }, text)));
 }

@@ -265,6 +265,8 @@ test("a host without connections or decisions says so", { skip }, async (t) => {
     assert.match(await page.locator("#networks-table").textContent(), /first poll is not done yet/);
     assert.match(await page.locator("#decision-list").textContent(), /Nothing was decided yet/);
     assert.match(await page.locator("#round").textContent(), /The first round ends in/);
+    assert.match(await page.locator("#notices .notice:not(.bad)").textContent(), /^rule `worst` chooses cubic/);
+    assert.equal(await page.locator("#notices .bad").count(), 0, "a notice is no alarm");
     assert.equal(await page.locator("#limits").isVisible(), false, "no limits, no section");
     assert.match(await page.locator("[data-chart=rtt]").textContent(), /first 10 seconds are not over yet/);
     for (const tile of ["connections", "goodput", "retransmits", "networks", "policy"]) {

@@ -41,6 +41,8 @@ fn main() -> anyhow::Result<()> {
         fill(&mut collector, &shared, now);
         let began = std::time::Instant::now();
         shared.set_switch(Arc::new(move || switch(1_000_000 + began.elapsed().as_millis() as u64)));
+    } else {
+        shared.set_notice("rules", Some("rule `worst` chooses cubic, which is the default here already".to_owned()));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 use weirgate_linux::bpf::steer::SteerCounters;
+use weirgate_sockets::sample::CcName;
 use weirgate_tune::decision::{Design, NetworkEffect};
 use weirgate_tune::effect::Effect;
-use weirgate_tune::{Controller, Explanation};
+use weirgate_tune::{Config, Controller, Explanation};
 use weirgate_units::Prefix;
 
 use crate::control::Reply;
@@ -28,6 +29,23 @@ pub(crate) fn status(status: &api::Status, controller: &Controller, counters: Op
         "kernel": counters.map(kernel),
         "problems": status.problems,
     })
+}
+
+/// What is to be known of rules that choose what connections start on anyway, where there are any.
+pub(crate) fn idle_rules(settings: &Config, baseline: &CcName) -> Option<String> {
+    let names: Vec<String> = settings.coinciding(baseline).map(|rule| format!("`{}`", rule.name)).collect();
+    let (subject, object) = match names.len() {
+        0 => return None,
+        1 => ("rule", "chooses"),
+        _ => ("rules", "choose"),
+    };
+    let all = names.len() == settings.rules.len();
+    let end = if all { "nothing is decided" } else { "no network is selected by it" };
+    Some(format!(
+        "{subject} {} {object} {baseline}, which is the default here already: {end}; name another `cc` in [[tune.rules]], or \
+         another [tune] default_cc",
+        names.join(", ")
+    ))
 }
 
 /// The answer to `tune explain`; also given from the saved state, without a daemon.
@@ -113,7 +131,7 @@ fn kernel(counters: SteerCounters) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use weirgate_tune::{Config, Host};
+    use weirgate_tune::{Host, Rule};
 
     use super::*;
 
@@ -123,6 +141,20 @@ mod tests {
             Reply::Ok(answer) => Ok(answer["network"].as_str().unwrap().to_owned()),
             Reply::Error(why) => Err(why),
         }
+    }
+
+    #[test]
+    fn rules_that_choose_the_default_are_said_to_decide_nothing() {
+        let [bbr, cubic] = ["bbr", "cubic"].map(|name| CcName::new(name).unwrap());
+        let mut settings = Config::default();
+        assert_eq!(idle_rules(&settings, &cubic), None);
+        let said = idle_rules(&settings, &bbr).unwrap();
+        assert!(
+            said.starts_with("rule `worst` chooses bbr, which is the default here already: nothing is decided"),
+            "{said}"
+        );
+        settings.rules.push(Rule::clean_and_short(cubic));
+        assert!(idle_rules(&settings, &cubic).unwrap().contains("no network is selected by it"));
     }
 
     #[test]

@@ -299,6 +299,12 @@ impl Sense {
     fn look_at_congestion(&self, host: &Host) {
         let missing = self.config.tune.controller.unavailable(&host.available_cc).next();
         self.problem("congestion", missing.filter(|_| !host.available_cc.is_empty()).map(not_loaded));
+        let settings = &self.config.tune.controller;
+        let idle = settings.default_cc.or(host.system_cc).and_then(|cc| answer::idle_rules(settings, &cc));
+        let before = self.shared.set_notice("rules", idle.clone());
+        if let Some(text) = idle.filter(|text| before.as_ref() != Some(text)) {
+            tracing::info!("{text}");
+        }
     }
 
     /// Puts what was decided into the kernel; keeps it for the next round where that fails.

@@ -25,6 +25,9 @@ pub struct Status {
     pub round: Option<Round>,
     /// What is wrong now, in sentences that say what to do; empty is good.
     pub problems: Vec<String>,
+    /// What is to be known though nothing is wrong, in sentences.
+    #[serde(default)]
+    pub notices: Vec<String>,
 }
 
 /// The host, the daemon and how it sees.

@@ -13,7 +13,7 @@ use super::history::{History, Slot};
 
 /// Decisions kept; the newest push out the oldest.
 pub(crate) const DECISIONS_MAX: usize = 1_000;
-/// Problems shown at once.
+/// Problems shown at once, and notices.
 const PROBLEMS_MAX: usize = 20;
 
 /// The daemon's view, for any thread; cloning it is cloning a pointer. Every call takes one lock for at most a
@@ -69,6 +69,7 @@ struct State {
     decisions: VecDeque<api::Decision>,
     decisions_total: u64,
     problems: Vec<(String, String)>,
+    notices: Vec<(String, String)>,
 }
 
 impl Shared {
@@ -85,6 +86,7 @@ impl Shared {
             decisions: VecDeque::new(),
             decisions_total: 0,
             problems: Vec::new(),
+            notices: Vec::new(),
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -144,15 +146,13 @@ impl Shared {
     /// Says what is wrong (`Some`, a sentence with what to do) or no longer wrong (`None`) in the matter named `about`.
     /// Returns what was wrong until now.
     pub fn set_problem(&self, about: &str, problem: Option<String>) -> Option<String> {
-        let mut state = self.lock();
-        let at = state.problems.iter().position(|(name, _)| name == about);
-        let before = at.map(|at| state.problems.remove(at).1);
-        if let Some(text) = problem
-            && state.problems.len() < PROBLEMS_MAX
-        {
-            state.problems.push((about.to_owned(), text));
-        }
-        before
+        set(&mut self.lock().problems, about, problem)
+    }
+
+    /// Says what is to be known (`Some`, a sentence), though nothing is wrong, in the matter named `about`. Returns what was
+    /// said until now.
+    pub fn set_notice(&self, about: &str, notice: Option<String>) -> Option<String> {
+        set(&mut self.lock().notices, about, notice)
     }
 
     /// `/api/v1/status`.
@@ -167,6 +167,7 @@ impl Shared {
             policy: state.policy.clone(),
             round: state.round.clone(),
             problems: state.problems.iter().map(|(_, text)| text.clone()).collect(),
+            notices: state.notices.iter().map(|(_, text)| text.clone()).collect(),
         }
     }
 
@@ -286,6 +287,18 @@ impl State {
     fn last_decisions(&self) -> HashMap<&str, &str> {
         self.decisions.iter().filter_map(|d| Some((d.network.as_deref()?, d.what.as_str()))).collect()
     }
+}
+
+/// Replaces what is said about one matter; returns what was.
+fn set(said: &mut Vec<(String, String)>, about: &str, text: Option<String>) -> Option<String> {
+    let at = said.iter().position(|(name, _)| name == about);
+    let before = at.map(|at| said.remove(at).1);
+    if let Some(text) = text
+        && said.len() < PROBLEMS_MAX
+    {
+        said.push((about.to_owned(), text));
+    }
+    before
 }
 
 fn ms(time: UnixTime) -> u64 {
