@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use weirgate_lab::net::check::{Case, Effort, check};
 use weirgate_lab::net::{AllowedCongestion, Emulator, LinkSettings, Namespace, Topology, sweep};
+use weirgate_linux::wait::run_promptly;
 use weirgate_port::{Chance, Settings};
 use weirgate_units::{BitRate, Duration};
 
@@ -89,16 +90,47 @@ fn does_what_it_says(ipv6: bool) {
     }
     let rate = BitRate::from_bits_per_sec(40_000_000);
     let case = Case { ipv6, rate, rtt: Duration::from_millis(20), loss: Chance::from_ppm(10_000) };
-    let checked = check(case, Effort::QUICK, 1).unwrap();
-    println!("{checked:?}");
-    // What no other load can disturb; how late a packet may be is for `lab run links` to judge, on a machine of its own.
-    assert!(checked.one_way_error_ms > -0.1 && checked.round_trip_error_ms > -0.1, "a packet is early: {checked:?}");
-    assert!(checked.rate_error_pct < 1.0, "the link is too fast: {checked:?}");
-    assert!((checked.lost_interval.0..=checked.lost_interval.1).contains(&checked.lost.1), "{checked:?}");
-    assert_eq!((checked.counters.dropped_ring, checked.counters.dropped_write), (0, 0), "{checked:?}");
-    // A machine that is never on time is not one to test on: ten times what is promised on a quiet one.
-    assert!(checked.one_way_error_ms < 5.0 && checked.rate_error_pct > -10.0, "{checked:?}");
-    assert!(checked.tcp_goodput_pct > 10.0, "a TCP connection crawls: {checked:?}");
+    // The delays are to be right beyond what this machine takes to wake somebody up, which differs from moment to moment.
+    let mut on_time = false;
+    for _attempt in 0..3 {
+        let before = wake_up_ms();
+        let checked = check(case, Effort::QUICK, 1).unwrap();
+        let wake_up = before.max(wake_up_ms());
+        println!("a wake-up takes {wake_up:.3} ms; {checked:?}");
+        assert!(
+            checked.one_way_error_ms > -0.1 && checked.round_trip_error_ms > -0.1,
+            "a packet is early: {checked:?}"
+        );
+        assert!(checked.rate_error_pct < 1.0, "the link is too fast: {checked:?}");
+        assert!((checked.lost_interval.0..=checked.lost_interval.1).contains(&checked.lost.1), "{checked:?}");
+        assert_eq!((checked.counters.dropped_ring, checked.counters.dropped_write), (0, 0), "{checked:?}");
+        assert!(checked.tcp_goodput_pct > 10.0, "a TCP connection crawls: {checked:?}");
+        on_time = checked.rate_error_pct > -1.0
+            && checked.one_way_error_ms <= 0.5 + wake_up
+            && checked.round_trip_error_ms <= 1.0 + 2.0 * wake_up;
+        if on_time {
+            break;
+        }
+    }
+    assert!(on_time, "three times not within 1 % and 0.5 ms each way");
+}
+
+/// How late a thread that sleeps for 10 ms wakes up, in milliseconds: the 90th percentile of fifty, where nothing else is asked of
+/// the thread. As prompt as the emulator's.
+fn wake_up_ms() -> f64 {
+    let measure = || {
+        run_promptly();
+        let mut late: Vec<f64> = (0..50)
+            .map(|_| {
+                let began = std::time::Instant::now();
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                began.elapsed().as_secs_f64() * 1_000.0 - 10.0
+            })
+            .collect();
+        late.sort_unstable_by(f64::total_cmp);
+        late[45]
+    };
+    std::thread::spawn(measure).join().unwrap()
 }
 
 #[test]
