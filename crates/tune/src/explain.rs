@@ -110,7 +110,7 @@ impl fmt::Display for Explanation {
                 rule.name
             )?;
         }
-        if let Some(effect) = &self.effect {
+        if let Some(effect) = self.effect.as_ref().filter(|_| self.applied) {
             let share = |s: Option<f64>| s.map_or("-".to_owned(), |s| format!("{:.2} %", s * 100.0));
             match &effect.goodput {
                 Some(e) => write!(f, "  effect ({:?}): {e}", effect.design)?,

@@ -321,6 +321,7 @@ fn what_is_only_shown_is_said_to_be_and_does_not_alternate() {
     let text = controller.explain(network).to_string();
     let said = "192.0.0.0/24: would be sent to with bbr since round 8 (observe: nothing is applied)\n";
     assert!(text.starts_with(said), "{text}");
+    assert!(!text.contains("effect"), "there is none: {text}");
 }
 
 #[test]

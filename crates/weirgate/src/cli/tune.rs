@@ -160,11 +160,12 @@ fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
     for problem in answer["problems"].as_array().into_iter().flatten() {
         out.line(&format!("problem   {}", text(problem)))?;
     }
+    let shown_only = answer["mode"] == "observe";
     let row = |one: &Value| {
         vec![
             text(&one["network"]).to_owned(),
             text(&one["cc"]).to_owned(),
-            text(&one["compared"]).to_owned(),
+            if shown_only { "-" } else { text(&one["compared"]) }.to_owned(),
             if one["goodput"].is_null() { "-".to_owned() } else { effect(&one["goodput"]) },
             output::share(one["retransmit_treated"].as_f64()),
             output::share(one["retransmit_holdout"].as_f64()),
@@ -173,7 +174,7 @@ fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = answer["networks"].as_array().into_iter().flatten().map(row).collect();
     if !rows.is_empty() {
         out.line("")?;
-        let gets = if answer["mode"] == "observe" { "would get" } else { "gets" };
+        let gets = if shown_only { "would get" } else { "gets" };
         let heads = ["network", gets, "compared", "goodput treated / held out", "resent", "resent, held out"];
         out.table(&heads, &rows)?;
     }
