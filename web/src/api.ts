@@ -19,6 +19,7 @@ export interface Facts {
   steering: Source;
   poll_interval_ms: number;
   round_interval_ms: number;
+  known_rounds_min: number;
   default_cc: string;
   rules: string[];
   store: string;
@@ -101,6 +102,7 @@ export interface Round {
   ignored: Ignored;
   networks_known: number;
   judged: boolean;
+  rounds_missing: number;
   selected: number;
   new: number;
   gone: number;

@@ -7,7 +7,7 @@ import { clock, integer, percent, span } from "./format";
 /** How many decisions the page shows. */
 export const DECISIONS = 50;
 
-export function showDecisions(document: Decisions): void {
+export function showDecisions(document: Decisions, status: Status): void {
   const list = byId("decision-list");
   const items = document.decisions.map((decision) =>
     h(
@@ -23,10 +23,18 @@ export function showDecisions(document: Decisions): void {
   list.replaceChildren(...items);
   list.classList.toggle("none", items.length === 0);
   if (items.length === 0) {
-    list.append(h("li", { class: "empty" }, "Nothing was decided yet."));
+    list.append(h("li", { class: "empty" }, `Nothing was decided yet${firstSelection(status)}.`));
   } else if (document.total > items.length) {
     list.append(h("li", { class: "empty" }, `${integer(document.total - items.length)} older ones are not shown.`));
   }
+}
+
+/** What comes before the first selection, and when it can be at the earliest. */
+function firstSelection({ facts, round, now_ms }: Status): string {
+  if (facts.known_rounds_min === 0 || (round !== null && round.rounds_missing === 0)) return "";
+  const needed = `: networks are known after ${integer(facts.known_rounds_min)} rounds of ${span(facts.round_interval_ms)}`;
+  if (round === null) return needed;
+  return `${needed}, at ${clock(round.time_ms + round.rounds_missing * facts.round_interval_ms, now_ms)} at the earliest`;
 }
 
 /** Why connections had no vote on their network, in a word or two; docs/api.md has the whole of it. */

@@ -59,7 +59,7 @@ async function refresh(): Promise<void> {
     failure = null;
     showStatus(now);
     table.show(networks);
-    showDecisions(decisions);
+    showDecisions(decisions, now);
     showRound(now);
     showLimits(limits);
     document.documentElement.dataset["loaded"] = String(turn);

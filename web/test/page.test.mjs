@@ -263,7 +263,8 @@ test("a host without connections or decisions says so", { skip }, async (t) => {
   t.after(() => empty.stop());
   const look = async (page) => {
     assert.match(await page.locator("#networks-table").textContent(), /first poll is not done yet/);
-    assert.match(await page.locator("#decision-list").textContent(), /Nothing was decided yet/);
+    const waits = "Nothing was decided yet: networks are known after 24 rounds of 5 min.";
+    assert.equal(await page.locator("#decision-list").textContent(), waits);
     assert.match(await page.locator("#round").textContent(), /The first round ends in/);
     assert.match(await page.locator("#notices .notice:not(.bad)").textContent(), /^rule `worst` chooses cubic/);
     assert.equal(await page.locator("#notices .bad").count(), 0, "a notice is no alarm");

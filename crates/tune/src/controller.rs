@@ -265,6 +265,7 @@ impl Controller {
         self.forget(&open, &mut stats);
         stats.networks_seen = open.tallies.len() as u32;
         stats.networks_tracked = self.book.len() as u32;
+        stats.rounds_missing = self.rounds_missing();
         stats.selected = self.selected.len() as u32;
         debug_assert!(self.is_valid());
         Round { number: self.round, time: now, policy, refusal, quiet, decisions, stats, effects }
@@ -329,6 +330,13 @@ impl Controller {
             && self.book.iter().filter(|(_, n)| n.trial.is_some()).count() == self.selected.len()
             && self.policy.networks.len() <= self.selected.len()
             && self.thresholds.len() <= WINDOW_MAX as usize
+    }
+
+    /// Rounds more that have to be judged before any network has been in enough of them. O(window).
+    fn rounds_missing(&self) -> u32 {
+        let oldest = (self.round + 1).saturating_sub(self.config.window_rounds);
+        let judged = self.thresholds.iter().filter(|judged| judged.0 >= oldest).count() as u32;
+        self.config.known_enter_min.saturating_sub(judged)
     }
 
     /// Rounds that `now` is later than the last one: 1, or more where the daemon was down.

@@ -145,6 +145,8 @@ pub struct Stats {
     pub networks_known: u32,
     /// Whether they were judged: at least [`Config::networks_min`](crate::Config::networks_min) had enough.
     pub judged: bool,
+    /// Rounds more that have to be judged before any network can be selected: 0 where one can be now.
+    pub rounds_missing: u32,
     /// Networks in the books.
     pub networks_tracked: u32,
     /// Networks forgotten because they were idle, in this round.

@@ -75,7 +75,7 @@ fn noise_alone_selects_nobody() {
 fn a_network_that_recovers_is_released_after_the_dwell_and_says_why() {
     let config = quick();
     let mut controller = Controller::new(config.clone(), host("cubic")).unwrap();
-    let mut seen = Vec::new();
+    let (mut seen, mut missing) = (Vec::new(), Vec::new());
     for n in 1..=60 {
         for network in 0..10u8 {
             for client in 0..40u8 {
@@ -93,8 +93,10 @@ fn a_network_that_recovers_is_released_after_the_dwell_and_says_why() {
         }
         let round = controller.end_round(end_of(n), Some(end_of(n)));
         seen.extend(round.decisions.iter().filter(|d| d.network == prefix("192.0.0.0/24")).map(|d| (n, d.what, d.why)));
+        missing.push(round.stats.rounds_missing);
     }
     let (at, what, why) = seen[0];
+    assert_eq!(missing[..9], [7, 6, 5, 4, 3, 2, 1, 0, 0], "rounds before the first selection");
     assert_eq!((at, what), (config.known_enter_min, What::Select(cc("bbr"))));
     assert!(matches!(why, Why::Consistent { rule: 0, known: 8, .. }), "{why}");
     let (_, what, why) = seen.last().unwrap();

@@ -70,6 +70,7 @@ fn facts(now: UnixTime, empty: bool) -> api::Facts {
         steering: source("sockops", "the programs are attached to the root cgroup", true),
         poll_interval_ms: POLL_S * 1_000,
         round_interval_ms: ROUND_S * 1_000,
+        known_rounds_min: 24,
         default_cc: "cubic".to_owned(),
         rules: vec!["worst".to_owned()],
         store: "/var/lib/weirgate/store".to_owned(),

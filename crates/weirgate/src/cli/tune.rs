@@ -4,6 +4,7 @@ use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use weirgate_tune::Host;
+use weirgate_units::Duration;
 
 use super::output::{self, Output};
 use super::replay::Replay;
@@ -115,7 +116,7 @@ fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
         if policy["applied"] == true { "applied" } else { "not applied" }
     ))?;
     match &answer["round"] {
-        Value::Null => out.line("round     none yet")?,
+        Value::Null => out.line(&format!("round     none yet; {}", first_selection(answer, 0)))?,
         round => {
             out.line(&format!(
                 "round     {}: {} connections, {} votes, {} networks known, {} selected ({} new, {} gone)",
@@ -133,6 +134,9 @@ fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
             }
             if round["judged"] == false {
                 out.line("          nothing is judged with fewer than [tune] networks_min networks known")?;
+            }
+            if let Some(missing) = round["rounds_missing"].as_u64().filter(|missing| *missing > 0) {
+                out.line(&format!("          {}", first_selection(answer, missing)))?;
             }
             if let Some(refusal) = round["refusal"].as_str() {
                 out.line(&format!("          refused: {refusal}"))?;
@@ -179,6 +183,17 @@ fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
         out.table(&heads, &rows)?;
     }
     Ok(())
+}
+
+/// What comes before the first selection: rounds, of which so many are `missing`; 0 where that is not known yet.
+fn first_selection(answer: &Value, missing: u64) -> String {
+    let round = Duration::from_millis(answer["round_interval_ms"].as_u64().unwrap_or(0));
+    let needed =
+        format!("a network is judged in {} rounds of {round} before it is selected", answer["known_rounds_min"]);
+    match missing {
+        0 => needed,
+        _ => format!("{needed}: in {} at the earliest", round.saturating_mul(missing)),
+    }
 }
 
 fn effect(effect: &Value) -> String {

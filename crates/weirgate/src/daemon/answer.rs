@@ -24,6 +24,8 @@ pub(crate) fn status(status: &api::Status, controller: &Controller, counters: Op
         "rules_that_choose_the_default": coinciding,
         "policy": status.policy,
         "round": status.round,
+        "round_interval_ms": status.facts.round_interval_ms,
+        "known_rounds_min": status.facts.known_rounds_min,
         "without_a_vote": controller.ignored().to_string(),
         "networks": controller.network_effects().map(|effect| network(&effect)).collect::<Vec<_>>(),
         "kernel": counters.map(kernel),

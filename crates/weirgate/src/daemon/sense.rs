@@ -596,6 +596,7 @@ fn facts(config: &Config, sources: &Sources, steer: &Steer, host: &Host) -> api:
         steering: steer.source(),
         poll_interval_ms: config.sockets.interval.as_millis(),
         round_interval_ms: config.tune.controller.round.as_millis(),
+        known_rounds_min: config.tune.controller.known_enter_min.into(),
         default_cc: default_cc.map_or_else(String::new, |cc| cc.to_string()),
         rules: config.tune.controller.rules.iter().map(|rule| rule.name.clone()).collect(),
         store: config.store.as_ref().map_or_else(String::new, |store| store.dir.display().to_string()),

@@ -55,6 +55,9 @@ pub struct Facts {
     pub poll_interval_ms: u64,
     /// Time between rounds of decisions.
     pub round_interval_ms: u64,
+    /// Rounds in which a network has to be judged before it can be selected.
+    #[serde(default)]
+    pub known_rounds_min: u64,
     /// What connections use where nothing is decided.
     pub default_cc: String,
     /// The names of the rules that select networks, in the order of the configuration.
@@ -199,6 +202,9 @@ pub struct Round {
     /// Whether they were: `[tune] networks_min` of them are needed.
     #[serde(default)]
     pub judged: bool,
+    /// Rounds more that have to be judged before any network can be selected; 0 where one can be already.
+    #[serde(default)]
+    pub rounds_missing: u64,
     /// Networks selected after it.
     pub selected: u64,
     /// Networks selected that were not before it.

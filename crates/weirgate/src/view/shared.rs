@@ -323,6 +323,7 @@ fn describe(round: &tune::Round) -> api::Round {
         },
         networks_known: stats.networks_known.into(),
         judged: stats.judged,
+        rounds_missing: stats.rounds_missing.into(),
         selected: stats.selected.into(),
         new: stats.new.into(),
         gone: stats.gone.into(),

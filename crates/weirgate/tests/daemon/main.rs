@@ -40,6 +40,13 @@ fn it_observes_shows_stores_and_stops_in_order() {
         "test"
     );
     assert_eq!(daemon.journal(), "", "observing changes nothing");
+    let status = daemon.json("/api/v1/status");
+    let system = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    let notices = status["notices"].as_array().unwrap();
+    assert_eq!(notices.len(), usize::from(system.trim() == "bbr"), "the rule chooses bbr: {status}");
+    assert_eq!(status["problems"].as_array().map(Vec::len), Some(0), "{status}");
+    let said = text(&daemon.run(&["tune", "status"]).stdout);
+    assert!(said.contains("a network is judged in 24 rounds of 2 s before it is selected"), "{said}");
 
     assert_eq!(daemon.stop(), Some(0), "{}", daemon.log());
     let sql =
@@ -60,10 +67,7 @@ fn it_observes_shows_stores_and_stops_in_order() {
     let said: serde_json::Value = serde_json::from_slice(&answer.stdout).unwrap();
     assert!(said["rounds"].as_u64() >= Some(1) && said["connections"].as_u64() >= Some(1), "{said}");
     assert!(said["votes"].as_u64() >= Some(1), "{said}");
-    assert_eq!(
-        said["default_cc"],
-        std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap().trim()
-    );
+    assert_eq!(said["default_cc"], system.trim());
     let mut hours = std::fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().path());
     let hour = hours.find(|path| path.is_dir()).unwrap();
     let file = std::fs::read_dir(hour).unwrap().next().unwrap().unwrap().path();
