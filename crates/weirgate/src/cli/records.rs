@@ -4,14 +4,15 @@
 //! did not show is not recorded; the end of a poll is told by the gap before the next one.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use weirgate_sockets::ledger::{Ledger, Options};
 use weirgate_sockets::record::{Direction, Origin, Record};
-use weirgate_sockets::sample::{Arm, CcName, Field, Kind, Sample};
+use weirgate_sockets::sample::{Arm, CcName, Field, Kind, Sample, mapped};
 use weirgate_store::{ReadError, TimeRange, for_each_record};
 use weirgate_tune::replay::Summary;
-use weirgate_tune::{Controller, Round};
+use weirgate_tune::{Config, Controller, Round};
 use weirgate_units::{Duration, Instant, UnixTime};
 
 /// Samples of one poll follow each other within microseconds; polls are at least 100 ms apart.
@@ -39,11 +40,23 @@ pub(super) fn default_cc(store: &Path) -> Result<Option<CcName>, ReadError> {
     Ok(counts.into_iter().max_by_key(|(_, count)| *count).map(|(cc, _)| cc))
 }
 
-/// Anonymising cuts a client's port to 0, by which the ledger knows a socket that never had a peer. Connections are told
-/// apart by their cookies, so any other port does. A sample without a peer has no address either.
-fn with_peer(sample: &Sample) -> Sample {
-    let cut = sample.remote_port == 0 && !sample.remote().ip().to_canonical().is_unspecified();
-    Sample { remote_port: if cut { 1 } else { sample.remote_port }, ..*sample }
+/// The sample with what anonymising took from it stood in for: a port, without which the ledger takes it for a socket that
+/// never had a peer, and host bits, by which a network's clients are counted. Connections are told apart by their cookies, so
+/// each counts as a client of its own. A sample that never had a peer has no address either, and stays as it is.
+fn with_peer(record: &Record<'_>, config: &Config) -> Sample {
+    let (sample, len) = (record.sample, record.network.len());
+    let remote = match sample.remote().ip().to_canonical() {
+        ip if sample.remote_port != 0 || ip.is_unspecified() => return *sample,
+        IpAddr::V4(ip) => {
+            let host = u32::MAX.checked_shr(len.max(config.network_len_v4).into()).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() | sample.cookie as u32 & host))
+        }
+        IpAddr::V6(ip) => {
+            let host = u128::MAX.checked_shr(len.max(config.network_len_v6).into()).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() | u128::from(sample.cookie) & host))
+        }
+    };
+    Sample { remote: mapped(remote), remote_port: 1, ..*sample }
 }
 
 /// Takes records in the order in which they were written.
@@ -106,7 +119,9 @@ impl Records {
             }
         }
         self.newest = self.newest.max(Some(record.time));
-        if let Some(last) = self.ledger.handle_sample(&with_peer(record.sample)).and_then(|seen| seen.last) {
+        if let Some(last) =
+            self.ledger.handle_sample(&with_peer(record, self.controller.config())).and_then(|seen| seen.last)
+        {
             self.controller.handle_progress(&last);
         }
         Ok(())
@@ -140,8 +155,8 @@ impl Records {
 
 #[cfg(test)]
 mod tests {
-    use weirgate_sockets::sample::{flag, mapped, state};
-    use weirgate_tune::{Config, Host};
+    use weirgate_sockets::sample::{flag, state};
+    use weirgate_tune::Host;
 
     use super::*;
 
