@@ -2,10 +2,12 @@
 //!
 //! Names follow Prometheus' conventions: base units (seconds, bytes, ratios), `_total` on what only grows. There are no
 //! client networks among the labels: thousands of them, coming and going, are what the store and the page are for, and
-//! would cost the scraper more than the daemon. Fewer than 120 series, whatever the host sees.
+//! would cost the scraper more than the daemon. Fewer than 120 series, whatever the host sees, and [`LIMIT_SERIES`] for each
+//! limit and [`PORT_SERIES`] for each port that is configured.
 
 use std::fmt::{Display, Write};
 
+use weirgate_switch::limits::Delays;
 use weirgate_units::UnixTime;
 
 use crate::view::{Order, Shared, api};
@@ -13,7 +15,13 @@ use crate::view::{Order, Shared, api};
 /// What the text is served as.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// All metrics, at most 20 KB.
+/// Series of a limit: a quarter of them what it did, the others its histogram.
+pub const LIMIT_SERIES: usize = 9 + Delays::SLOTS + 2;
+
+/// Series of a port of the software switch.
+pub const PORT_SERIES: usize = 7;
+
+/// All metrics: at most 20 KB, and 4 KB for each limit and 1 KB for each port.
 pub fn text(view: &Shared, now: UnixTime) -> String {
     let status = view.status(now);
     let networks = view.networks(now, Order::Name, 0);
@@ -130,20 +138,20 @@ fn limits(out: &mut Text, limits: &[api::Limit]) {
     if limits.is_empty() {
         return;
     }
-    out.gauge("limit_rate_bits_per_second", "The rate of each limit of the software switch.");
+    out.gauge("limit_rate_bytes_per_second", "The rate of each limit of the software switch.");
     for limit in limits {
-        out.sample(
-            "limit_rate_bits_per_second",
-            &[("limit", &limit.name), ("mode", &limit.mode)],
-            limit.rate_bits_per_s,
-        );
+        let labels = [("limit", limit.name.as_str()), ("mode", &limit.mode)];
+        out.sample("limit_rate_bytes_per_second", &labels, limit.rate_bits_per_s as f64 / 8.0);
+    }
+    out.counter("limit_throttled_seconds_total", "Time during which something waited.");
+    for limit in limits {
+        out.sample("limit_throttled_seconds_total", &[("limit", &limit.name)], seconds_of_ms(limit.throttled_ms));
     }
     type Value = fn(&api::Limit) -> u64;
-    let counters: [(&str, &str, Value); 4] = [
+    let counters: [(&str, &str, Value); 3] = [
         ("limit_passed_packets_total", "Packets that passed a limit.", |limit| limit.passed_packets),
         ("limit_passed_bytes_total", "Bytes that passed a limit, as it counts them.", |limit| limit.passed_bytes),
         ("limit_marked_packets_total", "Packets marked with congestion (ECN CE).", |limit| limit.marked),
-        ("limit_throttled_milliseconds_total", "Time during which something waited.", |limit| limit.throttled_ms),
     ];
     for (name, help, value) in counters {
         out.counter(name, help);
@@ -222,9 +230,10 @@ fn distributions(out: &mut Text, point: &api::Point) {
     ];
     for (name, help, percentiles, unit) in each {
         let Some(p) = percentiles else { continue };
-        out.gauge(name, help);
-        for (percentile, value) in [("5", p.p5), ("10", p.p10), ("50", p.p50), ("90", p.p90)] {
-            out.sample(name, &[("percentile", percentile)], value as f64 * unit);
+        // Without sum and count: those of a summary only grow, and a slot's are forgotten with it.
+        out.summary(name, help);
+        for (quantile, value) in [("0.05", p.p5), ("0.1", p.p10), ("0.5", p.p50), ("0.9", p.p90)] {
+            out.sample(name, &[("quantile", quantile)], value as f64 * unit);
         }
     }
 }
@@ -243,6 +252,10 @@ impl Text {
 
     fn counter(&mut self, name: &str, help: &str) {
         self.family(name, help, "counter");
+    }
+
+    fn summary(&mut self, name: &str, help: &str) {
+        self.family(name, help, "summary");
     }
 
     fn histogram(&mut self, name: &str, help: &str) {

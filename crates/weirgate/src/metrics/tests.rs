@@ -10,7 +10,7 @@ use super::*;
 use crate::view::{self, PollEnd};
 
 /// A host with everything that can have a metric.
-fn filled() -> String {
+fn filled(with_switch: bool) -> String {
     let facts = api::Facts {
         version: "0.1.0".to_owned(),
         polls: api::Source { name: "a \"quoted\" \\ name\nof two lines".to_owned(), ..api::Source::default() },
@@ -50,7 +50,31 @@ fn filled() -> String {
         collector.handle_poll_end(PollEnd { now, took: Duration::from_millis(2), bytes: 9, complete: true });
     }
     shared.handle_policy(Some(api::Policy { expires_ms: Some(1), applied: true, ..api::Policy::default() }));
+    if with_switch {
+        shared.set_switch(std::sync::Arc::new(|| api::Switch {
+            limits: vec![limit()],
+            ports: vec![port()],
+            ..Default::default()
+        }));
+    }
     text(&shared, UnixTime::default())
+}
+
+fn limit() -> api::Limit {
+    let delays = weirgate_switch::limits::Delays::default();
+    let slot = |below: Option<Duration>| api::Delay { below_us: below.map(|d| d.as_nanos() / 1_000), packets: 2 };
+    api::Limit {
+        name: "tenant".to_owned(),
+        mode: "pace".to_owned(),
+        rate_bits_per_s: 8_000,
+        throttled_ms: 1_500,
+        delays: delays.slots().map(|(below, _)| slot(below)).collect(),
+        ..api::Limit::default()
+    }
+}
+
+fn port() -> api::Port {
+    api::Port { name: "uplink".to_owned(), kind: "tap".to_owned(), received: 7, ..api::Port::default() }
 }
 
 /// The format's grammar, strictly: returns the samples by name and labels.
@@ -70,17 +94,21 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
         assert!(about.ends_with('.') || about.contains("; "), "{help}");
         assert!(seen.insert(name.to_owned()), "{name} is described twice");
         let kind = lines.next().unwrap().strip_prefix(&format!("# TYPE {name} ")).expect(name);
-        assert!(matches!(kind, "gauge" | "counter"));
+        assert!(matches!(kind, "gauge" | "counter" | "summary" | "histogram"));
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+        assert!(!["bits", "milliseconds", "percent"].iter().any(|unit| name.contains(unit)), "{name}: no base unit");
         let mut any = false;
         while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
             any = true;
             let (series, value) = line.rsplit_once(' ').unwrap();
             let (base, labels) = series.split_once('{').unwrap_or((series, "}"));
-            assert_eq!(base, name, "{line}");
+            let parts: &[&str] = if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+            assert!(parts.iter().any(|part| base.strip_suffix(part) == Some(name)), "{line}");
             let mut rest = labels.strip_suffix('}').expect(line);
             while !rest.is_empty() {
                 let (label, after) = rest.split_once("=\"").expect(line);
+                assert_eq!(label == "quantile", kind == "summary", "{line}: reserved for summaries");
+                assert!(label != "le" || kind == "histogram", "{line}: reserved for histograms");
                 assert!(name_ok(label) && !label.starts_with("__"), "{line}");
                 let mut escaped = false;
                 let end = after.find(|c| {
@@ -100,22 +128,29 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn the_text_is_well_formed_and_its_numbers_are_the_views() {
-    let samples = parse(&filled());
+    let samples = parse(&filled(true));
     assert_eq!(samples["weirgate_connections{direction=\"accepted\"}"], 200.0);
     assert_eq!(samples["weirgate_congestion_control_connections{congestion_control=\"bbr\"}"], 100.0);
     assert_eq!(samples["weirgate_acked_bytes_total"], 200.0 * 30_000.0);
     assert_eq!(samples["weirgate_retransmitted_bytes_total"], 200.0 * 3_000.0);
     assert_eq!(samples["weirgate_polls_total"], 2.0);
     assert_eq!(samples["weirgate_last_poll_duration_seconds"], 0.002);
-    let rtt = samples["weirgate_rtt_seconds{percentile=\"50\"}"];
+    let rtt = samples["weirgate_rtt_seconds{quantile=\"0.5\"}"];
     assert!((rtt - 0.02).abs() <= 0.02 / 64.0, "{rtt}");
-    let rate = samples["weirgate_delivery_rate_bytes_per_second{percentile=\"10\"}"];
+    let rate = samples["weirgate_delivery_rate_bytes_per_second{quantile=\"0.1\"}"];
     assert!((rate - 1_250_000.0).abs() <= 1_250_000.0 / 64.0, "{rate}");
+    assert_eq!(samples["weirgate_limit_rate_bytes_per_second{limit=\"tenant\",mode=\"pace\"}"], 1_000.0);
+    assert_eq!(samples["weirgate_limit_throttled_seconds_total{limit=\"tenant\"}"], 1.5);
+    let all = samples["weirgate_limit_delay_seconds_bucket{limit=\"tenant\",le=\"+Inf\"}"];
+    assert_eq!(samples["weirgate_limit_delay_seconds_count{limit=\"tenant\"}"], all);
+    assert_eq!(samples["weirgate_port_frames_total{port=\"uplink\",direction=\"from\"}"], 7.0);
 }
 
 #[test]
-fn the_number_of_series_does_not_grow_with_the_networks() {
-    assert!(parse(&filled()).len() < 120);
+fn series_are_of_the_host_the_limits_and_the_ports_and_of_no_network() {
+    let host = parse(&filled(false)).len();
+    assert!(host < 120, "{host}");
+    assert_eq!(parse(&filled(true)).len(), host + LIMIT_SERIES + PORT_SERIES);
 }
 
 #[test]
@@ -141,7 +176,7 @@ fn prometheus_own_checker_accepts_it() {
             return;
         }
     };
-    child.stdin.take().unwrap().write_all(filled().as_bytes()).unwrap();
+    child.stdin.take().unwrap().write_all(filled(true).as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

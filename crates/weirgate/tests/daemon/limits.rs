@@ -67,7 +67,7 @@ fn holds_is_shown_and_is_changed(threads: u16) {
     assert_eq!(daemon.run(&["limit", "set", "tenant", "fast"]).status.code(), Some(2));
     let metrics = daemon.get("/metrics");
     assert!(
-        metrics.contains("weirgate_limit_rate_bits_per_second{limit=\"tenant\",mode=\"pace\"} 80000000"),
+        metrics.contains("weirgate_limit_rate_bytes_per_second{limit=\"tenant\",mode=\"pace\"} 10000000"),
         "{metrics}"
     );
     assert!(metrics.contains("weirgate_limit_delay_seconds_bucket{limit=\"tenant\",le=\"+Inf\"}"), "{metrics}");
