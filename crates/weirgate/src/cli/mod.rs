@@ -144,15 +144,17 @@ fn run(common: &Common) -> Result<(), Failure> {
     })
 }
 
-/// The whole manual: each command's page after the other.
+/// The whole manual: each command's page after the other, those of its own commands after it.
 fn man(out: &mut Output) -> Result<(), Failure> {
-    let mut text = Vec::new();
+    fn pages(command: &clap::Command, text: &mut Vec<u8>) -> std::io::Result<()> {
+        clap_mangen::Man::new(command.clone()).render(text)?;
+        let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
+        shown.into_iter().try_for_each(|sub| pages(sub, text))
+    }
     let mut command = Cli::command();
     command.build();
-    clap_mangen::Man::new(command.clone()).render(&mut text)?;
-    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
-        clap_mangen::Man::new(sub.clone()).render(&mut text)?;
-    }
+    let mut text = Vec::new();
+    pages(&command, &mut text)?;
     Ok(out.bytes(&text)?)
 }
 
@@ -225,8 +227,13 @@ mod tests {
         let mut out = Output::memory();
         man(&mut out).unwrap();
         let text = out.into_text();
-        for name in ["weirgate-run", "weirgate-doctor", "weirgate-sockets", "weirgate-tune", "weirgate-query"] {
-            assert!(text.contains(&name.replace('-', "\\-")) || text.contains(name), "{name}");
+        let pages: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(".TH ")?.split(' ').next()).collect();
+        for name in
+            ["weirgate", "weirgate-run", "weirgate-doctor", "weirgate-tune", "weirgate-tune-replay", "weirgate-lab-run"]
+        {
+            assert!(pages.contains(&name), "{name}: {pages:?}");
         }
+        assert!(!pages.iter().any(|page| page.ends_with("-help") || page.ends_with("-hold")), "{pages:?}");
+        assert!(text.contains("\\-\\-synthetic") && text.contains("\\-\\-demo"), "options of the second level");
     }
 }
