@@ -4,7 +4,6 @@ use std::path::Path;
 use std::{fs, io};
 
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
-use rustix::process::{Resource, getrlimit};
 use weirgate_sockets::sample::CcName;
 use weirgate_units::Bytes;
 
@@ -33,10 +32,6 @@ pub struct Facts {
     pub bpffs: Fact,
     /// Each privilege that something needs, by name, and whether this process has it.
     pub capabilities: Vec<Capability>,
-    /// Files this process may have open, and what it may raise that to.
-    pub nofile_soft: u64,
-    /// See [`Self::nofile_soft`].
-    pub nofile_hard: u64,
     /// By the names of the namespaces asked for.
     pub congestion: Vec<(String, Result<Congestion, String>)>,
 }
@@ -57,9 +52,6 @@ pub struct Capability {
 pub struct Congestion {
     /// Loaded into the kernel, without those that Weirgate registers for itself. Others may exist as modules: `modprobe tcp_NAME`.
     pub available: Vec<CcName>,
-    /// What processes without CAP_NET_ADMIN may choose, and what a namespace's default may be set to. Kept by the initial
-    /// namespace; empty where this one does not show it.
-    pub allowed: Vec<CcName>,
     /// What a new socket has, asked of a socket.
     pub default: CcName,
 }
@@ -83,7 +75,6 @@ impl Facts {
             Ok(place) => try_closes(&place),
             Err(e) => (Err(e.clone()), Err(e)),
         };
-        let nofile = getrlimit(Resource::Nofile);
         Self {
             kernel_release: rustix::system::uname().release().to_string_lossy().into_owned(),
             btf: btf(),
@@ -92,8 +83,6 @@ impl Facts {
             arm_open,
             bpffs: bpffs::ensure(Path::new(bpffs::DEFAULT)).map_err(|e| e.to_string()),
             capabilities: capabilities(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
-            nofile_soft: nofile.current.unwrap_or(u64::MAX),
-            nofile_hard: nofile.maximum.unwrap_or(u64::MAX),
             congestion: namespaces
                 .iter()
                 .map(|ns| (ns.name().to_owned(), Congestion::of(ns).map_err(|e| e.to_string())))
@@ -116,7 +105,6 @@ impl Congestion {
                     .into_iter()
                     .filter(|name| !is_unpacer(name.as_str()))
                     .collect(),
-                allowed: names("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default(),
                 default: of_new_socket()?,
             })
         })?
@@ -198,6 +186,5 @@ mod tests {
         let facts = Facts::gather(&[Netns::current().unwrap()], None);
         let congestion = facts.congestion[0].1.as_ref().unwrap();
         assert!(congestion.has(congestion.default), "{facts:?}");
-        assert!(facts.nofile_soft <= facts.nofile_hard);
     }
 }

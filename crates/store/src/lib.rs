@@ -32,4 +32,4 @@ pub use geo::{Geo, GeoError, Place};
 pub use hour::{Hour, ParseHourError};
 pub use query::{Done, QueryError, ROWS_MAX, Table, query, query_each, write_json_lines};
 pub use read::{ReadDone, ReadError, TimeRange, for_each_record};
-pub use writer::{OpenError, Options, Status, Watch, Writer};
+pub use writer::{OpenError, Options, Status, Writer};

@@ -218,11 +218,6 @@ impl Writer {
         self.shared.status()
     }
 
-    /// A handle to the same numbers, for other threads.
-    pub fn watch(&self) -> Watch {
-        Watch(Arc::clone(&self.shared))
-    }
-
     /// Writes what is left, closes the file and says what became of everything.
     pub fn close(mut self) -> Status {
         self.end();
@@ -261,17 +256,6 @@ impl Drop for Writer {
         if self.thread.is_some() {
             self.end();
         }
-    }
-}
-
-/// The writer's numbers, from any thread.
-#[derive(Clone)]
-pub struct Watch(Arc<Shared>);
-
-impl Watch {
-    /// See [`Writer::status`].
-    pub fn status(&self) -> Status {
-        self.0.status()
     }
 }
 

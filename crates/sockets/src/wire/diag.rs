@@ -80,11 +80,6 @@ impl<'a> View<'a> {
         self.message[1]
     }
 
-    /// `idiag_timer`: which timer runs; 1 retransmit, 2 keep-alive, 3 TIME-WAIT, 4 zero-window probe.
-    pub const fn timer(&self) -> u8 {
-        self.message[2]
-    }
-
     /// The local port.
     pub const fn local_port(&self) -> u16 {
         u16::from_be_bytes([self.message[4], self.message[5]])
@@ -105,24 +100,9 @@ impl<'a> View<'a> {
         self.array(24)
     }
 
-    /// The interface it is bound to, 0 for none.
-    pub fn interface(&self) -> u32 {
-        u32_at(self.message, 40)
-    }
-
     /// The socket's cookie: two words, the lower first (`sock_diag_save_cookie`).
     pub fn cookie(&self) -> u64 {
         u64::from(u32_at(self.message, 44)) | u64::from(u32_at(self.message, 48)) << 32
-    }
-
-    /// The owner's user id.
-    pub fn uid(&self) -> u32 {
-        u32_at(self.message, 64)
-    }
-
-    /// The socket's inode, 0 where nobody holds it any more.
-    pub fn inode(&self) -> u32 {
-        u32_at(self.message, 68)
     }
 
     /// Type and value of each attribute.

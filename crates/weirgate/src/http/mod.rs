@@ -99,11 +99,6 @@ impl Server {
 #[folder = "../../web/dist"]
 struct Dist;
 
-/// Whether the embedded page is the real one, not the one that says how to build it.
-pub fn has_page() -> bool {
-    Dist::get("index.html").is_some_and(|page| !page.data.windows(9).any(|w| w == b"\"unbuilt\""))
-}
-
 fn router(shared: Shared) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))
