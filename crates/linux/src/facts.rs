@@ -81,7 +81,7 @@ impl Facts {
             iter_tcp: IterPoller::load().map(drop).map_err(|e| e.to_string()),
             sockops,
             arm_open,
-            bpffs: bpffs::ensure(Path::new(bpffs::DEFAULT)).map_err(|e| e.to_string()),
+            bpffs: bpffs::ForNow::on(Path::new(bpffs::DEFAULT)).map(drop).map_err(|e| e.to_string()),
             capabilities: capabilities(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
             congestion: namespaces
                 .iter()

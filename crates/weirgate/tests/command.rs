@@ -119,14 +119,18 @@ fn another_boot_s_journal_is_settled_without_touching_anything() {
     let (dir, path) = configured("");
     let line = concat!(
         r#"{"version":1,"sequence":1,"time":0,"boot":"an earlier one","actor":{"name":"start","uid":0,"pid":1},"#,
-        r#""object":{"kind":"sysctl","namespace":"","name":"net.ipv4.ip_forward"},"before":"7","after":"8"}"#,
+        r#""object":{"kind":"mount","path":"/nonexistent/bpf"},"before":null,"after":"present"}"#,
         "\n",
         r#"{"version":1,"sequence":2,"ti"#
     );
     std::fs::create_dir(dir.path().join("state")).unwrap();
     std::fs::write(dir.path().join("state/journal.jsonl"), line).unwrap();
     let dry = weirgate(&["undo", "-c", &path, "--dry-run"]);
-    assert!(stdout(&dry).contains("would undo sysctl net.ipv4.ip_forward: `7` -> `8`"), "{}", stdout(&dry));
+    assert!(
+        stdout(&dry).contains("would undo the BPF file system on /nonexistent/bpf: nothing -> `present`"),
+        "{}",
+        stdout(&dry)
+    );
     let output = weirgate(&["undo", "-c", &path]);
     assert_eq!(output.status.code(), Some(0));
     assert!(stderr(&output).contains("torn"), "{}", stderr(&output));

@@ -250,9 +250,11 @@ fn try_steering(config: &Config) -> Result<(), String> {
         server_ports: Vec::new(),
         networks_max: 1,
     };
-    let tried = Steering::attach(&options, &[])
-        .map_err(|error| error.to_string())
-        .and_then(|steering| steering.detach(&[]).map(drop).map_err(|error| error.to_string()));
+    let mounted = bpffs::ForNow::on(Path::new(bpffs::DEFAULT)).map_err(|error| error.to_string());
+    let tried = mounted.and_then(|_while_tried| {
+        let steering = Steering::attach(&options, &[]).map_err(|error| error.to_string())?;
+        steering.detach(&[]).map(drop).map_err(|error| error.to_string())
+    });
     if made {
         // An empty group can always be removed; a left one would be harmless.
         let _ = std::fs::remove_dir(&group);

@@ -1,6 +1,6 @@
 //! Decisions into the kernel: journalled first, then applied, renewed while the daemon lives, taken back when it stops.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use weirgate_linux::bpf::Steering;
 use weirgate_linux::bpf::steer::{SteerCounters, SteerOptions};
@@ -289,10 +289,8 @@ impl Steer {
             Ok(cgroup) => cgroup,
             Err(why) => return Ok(Err(why)),
         };
-        if self.settings.pins.starts_with(bpffs::DEFAULT)
-            && let Err(error) = bpffs::ensure(bpffs::DEFAULT.as_ref())
-        {
-            return Ok(Err(error.to_string()));
+        if let Err(why) = self.mount_bpffs(journal, actor)? {
+            return Ok(Err(why));
         }
         let options = SteerOptions {
             pin_dir: self.settings.pins.clone(),
@@ -310,6 +308,25 @@ impl Steer {
                 Ok(Err(error.to_string()))
             }
         }
+    }
+
+    /// Sees to it that programs can be pinned where that is configured.
+    fn mount_bpffs(&self, journal: &mut Journal, actor: &Actor) -> Result<Result<(), String>, JournalError> {
+        let path = Path::new(bpffs::DEFAULT);
+        if !self.settings.pins.starts_with(path) || bpffs::is_mounted(path) {
+            return Ok(Ok(()));
+        }
+        let object = Object::Mount { path: path.to_owned() };
+        let sequence = journal.record(actor, Change { object, before: None, after: Some(PRESENT.to_owned()) })?;
+        match bpffs::ensure(path) {
+            Ok(true) => {}
+            Ok(false) => journal.mark(sequence, "not made: somebody else did")?,
+            Err(error) => {
+                journal.mark(sequence, "not made: the kernel refused")?;
+                return Ok(Err(error.to_string()));
+            }
+        }
+        Ok(Ok(()))
     }
 
     /// Writes down namespaces that are new before anything is changed in them.

@@ -1,11 +1,11 @@
 //! The kernel that the journal is undone on.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use weirgate_linux::bpf::steer;
 use weirgate_linux::netns::Netns;
-use weirgate_linux::route_cc;
+use weirgate_linux::{bpffs, route_cc};
 
 use super::undo::{Kernel, KernelError};
 use super::{Object, PRESENT};
@@ -26,14 +26,12 @@ impl Kernel for HostKernel {
             }
             // Ours are told from others only as they are removed.
             Object::Routes { .. } => Ok(Some(PRESENT.to_owned())),
-            Object::Sysctl { namespace, name } => {
-                let path = sysctl(name)?;
-                match within(namespace, || fs::read_to_string(&path))? {
-                    Ok(value) => Ok(Some(value.trim_end().to_owned())),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                    Err(error) => Err(KernelError(format!("{}: {error}", path.display()))),
-                }
+            Object::Mount { path } if bpffs::is_mounted(path) => {
+                // To unmount it would be to remove their pins.
+                let what = if bpffs::holds_pins(path) { "present, with others' pins" } else { PRESENT };
+                Ok(Some(what.to_owned()))
             }
+            Object::Mount { .. } => Ok(None),
             Object::Policy { .. } | Object::Unknown => Err(KernelError("not an object that stands alone".to_owned())),
         }
     }
@@ -48,11 +46,10 @@ impl Kernel for HostKernel {
                 self.notes.push(format!("{removed} routes and rules removed"));
                 Ok(removed > 0)
             }
-            (Object::Sysctl { namespace, name }, Some(value)) => {
-                let path = sysctl(name)?;
-                within(namespace, || fs::write(&path, value))?
-                    .map_err(|error| KernelError(format!("{}: {error}; run as root", path.display())))?;
-                Ok(true)
+            (Object::Mount { path }, None) => {
+                let done = bpffs::unmount(path);
+                let why = |error| KernelError(format!("{error}; `fuser -m {}` says who uses it", path.display()));
+                done.map(|()| true).map_err(why)
             }
             _ => Err(KernelError(format!("{object} cannot be set to that"))),
         }
@@ -81,15 +78,6 @@ impl HostKernel {
     }
 }
 
-/// The file of a sysctl. A name that leads elsewhere is refused: a journal may have been written by anybody's hand.
-fn sysctl(name: &str) -> Result<PathBuf, KernelError> {
-    let plain = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b));
-    if !name.split('.').all(plain) {
-        return Err(KernelError(format!("`{name}` is not the name of a sysctl")));
-    }
-    Ok(Path::new("/proc/sys").join(name.replace('.', "/")))
-}
-
 fn open(namespace: &Path) -> Result<Netns, KernelError> {
     let opened = match namespace.as_os_str().is_empty() {
         true => Netns::current(),
@@ -98,32 +86,27 @@ fn open(namespace: &Path) -> Result<Netns, KernelError> {
     opened.map_err(|error| KernelError(format!("the network namespace {}: {error}", namespace.display())))
 }
 
-fn within<T>(namespace: &Path, f: impl FnOnce() -> T) -> Result<T, KernelError> {
-    if namespace.as_os_str().is_empty() {
-        return Ok(f());
-    }
-    let fail = |error: io::Error| KernelError(format!("the network namespace {}: {error}", namespace.display()));
-    open(namespace)?.within(f).map_err(fail)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_sysctl_s_name_leads_nowhere_else() {
-        for name in ["", "net..x", "net./etc/passwd", "..", "a.../b", "net/ipv4/x"] {
-            assert!(sysctl(name).is_err(), "{name}");
-        }
-        assert_eq!(
-            sysctl("net.ipv4.tcp_congestion_control").unwrap(),
-            Path::new("/proc/sys/net/ipv4/tcp_congestion_control")
-        );
-    }
-
-    #[test]
     fn a_missing_pin_directory_is_nothing() {
         let object = Object::Pins { dir: "/nonexistent/weirgate".into(), namespaces: Vec::new() };
         assert_eq!(HostKernel::default().read(&object).unwrap(), None);
+    }
+
+    #[test]
+    fn a_mounted_file_system_goes_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let object = Object::Mount { path: dir.path().to_owned() };
+        let mut kernel = HostKernel::default();
+        assert_eq!(kernel.read(&object).unwrap(), None);
+        if let Err(error) = bpffs::ensure(dir.path()) {
+            return println!("SKIPPED: {error}");
+        }
+        assert_eq!(kernel.read(&object).unwrap().as_deref(), Some(PRESENT));
+        assert!(kernel.write(&object, None).unwrap());
+        assert_eq!(kernel.read(&object).unwrap(), None);
     }
 }

@@ -47,12 +47,10 @@ pub enum Object {
         /// The directory on the BPF file system.
         dir: PathBuf,
     },
-    /// A value below `/proc/sys`.
-    Sysctl {
-        /// The network namespace's path; empty is the daemon's own.
-        namespace: PathBuf,
-        /// As `net.ipv4.tcp_congestion_control`.
-        name: String,
+    /// A BPF file system, where none was mounted. It stays where somebody else has pinned something in it since.
+    Mount {
+        /// The folder it is on.
+        path: PathBuf,
     },
     /// Routes that name a congestion control, in a table of their own, and the rule that leads there.
     Routes {

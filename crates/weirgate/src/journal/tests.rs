@@ -23,8 +23,9 @@ impl Kernel for MakeBelieve {
     }
 }
 
-fn sysctl(n: u8) -> Object {
-    Object::Sysctl { namespace: PathBuf::new(), name: format!("net.test.{n}") }
+/// The make-believe kernel keeps any value for it.
+fn object(n: u8) -> Object {
+    Object::Mount { path: PathBuf::from(format!("/test/{n}")) }
 }
 
 fn entry(sequence: u64, object: Object, before: Option<&str>, after: Option<&str>) -> Entry {
@@ -38,7 +39,7 @@ fn what_was_written_is_read_back() {
     let path = dir.path().join("state/journal.jsonl");
     assert_eq!(read(&path).unwrap(), Reading::default());
     let mut journal = Journal::open(&path).unwrap();
-    let change = |n| Change { object: sysctl(n), before: Some("a".into()), after: None };
+    let change = |n| Change { object: object(n), before: Some("a".into()), after: None };
     assert_eq!(journal.record(&Actor::own("start"), change(1)).unwrap(), 1);
     assert_eq!(journal.record(&Actor::own("round"), change(2)).unwrap(), 2);
     journal.mark(1, "undone").unwrap();
@@ -64,7 +65,7 @@ fn the_journal_is_for_its_owner_only() {
 fn a_torn_last_line_spoils_neither_what_came_before_nor_what_comes_after() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal.jsonl");
-    let change = |n| Change { object: sysctl(n), before: None, after: Some("b".into()) };
+    let change = |n| Change { object: object(n), before: None, after: Some("b".into()) };
     let mut journal = Journal::open(&path).unwrap();
     journal.record(&Actor::own("start"), change(1)).unwrap();
     journal.record(&Actor::own("start"), change(2)).unwrap();
@@ -89,7 +90,7 @@ fn a_torn_last_line_spoils_neither_what_came_before_nor_what_comes_after() {
 fn a_newer_version_s_lines_are_taken_as_far_as_they_go() {
     let text = concat!(
         r#"{"version":9,"sequence":1,"time":0,"boot":"this","actor":{"name":"start","uid":0,"pid":1,"who":"new"},"#,
-        r#""object":{"kind":"sysctl","namespace":"","name":"net.test.1"},"before":"a","after":"b","reason":"new"}"#,
+        r#""object":{"kind":"mount","path":"/test/1"},"before":"a","after":"b","reason":"new"}"#,
         "\n",
         r#"{"version":9,"sequence":2,"time":0,"boot":"this","actor":{"name":"start","uid":0,"pid":1},"#,
         r#""object":{"kind":"wormhole","diameter":3},"before":null,"after":"open"}"#,
@@ -101,7 +102,7 @@ fn a_newer_version_s_lines_are_taken_as_far_as_they_go() {
     assert_eq!(reading.open.len(), 2);
     assert_eq!(reading.open[1].change.object, Object::Unknown);
     assert_eq!(reading.unreadable, [3]);
-    let mut kernel = MakeBelieve([(sysctl(1), "b".to_owned())].into());
+    let mut kernel = MakeBelieve([(object(1), "b".to_owned())].into());
     let undone = undo(&reading.open, "this", &mut kernel);
     assert!(matches!(&undone[0].outcome, Outcome::Failed(why) if why.contains("newer version")));
     assert_eq!(undone[1].outcome, Outcome::Undone);
@@ -123,18 +124,18 @@ fn of_the_policies_in_one_place_the_last_is_in_force() {
 
 #[test]
 fn the_admin_wins() {
-    let mut kernel = MakeBelieve([(sysctl(1), "admin".to_owned())].into());
-    let undone = undo(&[entry(1, sysctl(1), Some("a"), Some("b"))], "this", &mut kernel);
+    let mut kernel = MakeBelieve([(object(1), "admin".to_owned())].into());
+    let undone = undo(&[entry(1, object(1), Some("a"), Some("b"))], "this", &mut kernel);
     assert!(matches!(&undone[0].outcome, Outcome::Left(why) if why.contains("`admin`")));
-    assert_eq!(kernel.0[&sysctl(1)], "admin");
+    assert_eq!(kernel.0[&object(1)], "admin");
 }
 
 #[test]
 fn another_boot_s_changes_are_gone() {
-    let mut kernel = MakeBelieve([(sysctl(1), "b".to_owned())].into());
-    let undone = undo(&[entry(1, sysctl(1), Some("a"), Some("b"))], "another", &mut kernel);
+    let mut kernel = MakeBelieve([(object(1), "b".to_owned())].into());
+    let undone = undo(&[entry(1, object(1), Some("a"), Some("b"))], "another", &mut kernel);
     assert!(matches!(undone[0].outcome, Outcome::Gone(_)));
-    assert_eq!(kernel.0[&sysctl(1)], "b", "this boot's value is not ours");
+    assert_eq!(kernel.0[&object(1)], "b", "this boot's value is not ours");
 }
 
 #[test]
@@ -172,8 +173,8 @@ proptest! {
         let mut entries = Vec::new();
         for (n, event) in events.iter().enumerate() {
             match event {
-                Event::Ours(object, value) => {
-                    let object = sysctl(*object);
+                Event::Ours(o, value) => {
+                    let object = object(*o);
                     let (before, after) = (kernel.0.get(&object).cloned(), value.map(|v| format!("ours {v}")));
                     entries.push(entry(n as u64 + 1, object.clone(), before.as_deref(), after.as_deref()));
                     admins.entry(object.clone()).or_insert(before);
@@ -182,10 +183,10 @@ proptest! {
                         kernel.write(&object, after.as_deref()).unwrap();
                     }
                 }
-                Event::Admin(object) => {
+                Event::Admin(o) => {
                     let value = Some(format!("admin {n}"));
-                    kernel.write(&sysctl(*object), value.as_deref()).unwrap();
-                    admins.insert(sysctl(*object), value);
+                    kernel.write(&object(*o), value.as_deref()).unwrap();
+                    admins.insert(object(*o), value);
                 }
             }
         }

@@ -117,7 +117,7 @@ impl fmt::Display for Object {
         match self {
             Self::Pins { dir, .. } => write!(f, "programs, links and maps pinned in {}", dir.display()),
             Self::Policy { dir } => write!(f, "policy in the maps of {}", dir.display()),
-            Self::Sysctl { namespace, name } => write!(f, "sysctl {name}{}", within(namespace)),
+            Self::Mount { path } => write!(f, "the BPF file system on {}", path.display()),
             Self::Routes { namespace, table, priority } => {
                 write!(f, "routes of table {table} and the rule of priority {priority}{}", within(namespace))
             }

@@ -15,6 +15,7 @@ const fn after(script: &'static str) -> [&'static str; 8] {
 
 const WITHOUT_CGROUP2: &[&str] =
     &after("for at in $(findmnt -rno TARGET -t cgroup2); do umount -l $at; done; exec \"$@\"");
+const WITHOUT_BPFFS: &[&str] = &after("umount -l /sys/fs/bpf; exec \"$@\"");
 const WITHOUT_BTF: &[&str] = &after("mount -t tmpfs none /sys/kernel/btf && exec \"$@\"");
 
 /// What `weirgate doctor` says on the same ground.
@@ -75,6 +76,23 @@ fn the_doctor_says_of_the_configured_cgroup_what_the_daemon_finds() {
     assert!(code == Some(1) && said.starts_with("FAILS") && said.contains(why), "{said}");
     let said = refused(&["env"], &space, &insisting);
     assert!(said.contains("close = \"sockops\" cannot work here") && said.contains(why), "{said}");
+}
+
+#[test]
+fn where_the_bpf_file_system_is_missing_it_is_mounted_journalled_and_unmounted() {
+    let Some(space) = Space::make() else { return };
+    let sections = "mode = \"apply\"\nsteer = \"bpf\"\nserver_ports = [80]\n";
+    let mut daemon = Daemon::start_within(WITHOUT_BPFFS, &space, sections);
+    let mount = r#""object":{"kind":"mount","path":"/sys/fs/bpf"}"#;
+    let pins = r#""object":{"kind":"pins""#;
+    let journal = daemon.journal();
+    assert!(journal.find(mount).expect("journalled") < journal.find(pins).expect("journalled"), "{journal}");
+    assert_eq!(daemon.stop(), Some(0));
+    assert!(daemon.log().contains("the BPF file system on /sys/fs/bpf: undone"), "{}", daemon.log());
+
+    let (_, said) = doctor(&after("umount -l /sys/fs/bpf; \"$@\"; findmnt -rn /sys/fs/bpf && echo left"), &daemon);
+    assert!(said.contains("steering         by the sockops program: tried, and it works"), "{said}");
+    assert!(!said.contains("left"), "a check changes nothing: {said}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use weirgate_linux::bpffs;
 use weirgate_linux::netns::Netns;
 
 /// A machine under load is slow; a hang is longer.
@@ -25,6 +26,8 @@ impl Space {
             println!("SKIPPED: network namespaces and kernel programs need root");
             return None;
         }
+        // Else the first daemon that applies would mount one, and take it from the others as it stops.
+        let _ = bpffs::ensure(bpffs::DEFAULT.as_ref());
         Some(Self::named(&format!("wgd-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))))
     }
 
