@@ -53,9 +53,9 @@ if ! at_least node 20.19; then
   mkdir -p "$tools/bin" && ln -sf "$tools/node/node_modules/node/bin/node" "$tools/bin/node"
 fi
 
-# Tools of `make check` and `make test`, built once into a folder of their own.
-install_tool() {
-  [ -x "$tools/bin/$1" ] && return
+# Tools of `make check` and `make test`, built once for each version into a folder of their own.
+install_tool() { # NAME VERSION
+  [ -x "$tools/bin/$1" ] && "$tools/bin/$1" --version 2>/dev/null | grep -qxF "$1 $2" && return
   say "building $1 $2"
   cargo install --quiet --locked --root "$tools" --version "$2" "$1"
 }
