@@ -1,4 +1,5 @@
-# Weirgate: every command a person needs. `make setup` is run by the others when it is needed, and is safe to run again.
+# Weirgate: every command a person needs. What has to be installed is installed by those that need it: little for `run`, `build`
+# and `install`, which are for production hosts too.
 # The target directory is shared by all checkouts on a machine, so that a fresh clone does not build the world again.
 SHELL := /bin/bash
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/weirgate/target
@@ -10,15 +11,18 @@ FUZZ_SECONDS ?= 10
 EXPERIMENTS := sockets-scale edge limit-cascade limit-udp limit-fair
 EXPERIMENTS_ALONE := links limit-precision limit-rtt limit-vm limit-10g limit-peer
 
-.PHONY: help setup web build install run demo test test-rust test-loom test-web test-fuzz test-lab bench check prove clean
+.PHONY: help setup setup-build web build install run demo test test-rust test-loom test-web test-fuzz test-lab bench check prove clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: ## install Debian packages, tools and the page's libraries; does nothing where all is there
-	@scripts/setup.sh "$(TOOLS)"
+setup: setup-build ## install all that tests and experiments need as well: servers, QEMU, Open vSwitch, Chromium, cargo-fuzz
+	@scripts/setup.sh "$(TOOLS)" all
 
-web: setup ## build the dashboard's page into web/dist
+setup-build:
+	@scripts/setup.sh "$(TOOLS)" build
+
+web: setup-build ## build the dashboard's page into web/dist
 	@cd web && npm run --silent build
 
 build: web ## build the release binary
@@ -35,15 +39,15 @@ install: build ## as root: binary, systemd unit, manual, completions below $(DES
 	$(WEIRGATE) man >$(DESTDIR)/usr/share/man/man1/weirgate.1
 	$(WEIRGATE) completions bash >$(DESTDIR)/usr/share/bash-completion/completions/weirgate
 
-demo: build ## CUBIC and Weirgate side by side on 20 emulated client networks, under 4 minutes
+demo: setup build ## CUBIC and Weirgate side by side on 20 emulated client networks, under 4 minutes
 	$(WEIRGATE) lab run edge --demo
 
-test: build test-rust test-loom test-web test-fuzz test-lab ## all tests, every experiment's quick form included (bench-shape: make bench)
+test: setup build test-rust test-loom test-web test-fuzz test-lab ## all tests, every experiment's quick form included (bench-shape: make bench)
 
-test-rust: web
+test-rust: setup web
 	cargo test --workspace --locked
 
-test-web: build
+test-web: setup build
 	cd web && WEIRGATE=$(WEIRGATE) npm test --silent
 
 # A library of its own below the shared ones: the flag would build everything else again.
@@ -53,13 +57,13 @@ test-loom: setup
 test-fuzz: setup
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
-test-lab: build
+test-lab: setup build
 	scripts/smoke.sh $(WEIRGATE) $(EXPERIMENTS) -- $(EXPERIMENTS_ALONE)
 
-bench: build ## benchmarks: limits beside their rivals, encode, ledger
+bench: setup build ## benchmarks: limits beside their rivals, encode, ledger
 	scripts/bench.sh $(WEIRGATE)
 
-check: web ## formatting, lints, documentation, licences and sources of dependencies, the walls
+check: setup web ## formatting, lints, documentation, licences and sources of dependencies, the walls
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy -p weirgate-linux --no-default-features --all-targets --locked -- -D warnings
@@ -67,7 +71,7 @@ check: web ## formatting, lints, documentation, licences and sources of dependen
 	cargo deny --all-features check --hide-inclusion-graph bans licenses sources
 	cargo test --workspace --locked --test walls
 
-prove: build ## the experiments in full; their dated results go to docs/results
+prove: setup build ## the experiments in full; their dated results go to docs/results
 	scripts/prove.sh $(WEIRGATE) $(EXPERIMENTS) $(EXPERIMENTS_ALONE) bench-shape
 
 clean: ## remove what was built here (the shared target directory stays)

@@ -1,18 +1,24 @@
 #!/usr/bin/env bash
-# Installs what building, running and testing need. Safe to run again: what is there is left alone.
-# usage: scripts/setup.sh TOOLS_DIR
+# Installs what is needed: `build` what building and running the daemon take, `all` what tests, checks and experiments take as
+# well. Safe to run again: what is there is left alone.
+# usage: scripts/setup.sh TOOLS_DIR build|all
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$1
+needs=${2:-}
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+[ "$needs" = build ] || [ "$needs" = all ] || fail "say what for: \`build\` or \`all\`, not \`$needs\`"
 
-# Compiler and linker of the BPF programs and the binary; servers and clients of the experiments and tests; the switch that ours is
-# measured beside; the virtual machine that is a tenant of some; the browser.
-packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev
-  iproute2 iputils-ping procps nginx-light curl nghttp2-client openssl iperf3
-  openvswitch-switch
-  qemu-system-x86 busybox-static bash-static chromium)
+# Compiler and linker of the BPF programs and the binary, and what fetches Rust.
+packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev curl ca-certificates)
+if [ "$needs" = all ]; then
+  # Servers and clients of the experiments and tests; the switch that ours is measured beside; the virtual machine that is a
+  # tenant of some; the browser.
+  packages+=(iproute2 iputils-ping procps nginx-light nghttp2-client openssl iperf3
+    openvswitch-switch
+    qemu-system-x86 busybox-static bash-static chromium)
+fi
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
@@ -53,6 +59,12 @@ if ! at_least node 20.19; then
   mkdir -p "$tools/bin" && ln -sf "$tools/node/node_modules/node/bin/node" "$tools/bin/node"
 fi
 
+if [ -f web/package-lock.json ] && ! cmp -s web/package-lock.json web/node_modules/.weirgate-lock; then
+  say "installing the page's libraries"
+  (cd web && npm ci --silent --no-audit --no-fund && cp package-lock.json node_modules/.weirgate-lock)
+fi
+[ "$needs" = all ] || exit 0
+
 # Tools of `make check` and `make test`, built once for each version into a folder of their own.
 install_tool() { # NAME VERSION
   [ -x "$tools/bin/$1" ] && "$tools/bin/$1" --version 2>/dev/null | grep -qxF "$1 $2" && return
@@ -61,10 +73,5 @@ install_tool() { # NAME VERSION
 }
 install_tool cargo-fuzz 0.13.2
 install_tool cargo-deny 0.20.2
-
-if [ -f web/package-lock.json ] && ! cmp -s web/package-lock.json web/node_modules/.weirgate-lock; then
-  say "installing the page's libraries"
-  (cd web && npm ci --silent --no-audit --no-fund && cp package-lock.json node_modules/.weirgate-lock)
-fi
 
 scripts/guest.sh "$(dirname "$tools")/guest" || say "tests that boot a virtual machine will be skipped"
