@@ -300,11 +300,14 @@ impl Steer {
         };
         let object = Object::Pins { dir: options.pin_dir.clone(), namespaces: namespaces.files() };
         let change = Change { object, before: None, after: Some(PRESENT.to_owned()) };
-        let sequence = journal.record(actor, change)?;
+        journal.record(actor, change)?;
         match Steering::attach(&options, namespaces.open()) {
             Ok(steering) => Ok(Ok(steering)),
             Err(error) => {
-                journal.mark(sequence, "not made: the kernel refused")?;
+                // It keeps its map of connections for a next attempt, and there is none.
+                for said in self.take_back(journal)? {
+                    tracing::debug!("{said}");
+                }
                 Ok(Err(error.to_string()))
             }
         }
