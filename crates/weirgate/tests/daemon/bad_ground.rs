@@ -3,8 +3,8 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use super::ground::{Daemon, Space, text, until};
 
@@ -121,26 +121,83 @@ fn a_congestion_control_that_is_not_loaded_is_named_with_its_module() {
     assert_eq!(daemon.stop(), Some(0));
 }
 
-/// A start that is refused, with all that it may make below folders that are not there; what it said.
+/// A configuration with all that a start may make below folders that are not there.
+struct Bare {
+    dir: tempfile::TempDir,
+    path: PathBuf,
+    pins: PathBuf,
+}
+
+impl Bare {
+    fn new(space: &Space, sections: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().display();
+        let pins = PathBuf::from(format!("/sys/fs/bpf/weirgate-refused-{}", space.name));
+        let config = format!(
+            "[host]\nstate = \"{at}/lib/state\"\n[http]\nlisten = \"127.0.0.1:0\"\n[control]\nsocket = \"{at}/run/c.sock\"\n\
+             [tune]\npins = \"{}\"\nserver_ports = [80]\n{sections}",
+            pins.display()
+        );
+        let path = dir.path().join("weirgate.toml");
+        fs::write(&path, config).unwrap();
+        Self { dir, path, pins }
+    }
+
+    fn command(&self, within: &[&str]) -> Command {
+        let command = within.iter().copied().chain([env!("CARGO_BIN_EXE_weirgate"), "run", "-c"]);
+        let command: Vec<&str> = command.collect();
+        let mut made = Command::new(command[0]);
+        made.args(&command[1..]).arg(&self.path);
+        made
+    }
+
+    fn holds_nothing(&self, said: &str) {
+        let left: Vec<_> = fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["weirgate.toml"], "{said}");
+        assert!(!self.pins.exists(), "{said}");
+    }
+}
+
+/// What a start said that was refused, and left nothing behind.
 fn refused(within: &[&str], space: &Space, sections: &str) -> String {
-    let dir = tempfile::tempdir().unwrap();
-    let at = dir.path().display();
-    let pins = format!("/sys/fs/bpf/weirgate-refused-{}", space.name);
-    let config = format!(
-        "[host]\nstate = \"{at}/lib/state\"\n[http]\nlisten = \"127.0.0.1:0\"\n[control]\nsocket = \"{at}/run/c.sock\"\n\
-         [tune]\npins = \"{pins}\"\nserver_ports = [80]\n{sections}"
-    );
-    let path = dir.path().join("weirgate.toml");
-    fs::write(&path, config).unwrap();
-    let command: Vec<&str> =
-        within.iter().copied().chain([env!("CARGO_BIN_EXE_weirgate"), "run", "-c", path.to_str().unwrap()]).collect();
-    let done = Command::new(command[0]).args(&command[1..]).output().unwrap();
+    let bare = Bare::new(space, sections);
+    let done = bare.command(within).output().unwrap();
     let said = text(&done.stderr);
     assert_eq!(done.status.code(), Some(2), "{said}");
-    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["weirgate.toml"], "{said}");
-    assert!(!Path::new(&pins).exists(), "{said}");
+    bare.holds_nothing(&said);
     said
+}
+
+#[test]
+fn programs_that_were_attached_before_the_start_was_refused_are_taken_back() {
+    let Some(space) = Space::make() else { return };
+    let sections = "mode = \"apply\"\nsteer = \"bpf\"\n[sockets]\nsource = \"iter\"\nclose = \"sockops\"\n";
+    let bare = Bare::new(&space, sections);
+    let mut taken_back = 0;
+    // With one more at a time, files run out at every step of the start once.
+    for files in 24.. {
+        let limit = format!("ulimit -n {files} && exec \"$@\"");
+        let mut command = bare.command(&["sh", "-c", &limit, "sh"]);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut ended = None;
+        until("it runs or is refused", || {
+            ended = child.try_wait().unwrap();
+            ended.is_some() || bare.dir.path().join("run/http-address").exists()
+        });
+        if ended.is_none() {
+            rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+                .unwrap();
+        }
+        let said = text(&child.wait_with_output().unwrap().stderr);
+        if ended.is_none() {
+            assert!(!bare.pins.exists(), "{said}");
+            break;
+        }
+        assert_eq!(ended.and_then(|status| status.code()), Some(2), "{said}");
+        bare.holds_nothing(&said);
+        taken_back += u32::from(said.contains(&format!("pinned in {}: undone", bare.pins.display())));
+    }
+    assert!(taken_back > 0, "the sources were never refused after the programs were attached");
 }
 
 #[test]
