@@ -96,7 +96,7 @@ pub struct Applied {
     pub unwalked: Vec<(String, io::Error)>,
 }
 
-/// Why the program could not be attached. Nothing is left behind.
+/// Why the program could not be attached. Nothing is left behind but what is known of connections ([`undo`] removes it).
 #[derive(Debug, Error)]
 pub enum AttachError {
     /// This user may not pin there.

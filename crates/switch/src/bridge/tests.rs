@@ -183,7 +183,7 @@ fn a_policy_that_changes_a_thousand_times_under_load_loses_nothing_uncounted() {
     let (mut left, mut most) = (0, Bytes::ZERO);
     for change in 0..1_000_u64 {
         let now = at(change * 1_000_000);
-        let at_random = |n: u64| (change * 2_654_435_761 >> 7) % n;
+        let at_random = |n: u64| ((change * 2_654_435_761) >> 7) % n;
         let id = ids[at_random(3) as usize];
         bridge.set_rate(now, id, mbit([0, 1, 20, 90, 400][at_random(5) as usize]));
         bridge.set_burst(now, id, Bytes::new(1_514 + at_random(100_000)));
