@@ -2,6 +2,7 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 use weirgate_sockets::sample::mapped;
+use weirgate_tune::Refusal;
 use weirgate_tune::decision::{Decision, Effects, Round, Stats, What, Why};
 use weirgate_units::{BitRate, Bytes};
 
@@ -244,6 +245,16 @@ fn a_round_shows_one_vote_per_connection_and_decisions_newest_first() {
     poll(&mut collector, 301, &[sample("192.0.2.1", 0)]);
     let row = shared.networks(at(301), Order::Goodput, 1).networks.remove(0);
     assert_eq!(row.decision.as_deref(), Some("select bbr"));
+}
+
+#[test]
+fn a_round_without_clients_is_said_to_be_and_is_not_refused() {
+    let (_, shared) = view::new(api::Facts::default());
+    shared.handle_round(&Round { quiet: Some(Refusal::NothingSeen), ..round(1, Vec::new()) });
+    let shown = shared.status(at(300)).round.unwrap();
+    assert_eq!(shown.refusal, None);
+    assert!(shown.quiet.unwrap().starts_with("nothing was seen in this round"));
+    assert!(crate::metrics::text(&shared, at(300)).contains("weirgate_last_round_refused 0"));
 }
 
 proptest! {
