@@ -7,9 +7,7 @@ TOOLS := $(HOME)/.cache/weirgate/tools
 export PATH := $(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
 FUZZ_SECONDS ?= 10
-# Those whose bounds count in their short forms as well, and those whose bounds a busy machine can miss.
-EXPERIMENTS := sockets-scale edge limit-cascade limit-udp limit-fair
-EXPERIMENTS_ALONE := links limit-precision limit-rtt limit-vm limit-10g limit-peer
+EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer
 
 .PHONY: help setup setup-build web build install run demo test test-rust test-loom test-web test-fuzz test-lab bench check prove clean
 
@@ -58,7 +56,7 @@ test-fuzz: setup
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 test-lab: setup build
-	scripts/smoke.sh $(WEIRGATE) $(EXPERIMENTS) -- $(EXPERIMENTS_ALONE)
+	scripts/smoke.sh $(WEIRGATE) $(EXPERIMENTS)
 
 bench: setup build ## benchmarks: limits beside their rivals, encode, ledger
 	scripts/bench.sh $(WEIRGATE)
@@ -72,7 +70,7 @@ check: setup web ## formatting, lints, documentation, licences and sources of de
 	cargo test --workspace --locked --test walls
 
 prove: setup build ## the experiments in full; their dated results go to docs/results
-	scripts/prove.sh $(WEIRGATE) $(EXPERIMENTS) $(EXPERIMENTS_ALONE) bench-shape
+	scripts/prove.sh $(WEIRGATE) $(EXPERIMENTS) bench-shape
 
 clean: ## remove what was built here (the shared target directory stays)
 	rm -rf web/dist web/node_modules lab-out

@@ -64,7 +64,7 @@ fn noise_pct() -> f64 {
     fastest.zip(slowest).map_or(0.0, |(f, s)| (s.as_secs_f64() / f.as_secs_f64() - 1.0) * 100.0)
 }
 
-/// Processor time of the whole machine, in ticks, from `/proc/stat`.
+/// Processor time of the whole machine, in ticks of 1/100 s, from `/proc/stat` and `/proc/uptime`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CpuTimes {
     total: u64,
@@ -80,7 +80,11 @@ impl CpuTimes {
         // cpu user nice system idle iowait irq softirq steal ...: proc_stat(5).
         let ticks: Vec<u64> = line.split_whitespace().skip(1).take(8).filter_map(|t| t.parse().ok()).collect();
         let at = |i: usize| ticks.get(i).copied().unwrap_or(0);
-        Self { total: ticks.iter().sum(), idle: at(3) + at(4), steal: at(7) }
+        // Idle time is measured. Busy time is sampled at each tick, which misses whoever sleeps from one tick to the next.
+        let cores = text.lines().skip(1).take_while(|line| line.starts_with("cpu")).count() as u64;
+        let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
+        let uptime: f64 = uptime.split_whitespace().next().and_then(|up| up.parse().ok()).unwrap_or(0.0);
+        Self { total: (uptime * 100.0).round() as u64 * cores, idle: at(3) + at(4), steal: at(7) }
     }
 
     /// What passed since `earlier`.
@@ -92,8 +96,7 @@ impl CpuTimes {
         }
     }
 
-    /// What was not idle and not taken by others, of all processors together. In steps of 10 ms: the kernel counts ticks of 1/100 s
-    /// there, whatever its own are.
+    /// What was not idle and not taken by others, of all processors together. In steps of 10 ms.
     pub(crate) fn busy(&self) -> weirgate_units::Duration {
         weirgate_units::Duration::from_millis(self.total.saturating_sub(self.idle + self.steal) * 10)
     }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use weirgate_units::Duration;
 
 use super::Raw;
 use super::findings::{Class, Findings, Gain, is_large, measured};
@@ -62,7 +63,7 @@ fn method(table: &Settings, raw: &Raw, findings: &Findings) -> String {
          connection's delivery rate is the highest of its close record that the application did not limit (`delivery_rate_max`); its \
          last sample is mostly that of a small response, which says how small it was (the lossy networks' ratio of these is {:.2}). \
          Intervals are 95 %, bootstrapped over network x 20 s blocks, those of the delivery rate over clients. \
-         The processors were idle for {:.0} % of the measured time, {headroom}. Not measured: real access networks, cross traffic, \
+         The processors were idle for {:.0} % of the measured time, {headroom}. {}Not measured: real access networks, cross traffic, \
          TLS and HTTP/2 (tests have those), more than one edge. bpftune, which decides per gateway, is in no registry \
          that this project builds from, so it is not an arm; all 20 networks here are behind one gateway, for which it \
          would have one decision.",
@@ -74,7 +75,27 @@ fn method(table: &Settings, raw: &Raw, findings: &Findings) -> String {
         table.phases.drain_max.as_secs_f64(),
         findings.lossy_delivery_rate.of_last_samples,
         raw.idle_pct,
+        disturbed(raw),
     )
+}
+
+/// Which arms the machine's other load disturbed: the emulator was late, or lost what no link loses.
+fn disturbed(raw: &Raw) -> String {
+    let arms = raw.treatments.len() / raw.emulators.len().max(1);
+    let pairs = raw.treatments.chunks(arms.max(1)).zip(&raw.emulators);
+    let bad =
+        pairs.filter(|(_, c)| c.dropped_ring + c.dropped_write > 0 || c.lateness.mean >= Duration::from_millis(1));
+    bad.map(|(treatments, c)| {
+        let names: Vec<&str> = treatments.iter().map(|treatment| treatment.name()).collect();
+        format!(
+            "The figures of {} say little: the machine was taken away meanwhile (the emulator was late by {} in the mean, and lost {} \
+             packets that no link loses). ",
+            names.join(" and "),
+            c.lateness.mean,
+            c.dropped_ring + c.dropped_write,
+        )
+    })
+    .collect()
 }
 
 fn gains(findings: &Findings) -> Table {
