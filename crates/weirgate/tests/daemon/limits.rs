@@ -52,14 +52,15 @@ fn holds_is_shown_and_is_changed(threads: u16) {
     assert!(list.contains("tenant") && list.contains("8 Mbit/s") && list.contains("pace"), "{list}");
     let limit = &daemon.json("/api/v1/limits")["limits"][0];
     assert!(limit["passed_bytes"].as_u64() > Some(1_000_000), "{limit}");
-    assert!(limit["throttled_ms"].as_u64() > Some(800), "{limit}");
+    assert!(limit["throttled_ms"].as_u64() > Some(400), "{limit}");
     let show = text(&daemon.run(&["limit", "show", "tenant"]).stdout);
     assert!(show.contains("8 Mbit/s of L3, by `pace`") && show.contains("waited     packets"), "{show}");
 
     let set = daemon.run(&["limit", "set", "tenant", "80 Mbit/s"]);
     assert_eq!(set.status.code(), Some(0), "{}", text(&set.stderr));
-    let took = send(1_000_000);
-    assert!(took < Duration::from_millis(700), "{took:?}");
+    // Half a second; six at the rate before.
+    let took = send(6_000_000);
+    assert!(took < Duration::from_secs(4), "{took:?}");
 
     let near = daemon.run(&["limit", "set", "tennant", "1 Mbit/s"]);
     assert_eq!(near.status.code(), Some(1));
