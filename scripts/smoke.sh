@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 weirgate=$1; shift
-exact="small_objects_switched closes_unaccounted loss_outside_99_pct_interval refund_error_pct on_off_10ms_windows_over_burst"
+exact="small_objects_switched closes_unaccounted loss_outside_99_pct_interval refund_error_pct"
 status=0
 for name in "$@"; do
   result=lab-out/$name/result.json
