@@ -7,6 +7,7 @@
  * numbers do not change afterwards. */
 #include "fill.h"
 #include "filter.h"
+#include "namespaces.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
@@ -42,14 +43,6 @@ struct wg_close_filter {
 
 struct wg_close_filter filter SEC(".data.filter");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1 << 12);
-	__type(key, __u32); /* inode number */
-	__type(value, __u8);
-} namespaces SEC(".maps");
-
 /* What the pass over the sockets that were open before (wg_arm) did. Written by one pass at a time. */
 struct wg_arm_count {
 	__u64 armed;
@@ -82,12 +75,8 @@ static __always_inline int wanted(const struct tcp_sock *tp)
 
 	if (!filter_wants_port(&filter.sockets, skc->skc_num))
 		return 0;
-	if (filter.namespaces_used) {
-		__u32 inode = skc->skc_net.net->ns.inum;
-
-		if (!bpf_map_lookup_elem(&namespaces, &inode))
-			return 0;
-	}
+	if (filter.namespaces_used && !is_in_namespaces(skc))
+		return 0;
 	if (!filter.sockets.wanted_used && !filter.sockets.unwanted_used)
 		return 1;
 	fill_ends(&ends, skc);

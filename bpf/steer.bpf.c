@@ -37,6 +37,7 @@
 #include "conn.h"
 #include "holdout.h"
 #include "kernel.h"
+#include "namespaces.h"
 #include "sample.h"
 #include "steer.h"
 
@@ -70,15 +71,6 @@ struct {
 	__type(key, __u16);
 	__type(value, __u8);
 } server_ports SEC(".maps");
-
-/* The program sees every namespace below its cgroup; it acts in these. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1 << 12);
-	__type(key, __u32); /* inode number */
-	__type(value, __u8);
-} namespaces SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -536,9 +528,7 @@ static __always_inline void see_progress(void *who, struct tcp_sock *tp, struct 
 
 static __always_inline bool is_namespace(struct tcp_sock *tp)
 {
-	__u32 inode = tp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ns.inum;
-
-	return bpf_map_lookup_elem(&namespaces, &inode);
+	return is_in_namespaces(&tp->inet_conn.icsk_inet.sk.__sk_common);
 }
 
 static __always_inline void handle_accepted(struct bpf_sock_ops *skops, struct bpf_sock *sk, struct tcp_sock *tp,

@@ -92,7 +92,8 @@ impl Drop for ForNow {
     }
 }
 
-/// Mounts a BPF file system on `path` unless there is one; true where it did. Several processes may do so at once: a second mount would hide
+/// Mounts a BPF file system on `path` unless there is one; true where it did. Several processes may do so at once: a second mount
+/// would hide
 /// the pins of the first, so they queue at a lock on the folder underneath.
 pub fn ensure(path: &Path) -> Result<bool, BpffsError> {
     if is_mounted(path) {

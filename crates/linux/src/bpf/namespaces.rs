@@ -1,4 +1,4 @@
-//! The map `namespaces` of a program that sees all of them and acts in some: at most 4,096, by inode number.
+//! The map of `bpf/namespaces.h`, of a program that sees all of them and acts in some: at most 4,096, by inode number.
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 

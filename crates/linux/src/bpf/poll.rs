@@ -1,7 +1,8 @@
 //! Polling by the kernel's TCP iterator: every socket of a network namespace, filtered and filled in the kernel, a record
 //! of 296 bytes each. Twin: `bpf/poll.bpf.c`. Read first: Documentation/bpf/bpf_iterators.rst.
 //!
-//! A socket costs 1.3 us until its record is in the store, about a third less than by netlink, and a third fewer bytes; nothing is allocated per socket.
+//! A socket costs 1.3 us until its record is in the store, about a third less than by netlink, and a third fewer bytes; nothing is
+//! allocated per socket.
 
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
