@@ -101,7 +101,7 @@ impl Mice {
         let listener = to.netns().within(|| TcpListener::bind(server))??;
         let end = Instant::now() + self.time;
         thread::scope(|scope| {
-            scope.spawn(|| serve(&listener));
+            scope.spawn(|| serve(scope, &listener));
             let client = |number| {
                 let random = Pcg64::new(self.seed.into(), number);
                 move || from.netns().within(|| ask_until(end, self.wait_mean, random, server))
@@ -119,15 +119,18 @@ impl Mice {
     }
 }
 
-/// Answers one request after the other: a response fits into its socket's buffer, so that nobody waits for anybody's reading.
-fn serve(listener: &TcpListener) {
-    while let Ok((mut connection, _)) = listener.accept() {
-        let mut request = [0];
-        let _ = connection.set_read_timeout(Some(Duration::from_secs(1)));
-        if connection.read_exact(&mut request).is_ok() {
-            let _ = connection.write_all(&[0; RESPONSE]);
-        }
+/// Answers each request on a thread of its own: one whose request was lost keeps nobody else waiting.
+fn serve<'scope>(scope: &'scope thread::Scope<'scope, '_>, listener: &TcpListener) {
+    while let Ok((connection, _)) = listener.accept() {
+        scope.spawn(move || answer(connection));
     }
+}
+
+/// Waits for longer than any client does, so that it is the client who gives up.
+fn answer(mut connection: TcpStream) -> io::Result<()> {
+    connection.set_read_timeout(Some(2 * PATIENCE))?;
+    connection.read_exact(&mut [0])?;
+    connection.write_all(&[0; RESPONSE])
 }
 
 fn ask_until(end: Instant, wait_mean: Duration, mut random: Pcg64, server: SocketAddr) -> io::Result<Vec<f64>> {

@@ -6,7 +6,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::time::{Duration as StdDuration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -30,6 +31,9 @@ use crate::recorder::{Record, Recorder};
 pub(super) const A: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// The receiver.
 pub(super) const B: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
+
+/// How long a server may take until it listens.
+const SERVER_PATIENCE: StdDuration = StdDuration::from_secs(20);
 
 /// Who limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,9 +209,7 @@ impl Ground {
     /// Runs iperf3 from `a` to `b`, with `-R` among the `arguments` from `b` to `a`, for `time` after what these omit.
     pub(super) fn iperf(&mut self, arguments: &str, time: Duration) -> Result<Iperf> {
         let server = self.next_server();
-        let mut listener = spawn(&self.b, &format!("iperf3 -J -s -1 -p {}", server.port()))?;
-        // It says nothing when it listens.
-        thread::sleep(std::time::Duration::from_millis(300));
+        let mut listener = serve(&self.b, "-J", server.port())?;
         let seconds = time.as_secs_f64().ceil();
         let command = format!("iperf3 -J -c {} -p {} -t {seconds} {arguments}", server.ip(), server.port());
         let before = self.cpu()?;
@@ -225,11 +227,40 @@ impl Ground {
 }
 
 /// Starts a program in a namespace.
-pub(super) fn spawn(ns: &Namespace, command: &str) -> Result<Child> {
+fn spawn(ns: &Namespace, command: &str) -> Result<Child> {
     let mut shell = Command::new("ip");
     shell.args(["netns", "exec", ns.name()]).args(command.split_whitespace());
     shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     shell.spawn().with_context(|| format!("`{command}` cannot be run"))
+}
+
+/// Starts an iperf3 server for one client; it listens when this returns.
+pub(super) fn serve(ns: &Namespace, arguments: &str, port: u16) -> Result<Child> {
+    let mut server = spawn(ns, &format!("iperf3 -s -1 -p {port} {arguments}"))?;
+    let deadline = Instant::now() + SERVER_PATIENCE;
+    while !listens(server.id(), port) {
+        let ended = server.try_wait()?;
+        if ended.is_some() || Instant::now() > deadline {
+            let _ = server.kill();
+            let _ = server.wait();
+            bail!("iperf3 does not listen on port {port} of {}: {ended:?}", ns.name());
+        }
+        thread::sleep(StdDuration::from_millis(5));
+    }
+    Ok(server)
+}
+
+/// Whether somebody listens on a TCP port in the network namespace of a process: proc_pid_net(5).
+fn listens(pid: u32, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    let port = format!(":{port:04X}");
+    ["tcp", "tcp6"].iter().any(|table| {
+        let sockets = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        sockets.lines().any(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            matches!(fields[..], [_, local, _, LISTEN, ..] if local.ends_with(&port))
+        })
+    })
 }
 
 fn answer(iperf: Child) -> Result<Value> {

@@ -165,9 +165,7 @@ impl Site {
     /// An iperf3 server, and the client's command.
     fn elephant(&mut self, way: Way, seconds: u64) -> Result<(Child, String)> {
         self.port += 1;
-        let server = ground::spawn(&self.host, &format!("iperf3 -s -1 -p {}", self.port))?;
-        // It says nothing when it listens.
-        thread::sleep(Duration::from_millis(300));
+        let server = ground::serve(&self.host, "", self.port)?;
         let back = if way == Way::ToGuest { "-R" } else { "" };
         Ok((server, format!("iperf3 -c {HOST} -p {} -t {seconds} -O {SETTLE} {back}", self.port)))
     }
