@@ -13,7 +13,9 @@ use weirgate_units::Instant;
 /// Frames that passed one way.
 #[derive(Clone, Debug, Default)]
 pub struct Passed {
-    /// Bytes of IP, in each millisecond since the recorder's beginning.
+    /// When its first millisecond began.
+    pub began: Instant,
+    /// Bytes of IP, in each millisecond since.
     pub by_ms: Vec<u64>,
     /// Frames; a super-packet is one.
     pub frames: u64,
@@ -27,12 +29,26 @@ pub struct Record(Arc<Mutex<Passed>>);
 #[derive(Debug)]
 pub(crate) struct Recorder<D> {
     device: D,
-    began: Instant,
     sent: Record,
     received: Record,
 }
 
+impl Passed {
+    /// Bytes in each millisecond from the one of `from` to the one of `to`, which is not among them.
+    pub(crate) fn between(&self, from: Instant, to: Instant) -> Vec<u64> {
+        (self.ms(from)..self.ms(to)).map(|ms| self.by_ms.get(ms).copied().unwrap_or(0)).collect()
+    }
+
+    fn ms(&self, at: Instant) -> usize {
+        (at.saturating_since(self.began).as_nanos() / 1_000_000) as usize
+    }
+}
+
 impl Record {
+    fn new(began: Instant) -> Self {
+        Self(Arc::new(Mutex::new(Passed { began, ..Passed::default() })))
+    }
+
     /// All of it so far.
     pub fn so_far(&self) -> Passed {
         self.lock().clone()
@@ -42,8 +58,9 @@ impl Record {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, ms: usize, bytes: u64) {
+    fn note(&self, at: Instant, bytes: u64) {
         let mut passed = self.lock();
+        let ms = passed.ms(at);
         if passed.by_ms.len() <= ms {
             passed.by_ms.resize(ms + 1, 0);
         }
@@ -55,7 +72,7 @@ impl Record {
 impl<D> Recorder<D> {
     /// Around `device`; milliseconds are counted from `began`.
     pub(crate) fn new(device: D, began: Instant) -> Self {
-        Self { device, began, sent: Record::default(), received: Record::default() }
+        Self { device, sent: Record::new(began), received: Record::new(began) }
     }
 
     /// What is sent by the device.
@@ -66,10 +83,6 @@ impl<D> Recorder<D> {
     /// What is received from it.
     pub(crate) fn received(&self) -> Record {
         self.received.clone()
-    }
-
-    fn ms(&self) -> usize {
-        (clock::boottime().saturating_since(self.began).as_nanos() / 1_000_000) as usize
     }
 }
 
@@ -85,17 +98,17 @@ impl<D: Device> Device for Recorder<D> {
     fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {
         let received = self.device.receive(queue, packet)?;
         if received == Received::Frame {
-            self.received.note(self.ms(), size(packet));
+            self.received.note(clock::boottime(), size(packet));
         }
         Ok(received)
     }
 
     fn send(&mut self, packet: &mut Packet) -> io::Result<Sent> {
         // Before: what is within the call is the receiver's work.
-        let (ms, bytes) = (self.ms(), size(packet));
+        let (at, bytes) = (clock::boottime(), size(packet));
         let sent = self.device.send(packet)?;
         if sent == Sent::Yes {
-            self.sent.note(ms, bytes);
+            self.sent.note(at, bytes);
         }
         Ok(sent)
     }

@@ -13,7 +13,7 @@
 //!
 //! **What leaves.** In every window of time `t`, at most `rate * t + burst` passes a limit, whenever [`Pacer::poll`] is called: a
 //! packet has its place among those that wait for the limit, and is charged as it passes; what was earned beyond the burst because
-//! the poll came late is lost. A packet larger than the burst passes when all of that is there, and is paid for afterwards. What
+//! the poll came late is lost ([`Pacer::missed`] counts it). A packet larger than the burst passes when all of that is there, and is paid for afterwards. What
 //! passes a limit below others leaves when those let it. A limit is met in full as long as the poll comes within the time that
 //! its burst, less a packet, lasts of [`Pacer::poll_at`].
 //!
@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
-use crate::bucket::{Bucket, Short};
+use crate::bucket::{Amount, Bucket, Short};
 use crate::codel::{Codel, Settings as CodelSettings};
 use crate::wheel::Wheel;
 
@@ -132,6 +132,8 @@ struct Limit {
     charged: u64,
     /// What has a place and has not passed.
     pending: Bytes,
+    /// Nanobits that were earned while something was pending, and found the bucket full.
+    missed: i128,
 }
 
 #[derive(Debug)]
@@ -196,7 +198,7 @@ impl<T> Pacer<T> {
     /// Past 2^32 limits.
     pub fn add_limit(&mut self, now: Instant, rate: BitRate, burst: Bytes) -> LimitId {
         let id = LimitId(u32::try_from(self.limits.len()).expect("fewer than 2^32 limits"));
-        self.limits.push(Limit { bucket: Bucket::new(now, rate, burst), charged: 0, pending: Bytes::ZERO });
+        self.limits.push(Limit { bucket: Bucket::new(now, rate, burst), charged: 0, pending: Bytes::ZERO, missed: 0 });
         id
     }
 
@@ -229,9 +231,16 @@ impl<T> Pacer<T> {
 
     /// What was charged to a limit so far, and whether it is behind at `now`: what comes to it has to wait.
     pub fn demand(&self, now: Instant, limit: LimitId) -> (Bytes, bool) {
-        let Limit { bucket, charged, pending } = &self.limits[limit.index()];
+        let Limit { bucket, charged, pending, .. } = &self.limits[limit.index()];
         let stopped = bucket.rate() == BitRate::ZERO && *pending > Bytes::ZERO;
         (Bytes::new(*charged), stopped || bucket.earns_at(*pending).is_none_or(|at| at > now))
+    }
+
+    /// What a limit could have let pass so far and did not, though something waited: [`poll`](Self::poll) was called so late that
+    /// the bucket was full.
+    pub fn missed(&self, limit: LimitId) -> Bytes {
+        let bytes = self.limits[limit.index()].missed / Bytes::NANO;
+        Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
     /// What waits in a class, its head included.
@@ -313,6 +322,7 @@ impl<T> Pacer<T> {
     pub fn set_rate(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
         let Self { limits, classes, .. } = self;
         let state = &mut limits[limit.index()];
+        state.earn(now);
         state.bucket.set_rate(now, rate);
         state.pending = Bytes::ZERO;
         let waits = |class: &Class<T>| {
@@ -337,7 +347,9 @@ impl<T> Pacer<T> {
 
     /// Changes what may leave at once after idling, from `now` on. Packets that have their instants keep them.
     pub fn set_burst(&mut self, now: Instant, limit: LimitId, burst: Bytes) {
-        self.limits[limit.index()].bucket.set_depth(now, burst);
+        let state = &mut self.limits[limit.index()];
+        state.earn(now);
+        state.bucket.set_depth(now, burst);
     }
 
     /// Changes what may wait in a class. What waits beyond it stays.
@@ -412,9 +424,17 @@ impl<T> Pacer<T> {
 }
 
 impl Limit {
+    /// Earns what the time since the last call is worth.
+    fn earn(&mut self, now: Instant) {
+        let lost = self.bucket.earn(now);
+        if self.pending > Bytes::ZERO {
+            self.missed = self.missed.saturating_add(lost);
+        }
+    }
+
     /// Gives a packet of `size` its place; when it passes. `None`: the rate is zero.
     fn place(&mut self, now: Instant, size: Bytes) -> Option<Instant> {
-        let _lost = self.bucket.earn(now);
+        self.earn(now);
         let before = self.pending;
         self.pending += size;
         let at = self.bucket.earns_at(before + self.needs(size));
@@ -424,6 +444,7 @@ impl Limit {
     /// Charges for a packet that has a place, unless it has to wait after all: somebody came late before, and what was earned
     /// meanwhile was more than can be saved up.
     fn pass(&mut self, now: Instant, size: Bytes) -> Result<(), Short> {
+        self.earn(now);
         self.bucket.check(now, self.needs(size))?;
         self.bucket.charge(now, size);
         self.charged = self.charged.wrapping_add(size.as_u64());

@@ -148,9 +148,14 @@ fn limits(out: &mut Text, limits: &[api::Limit]) {
         out.sample("limit_throttled_seconds_total", &[("limit", &limit.name)], seconds_of_ms(limit.throttled_ms));
     }
     type Value = fn(&api::Limit) -> u64;
-    let counters: [(&str, &str, Value); 3] = [
+    let counters: [(&str, &str, Value); 4] = [
         ("limit_passed_packets_total", "Packets that passed a limit.", |limit| limit.passed_packets),
         ("limit_passed_bytes_total", "Bytes that passed a limit, as it counts them.", |limit| limit.passed_bytes),
+        (
+            "limit_missed_bytes_total",
+            "Bytes that waited though they could have passed: the switch came too late.",
+            |limit| limit.missed_bytes,
+        ),
         ("limit_marked_packets_total", "Packets marked with congestion (ECN CE).", |limit| limit.marked),
     ];
     for (name, help, value) in counters {

@@ -107,7 +107,7 @@ struct One {
 }
 
 fn measure(arm: Arm, settle: u64, seconds: u64, seed: u64) -> Result<One> {
-    let mut ground = Ground::new(Plan { arm, rate: RATE, rtt: RTT })?;
+    let ground = Ground::new(Plan { arm, rate: RATE, rtt: RTT })?;
     let [net, sub, link, _] = A.octets();
     let own = |n: u8| Ipv4Addr::new(net, sub, link, 100 + n);
     let sources: Vec<Ipv4Addr> = (0..SENDERS).map(own).chain(vec![A; ELEPHANT]).collect();

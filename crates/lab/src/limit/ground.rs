@@ -6,6 +6,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 use std::{fs, thread};
 
@@ -107,7 +108,7 @@ pub(super) struct Ground {
     limit: Option<LimitId>,
     /// What left the switch towards the receiver.
     pub(super) released: Record,
-    port: u16,
+    port: AtomicU16,
 }
 
 impl Ground {
@@ -168,13 +169,12 @@ impl Ground {
             ))?,
             Arm::Switch(_) | Arm::Ovs { .. } => {}
         }
-        Ok(Self { a, b, _m: m, carrier, _delay: delay, limit, released, port: 5_201 })
+        Ok(Self { a, b, _m: m, carrier, _delay: delay, limit, released, port: AtomicU16::new(5_201) })
     }
 
     /// Where the next server of `b` listens.
-    pub(super) fn next_server(&mut self) -> SocketAddr {
-        self.port += 1;
-        SocketAddr::new(B.into(), self.port)
+    pub(super) fn next_server(&self) -> SocketAddr {
+        SocketAddr::new(B.into(), self.port.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Gives the sender more addresses, of its own network.
@@ -207,7 +207,7 @@ impl Ground {
     }
 
     /// Runs iperf3 from `a` to `b`, with `-R` among the `arguments` from `b` to `a`, for `time` after what these omit.
-    pub(super) fn iperf(&mut self, arguments: &str, time: Duration) -> Result<Iperf> {
+    pub(super) fn iperf(&self, arguments: &str, time: Duration) -> Result<Iperf> {
         let server = self.next_server();
         let mut listener = serve(&self.b, "-J", server.port())?;
         let seconds = time.as_secs_f64().ceil();

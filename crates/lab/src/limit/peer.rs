@@ -133,7 +133,7 @@ impl Cell {
     }
 
     fn measure(&mut self, omit: u64, seconds: u64) -> Result<()> {
-        let mut ground = Ground::new(Plan { arm: self.arm, rate: self.rate, rtt: RTT })?;
+        let ground = Ground::new(Plan { arm: self.arm, rate: self.rate, rtt: RTT })?;
         let iperf = ground.iperf(&format!("-O {omit}"), Duration::from_secs(seconds))?;
         self.goodput.push(iperf.received());
         self.again += iperf.retransmits();

@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         let (mut again, mut cores) = (0, Vec::new());
         for ms in rtts {
             options.say(format!("{}, {ms} ms", arm.name()));
-            let mut ground = Ground::new(Plan { arm: *arm, rate, rtt: Duration::from_millis(*ms) })?;
+            let ground = Ground::new(Plan { arm: *arm, rate, rtt: Duration::from_millis(*ms) })?;
             let iperf = ground.iperf(&format!("-O {omit}"), Duration::from_secs(seconds))?;
             let goodput = iperf.received() / super::TCP_PAYLOAD / rate.as_bits_per_sec() as f64 * 100.0;
             again = iperf.retransmits();

@@ -27,7 +27,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let mut pace = f64::NAN;
     for arm in [Arm::Switch(Mode::Drop), Arm::Tbf, Arm::Htb, Arm::Switch(Mode::Pace)] {
         options.say(arm.name());
-        let mut ground = Ground::new(Plan { arm, rate: RATE, rtt: Duration::ZERO })?;
+        let ground = Ground::new(Plan { arm, rate: RATE, rtt: Duration::ZERO })?;
         let iperf = ground.iperf("-u -b 200M -l 1448 -O 1", Duration::from_secs(seconds))?;
         let arrives = iperf.received() * 1_476.0 / 1_448.0 / RATE.as_bits_per_sec() as f64 * 100.0;
         if arm == Arm::Switch(Mode::Pace) {

@@ -242,6 +242,20 @@ fn a_late_poll_lets_a_burst_leave_and_no_more() {
     let mut sorted = rest.clone();
     sorted.sort_unstable();
     assert_eq!(sorted, [2, 3, 4, 5, 6, 7, 8, 9], "{rest:?}");
+    assert_eq!(pacer.missed(limit), bytes(50 * MTU));
+}
+
+#[test]
+fn who_idles_misses_nothing() {
+    let mut pacer = pacer();
+    let limit = pacer.add_limit(at(0), mbit(12), bytes(2 * MTU));
+    let class = pacer.add_class(plain(), &[limit]);
+    for second in 1..10 {
+        pacer.handle_packet(at(second * 1_000_000_000), class, 0, bytes(MTU), 0).unwrap();
+        assert!(pacer.poll(at(second * 1_000_000_000)).is_some());
+    }
+    pacer.set_rate(at(20_000_000_000), limit, mbit(1));
+    assert_eq!(pacer.missed(limit), Bytes::ZERO);
 }
 
 proptest! {

@@ -11,6 +11,9 @@ pub struct LimitCounters {
     pub passed_bytes: u64,
     /// Time during which something waited for it, or for a limit of the same chain.
     pub throttled: Duration,
+    /// What could have passed beside that, while something waited, had the switch come in time: its thread was away for longer than
+    /// the burst lasts. In bytes, as the limit counts them; of limits that pace what waits.
+    pub missed_bytes: u64,
     /// Packets marked with congestion (ECN CE) as they passed.
     pub marked: u64,
     /// Packets dropped because they came too early.
@@ -74,6 +77,7 @@ impl LimitCounters {
         self.passed_packets += other.passed_packets;
         self.passed_bytes += other.passed_bytes;
         self.throttled = self.throttled.saturating_add(other.throttled);
+        self.missed_bytes += other.missed_bytes;
         self.marked += other.marked;
         self.dropped_rate += other.dropped_rate;
         self.dropped_room += other.dropped_room;

@@ -348,7 +348,14 @@ impl<T> Limits<T> {
 
     /// What a limit did until `now`.
     pub fn counters(&self, limit: LimitId, now: Instant) -> LimitCounters {
-        self.limits[limit.index()].counters.until(now)
+        let State { means, counters, .. } = &self.limits[limit.index()];
+        let missed = match means {
+            Means::Pace(limit) | Means::Gate(_, limit) => self.pacer.missed(*limit),
+            Means::Borrow(_) | Means::Drop(_) | Means::Lease(_) => Bytes::ZERO,
+        };
+        let mut counters = counters.until(now);
+        counters.missed_bytes = missed.as_u64();
+        counters
     }
 
     /// Changes a limit's rate from `now` on, for what waits as well; nothing is lost. Where it is shared, the other members hear of

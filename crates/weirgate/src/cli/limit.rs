@@ -150,6 +150,10 @@ fn show(limit: &Value, out: &mut Output) -> Result<(), Failure> {
     ))?;
     out.line(&format!("passed     {} packets, {} bytes", n("passed_packets"), n("passed_bytes")))?;
     out.line(&format!("waiting    {} packets; throttled for {:.1} s", n("waiting"), n("throttled_ms") as f64 / 1e3))?;
+    out.line(&format!(
+        "missed     {} bytes, while the machine was away for longer than the burst lasts",
+        n("missed_bytes")
+    ))?;
     out.line(&format!("marked     {} packets (ECN)", n("marked")))?;
     out.line(&format!(
         "dropped    {} too early, {} for want of room, {} queued too long (CoDel)",

@@ -242,6 +242,7 @@ fn row(limit: &Limit, rate: BitRate, counters: &LimitCounters) -> api::Limit {
         passed_bytes: counters.passed_bytes,
         waiting: counters.waiting(),
         throttled_ms: counters.throttled.as_nanos() / 1_000_000,
+        missed_bytes: counters.missed_bytes,
         marked: counters.marked,
         dropped_rate: counters.dropped_rate,
         dropped_room: counters.dropped_room,

@@ -325,6 +325,8 @@ pub struct Limit {
     pub waiting: u64,
     /// How long something waited or was held back, since the start.
     pub throttled_ms: u64,
+    /// What could have passed beside that while something waited, had the switch not been away for longer than the burst lasts.
+    pub missed_bytes: u64,
     /// Packets marked with congestion (ECN CE).
     pub marked: u64,
     /// Dropped because they came too early, by a limit that drops.
