@@ -2,8 +2,8 @@
 //!
 //! Names follow Prometheus' conventions: base units (seconds, bytes, ratios), `_total` on what only grows. There are no
 //! client networks among the labels: thousands of them, coming and going, are what the store and the page are for, and
-//! would cost the scraper more than the daemon. Fewer than 120 series, whatever the host sees, and [`LIMIT_SERIES`] for each
-//! limit and [`PORT_SERIES`] for each port that is configured.
+//! would cost the scraper more than the daemon. Fewer than 120 series, whatever the host sees; where there is a software switch,
+//! [`SWITCH_SERIES`], and [`LIMIT_SERIES`] for each limit and [`PORT_SERIES`] for each port.
 
 use std::fmt::{Display, Write};
 
@@ -16,7 +16,10 @@ use crate::view::{Order, Shared, api};
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Series of a limit: a quarter of them what it did, the others its histogram.
-pub const LIMIT_SERIES: usize = 9 + Delays::SLOTS + 2;
+pub const LIMIT_SERIES: usize = 10 + Delays::SLOTS + 2;
+
+/// Series of the software switch itself, where there is one.
+pub const SWITCH_SERIES: usize = 3;
 
 /// Series of a port of the software switch.
 pub const PORT_SERIES: usize = 7;
@@ -33,7 +36,7 @@ pub fn text(view: &Shared, now: UnixTime) -> String {
     policy(&mut out, &status, decisions);
     let switch = view.switch(now);
     limits(&mut out, &switch.limits);
-    ports(&mut out, &switch.ports);
+    ports(&mut out, switch.frames, &switch.ports);
     if let Some(point) = view.latest_point() {
         distributions(&mut out, &point);
     }
@@ -111,10 +114,19 @@ fn losses(out: &mut Text, losses: &api::Losses) {
     }
 }
 
-fn ports(out: &mut Text, ports: &[api::Port]) {
+fn ports(out: &mut Text, frames: api::Frames, ports: &[api::Port]) {
     if ports.is_empty() {
         return;
     }
+    out.counter("switch_dropped_frames_total", "Frames that the software switch dropped beside its limits, by why.");
+    for (why, count) in [("malformed", frames.malformed), ("filtered", frames.filtered)] {
+        out.sample("switch_dropped_frames_total", &[("why", why)], count);
+    }
+    out.counter(
+        "switch_cut_super_packets_total",
+        "Super-packets that were cut, since they would have taken long at a limit.",
+    );
+    out.sample("switch_cut_super_packets_total", &[], frames.cut);
     out.gauge("port_up", "Whether a port of the software switch has its device.");
     for port in ports {
         out.sample("port_up", &[("port", &port.name), ("kind", &port.kind)], u8::from(port.failed.is_none()));

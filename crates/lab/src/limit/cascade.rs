@@ -50,11 +50,12 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             "A limit of packets (burst 4), then one of bytes (burst 3,000); a packet that the second one refuses is lost. With refund \
              the first one is given back what it took for that packet. Packets of 64 to 1,500 bytes come evenly, 100,000 in a second \
              of virtual time, for {seconds} s. Limits of the same kind lose nothing by each other: what the first passes in a burst, the \
-             second passes too. The cores are for making up the packets and deciding on all of them, refused ones included."
+             second passes too. The cores are for making up the packets and deciding on all of them, refused ones included. Beside it \
+             what a bucket of whole tokens loses that forgets their fractions, both with room for four packets."
         ),
         json!({ "first_packets_per_s": NEAR.as_packets_per_sec(), "burst_packets": 4, "burst_bytes": 3_000 }),
         expectations,
-        vec![table],
+        vec![table, super::naive::table()],
     )
 }
 

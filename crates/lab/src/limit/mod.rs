@@ -5,6 +5,7 @@ mod crowd;
 mod fair;
 mod fast;
 mod ground;
+mod naive;
 mod ovs;
 mod peer;
 mod precision;

@@ -61,6 +61,11 @@ impl Handle {
         answered.recv().map_err(|_| Stopped)
     }
 
+    /// Whether its thread runs: it ends by itself only where the kernel cannot wait, or by a fault.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
     /// Stops it and waits for its end.
     ///
     /// # Errors

@@ -88,15 +88,38 @@ pub struct BridgeCounters {
     pub marked: u64,
 }
 
+impl BridgeCounters {
+    /// These and another thread's.
+    pub const fn and(mut self, other: &Self) -> Self {
+        self.received += other.received;
+        self.sent += other.sent;
+        self.added += other.added;
+        self.malformed += other.malformed;
+        self.filtered += other.filtered;
+        self.limited += other.limited;
+        self.cut += other.cut;
+        self.marked += other.marked;
+        self
+    }
+}
+
 /// A frame that waits, or is about to be sent.
 #[derive(Debug)]
 struct Item {
     packet: Packet,
-    to: BridgePort,
+    to: Target,
     /// The limits that are still before it.
     next: Option<(ClassId, Bytes)>,
     source: Option<SourceId>,
     flow: u32,
+}
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    Port(BridgePort),
+    /// To every port but one, once it has passed the limits of where it comes from.
+    AllBut(BridgePort),
 }
 
 #[derive(Debug)]
@@ -115,7 +138,7 @@ pub struct Bridge {
     from: Classifier<ClassRef>,
     to: Classifier<ClassRef>,
     limits: Limits<Item>,
-    leaving: VecDeque<Item>,
+    leaving: VecDeque<(BridgePort, Packet)>,
     seed: u64,
     counters: BridgeCounters,
 }
@@ -276,32 +299,23 @@ impl Bridge {
             return packet.size();
         };
         let from = self.from.classify(port.0, &frame);
-        let mut counted = self.size(from, &frame, packet.offload()).unwrap_or(packet.size());
-        match self.decide(now, port, &frame) {
-            Decision::To(to) => counted = self.forward(now, &frame, from, to, source, packet),
-            Decision::Filter => self.counters.filtered += 1,
-            Decision::Flood => {
-                let ports = (0..self.ports.len() as u16).map(BridgePort);
-                let others: Vec<BridgePort> = ports.filter(|to| *to != port).collect();
-                self.counters.added += (others.len() as u64).saturating_sub(1);
-                self.counters.filtered += u64::from(others.is_empty());
-                for to in others {
-                    let mut copy = Packet::copy_of(packet.bytes());
-                    copy.set_offload(*packet.offload());
-                    copy.set_hold(packet.hold().cloned());
-                    counted = counted.max(self.forward(now, &frame, from, to, source, copy));
-                }
+        let to = match self.decide(now, port, &frame) {
+            Decision::To(to) => Target::Port(to),
+            Decision::Flood => Target::AllBut(port),
+            Decision::Filter => {
+                self.counters.filtered += 1;
+                return self.size(from, &frame, packet.offload()).unwrap_or(packet.size());
             }
-        }
-        counted
+        };
+        self.forward(now, &frame, from, to, source, packet)
     }
 
     /// The next frame that is to be sent, and by which port. Call until `None`.
     pub fn poll_frame(&mut self, now: Instant) -> Option<(BridgePort, Packet)> {
         loop {
-            if let Some(item) = self.leaving.pop_front() {
+            if let Some(leaves) = self.leaving.pop_front() {
                 self.counters.sent += 1;
-                return Some((item.to, item.packet));
+                return Some(leaves);
             }
             let release = self.limits.poll(now)?;
             let mut item = release.item;
@@ -311,7 +325,11 @@ impl Bridge {
                     self.counters.limited += 1;
                     continue;
                 }
-                ReleaseFate::Mark => self.mark(&mut item.packet),
+                ReleaseFate::Mark if mark(&mut item.packet) => {
+                    self.counters.marked += 1;
+                    self.limits.handle_marked(release.class);
+                }
+                ReleaseFate::Mark => {}
                 ReleaseFate::Send => {}
             }
             self.offer(now, item);
@@ -345,21 +363,28 @@ impl Bridge {
         self.macs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends one frame on its way to one port, cut where it is too long; what it counts for to the first of its classes.
+    /// Sends one frame on its way, cut where it is too long; what it counts for to the first of its classes.
     fn forward(
         &mut self,
         now: Instant,
         frame: &Frame,
         from: Option<ClassRef>,
-        to: BridgePort,
+        to: Target,
         source: Option<SourceId>,
         packet: Packet,
     ) -> Bytes {
-        let towards = self.to.classify(to.0, frame);
+        let towards = match to {
+            Target::Port(to) => self.to.classify(to.0, frame),
+            Target::AllBut(_) => None,
+        };
         let flow = frame.flow().map_or(0, |flow| flow.hash(self.seed) as u32);
         let stages = [from, towards];
-        let sizes = stages.iter().find_map(|class| self.size(*class, frame, packet.offload()));
-        let counted = sizes.unwrap_or(packet.size());
+        let size = |class: Option<ClassRef>| self.size(class, frame, packet.offload());
+        let counted = stages.into_iter().find_map(size).or_else(|| match to {
+            Target::Port(_) => None,
+            Target::AllBut(port) => self.others(port).filter_map(|to| size(self.to.classify(to.0, frame))).max(),
+        });
+        let counted = counted.unwrap_or(packet.size());
         match self.segments_max(stages, frame, packet.offload()) {
             None => self.enter(now, stages, frame, Item { packet, to, next: None, source, flow }),
             Some(most) => {
@@ -384,6 +409,10 @@ impl Bridge {
         counted
     }
 
+    fn others(&self, port: BridgePort) -> impl Iterator<Item = BridgePort> + use<> {
+        (0..self.ports.len() as u16).map(BridgePort).filter(move |to| *to != port)
+    }
+
     /// Takes a frame to the limits of its first class.
     fn enter(&mut self, now: Instant, stages: [Option<ClassRef>; 2], frame: &Frame, mut item: Item) {
         let stage = |class: Option<ClassRef>| {
@@ -403,7 +432,26 @@ impl Bridge {
     fn offer(&mut self, now: Instant, mut item: Item) {
         match item.next.take() {
             Some((class, size)) => self.offer_to(now, class, size, item),
-            None => self.leaving.push_back(item),
+            None => match item.to {
+                Target::Port(to) => self.leaving.push_back((to, item.packet)),
+                Target::AllBut(port) => self.flood(now, port, &item),
+            },
+        }
+    }
+
+    /// Sends a frame on its way to every port but `port`; the limits of where it comes from are behind it.
+    fn flood(&mut self, now: Instant, port: BridgePort, item: &Item) {
+        let Ok(frame) = Frame::ethernet(item.packet.bytes()) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        self.counters.added += (self.ports.len() as u64).saturating_sub(2);
+        self.counters.filtered += u64::from(self.ports.len() < 2);
+        for to in self.others(port) {
+            let mut copy = Packet::copy_of(item.packet.bytes());
+            copy.set_offload(*item.packet.offload());
+            copy.set_hold(item.packet.hold().cloned());
+            self.forward(now, &frame, None, Target::Port(to), item.source, copy);
         }
     }
 
@@ -437,9 +485,9 @@ impl Bridge {
             .min()?;
         Some(u16::try_from(lowest).unwrap_or(u16::MAX).max(1))
     }
+}
 
-    fn mark(&mut self, packet: &mut Packet) {
-        let Ok(mut frame) = Frame::ethernet(packet.bytes()) else { return };
-        self.counters.marked += u64::from(frame.mark_ce(packet.bytes_mut()).is_ok());
-    }
+/// Marks a packet with congestion (ECN CE); false where it cannot be.
+fn mark(packet: &mut Packet) -> bool {
+    Frame::ethernet(packet.bytes()).is_ok_and(|mut frame| frame.mark_ce(packet.bytes_mut()).is_ok())
 }

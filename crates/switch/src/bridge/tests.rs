@@ -72,6 +72,45 @@ fn an_address_is_flooded_for_until_it_is_learnt() {
 }
 
 #[test]
+fn a_flooded_frame_counts_once_where_it_comes_from() {
+    let (mut bridge, ports) = bridge(5);
+    let id = limit(&mut bridge, mbit(8), Mode::Pace, ports[0], Direction::From);
+    // A megabyte each second; to nobody that is known.
+    for _ in 0..20 {
+        bridge.handle_frame(at(0), ports[0], None, frame(1, 99, 972));
+    }
+    let left = run(&mut bridge, at(30_000_000));
+    assert_eq!(left.len(), 20 * 4, "to every other port");
+    assert_eq!(bridge.limit_counters(id, at(30_000_000)).passed_packets, 20);
+    let last = left.last().expect("some").0;
+    assert!(last > at(16_000_000) && last < at(18_000_000), "{last:?}");
+    let BridgeCounters { received, added, sent, .. } = *bridge.counters();
+    assert_eq!((received, added, sent), (20, 60, 80));
+}
+
+#[test]
+fn only_what_could_be_marked_counts_as_marked() {
+    for ecn in [0, 2] {
+        let (mut bridge, ports) = bridge(2);
+        bridge.join(ports[0], ports[1]);
+        let id = bridge.add_limit(at(0), LimitSettings { rate: mbit(8), burst: Bytes::new(3_000), mode: Mode::Pace });
+        let queue =
+            ClassSettings { codel: None, mark_above: Some(Duration::from_millis(2)), ..ClassSettings::default() };
+        let class = bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
+        bridge.set_rules(vec![Rule { port: Some(ports[0].0), ..Rule::any(0, class) }], vec![]).expect("sound rules");
+        for _ in 0..20 {
+            let bytes = Build { payload: vec![1; 972], traffic_class: ecn, ..Build::default() }.bytes();
+            bridge.handle_frame(at(0), ports[0], None, Packet::copy_of(&bytes));
+        }
+        let left = run(&mut bridge, at(30_000_000));
+        let marked = left.iter().filter(|(.., packet)| packet.bytes()[15] & 3 == 3).count() as u64;
+        assert_eq!(marked > 10, ecn == 2, "{marked}");
+        assert_eq!(bridge.limit_counters(id, at(30_000_000)).marked, marked);
+        assert_eq!(bridge.counters().marked, marked);
+    }
+}
+
+#[test]
 fn joined_ports_are_a_wire_for_whatever_is_a_frame() {
     let (mut bridge, ports) = bridge(2);
     bridge.join(ports[0], ports[1]);

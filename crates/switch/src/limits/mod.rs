@@ -582,7 +582,6 @@ impl<T> Limits<T> {
                 Fate::Send | Fate::Mark => {
                     counters.passed(out.size);
                     counters.delays.add(out.waited);
-                    counters.marked += u64::from(out.fate == Fate::Mark);
                 }
             }
         }
@@ -592,6 +591,13 @@ impl<T> Limits<T> {
             Fate::Drop => ReleaseFate::Drop(Reason::Codel),
         };
         Some(Release { item: out.item.item, class, at: out.at, fate })
+    }
+
+    /// Says that a packet of `class` that was to be marked could be.
+    pub fn handle_marked(&mut self, class: ClassId) {
+        for limit in &self.classes[class.index()].chain {
+            self.limits[limit.index()].counters.marked += 1;
+        }
     }
 
     /// When [`poll`](Self::poll) will have something; an instant that has passed: now.

@@ -148,6 +148,11 @@ fn show(limit: &Value, out: &mut Output) -> Result<(), Failure> {
         limit["layer"].as_str().unwrap_or("?"),
         limit["mode"].as_str().unwrap_or("?")
     ))?;
+    let more = match n("overhead") {
+        0 => String::new(),
+        bytes => format!("; {bytes} bytes more are counted for each packet"),
+    };
+    out.line(&format!("burst      {} bytes{more}", n("burst_bytes")))?;
     out.line(&format!("passed     {} packets, {} bytes", n("passed_packets"), n("passed_bytes")))?;
     out.line(&format!("waiting    {} packets; throttled for {:.1} s", n("waiting"), n("throttled_ms") as f64 / 1e3))?;
     out.line(&format!(

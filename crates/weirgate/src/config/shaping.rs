@@ -17,6 +17,9 @@ use super::{Namespace, directory, or};
 const COALESCE_MAX: Duration = Duration::from_millis(1);
 const COALESCE: Duration = Duration::from_micros(100);
 
+/// Two Ethernet packets: a queue of less has no room for anything.
+const QUEUE_MIN: Bytes = Bytes::new(2 * 1_514);
+
 /// The switch; without ports there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shaping {
@@ -41,6 +44,8 @@ pub struct Port {
     pub kind: PortKind,
     /// Queues that are read from.
     pub queues: u16,
+    /// Where all that comes in by it goes, by its place in [`Shaping::ports`]; `None`: where the addresses were learnt.
+    pub peer: Option<usize>,
 }
 
 /// What a port is made of.
@@ -154,6 +159,7 @@ struct TypedPort {
     namespace: Maybe<String>,
     xdp: Maybe<bool>,
     queues: Maybe<u64>,
+    peer: Maybe<String>,
 }
 
 #[derive(Debug)]
@@ -197,6 +203,7 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
         namespace: s.parsed("namespace"),
         xdp: s.boolean("xdp"),
         queues: s.integer("queues", 1, 64),
+        peer: s.parsed("peer"),
     });
     let limits = root.tables("limit", |s, line| TypedLimit {
         line,
@@ -244,7 +251,9 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
     }
     let coalesce = or(typed.coalesce, COALESCE);
     let lines: Vec<usize> = typed.ports.iter().map(|port| port.line).collect();
-    let ports: Vec<Port> = typed.ports.into_iter().map(|typed| port(typed, threads, problems)).collect();
+    let peers = peers(&typed.ports, &port_names, problems);
+    let ports = typed.ports.into_iter().zip(peers);
+    let ports: Vec<Port> = ports.map(|(typed, peer)| Port { peer, ..port(typed, threads, problems) }).collect();
     for (at, line) in lines.into_iter().enumerate() {
         if let Some(other) = ports[..at].iter().find(|other| other.kind.place() == ports[at].kind.place()) {
             let what = format!("`{}` is the same device as `{}`: one port is enough", ports[at].name, other.name);
@@ -252,11 +261,15 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
         }
     }
     let limits: Vec<Limit> = typed.limits.into_iter().map(|typed| limit(typed, problems)).collect();
-    let classes = typed
-        .classes
-        .into_iter()
-        .filter_map(|typed| class(typed, &port_names, &limit_names, &limits, problems))
-        .collect();
+    let mut classes: Vec<Class> = Vec::new();
+    for typed in typed.classes {
+        let line = typed.line;
+        let Some(class) = class(typed, &port_names, &limit_names, &limits, problems) else { continue };
+        if let Some(what) = unreached(&class, &classes, &limits) {
+            problems.push(problem(line, "class", what));
+        }
+        classes.push(class);
+    }
     Shaping { threads, coalesce, ports, limits, classes }
 }
 
@@ -281,6 +294,36 @@ fn names<'a>(
     names
 }
 
+/// The place of each port's peer; a pair may be written at one of the two, or at both.
+fn peers(typed: &[TypedPort], names: &[String], problems: &mut Vec<Problem>) -> Vec<Option<usize>> {
+    let mut peers = vec![None; typed.len()];
+    for (at, port) in typed.iter().enumerate() {
+        let Some(name) = &port.peer else { continue };
+        let Some(peer) = find(name, &name.value, names, "port", problems) else { continue };
+        let free = |at: usize, peer: usize| peers[at].is_none_or(|known| known == peer);
+        if peer == at || !free(at, peer) || !free(peer, at) {
+            problems.push(name.problem("a port has one peer, another one"));
+            continue;
+        }
+        (peers[at], peers[peer]) = (Some(peer), Some(at));
+    }
+    peers
+}
+
+/// Why no frame would ever be of a class, or not only its own would wait, after those that stand before it.
+fn unreached(class: &Class, before: &[Class], limits: &[Limit]) -> Option<String> {
+    let mut same = before.iter().filter(|other| (other.port, other.direction) == (class.port, class.direction));
+    let all = |class: &Class| class.matches == Match::default();
+    if same.clone().any(all) {
+        return Some("nothing is left for it: a class before it takes all frames of this port and direction".into());
+    }
+    let gates = |class: &Class| class.limits.iter().any(|at| matches!(limits[*at].mode, Mode::Gate | Mode::Borrow));
+    (class.direction == Direction::From && gates(class) && same.next().is_some()).then(|| {
+        "a limit that gates holds back all that comes from a port: let its class be the port's only one, or write mode = \"pace\""
+            .into()
+    })
+}
+
 fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
     let Some(kind) = &typed.kind else {
         problems.push(problem(
@@ -292,6 +335,7 @@ fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
             name: or(typed.name, String::new()),
             kind: PortKind::VhostUser { socket: PathBuf::new() },
             queues: 1,
+            peer: None,
         };
     };
     let other = match kind.value {
@@ -323,7 +367,7 @@ fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
             problems.push(problem(typed.line, "port", what.into()));
         }
         let socket = directory(typed.socket, problems).unwrap_or_default();
-        return Port { name, kind: PortKind::VhostUser { socket }, queues };
+        return Port { name, kind: PortKind::VhostUser { socket }, queues, peer: None };
     }
     let device = or(typed.device, name.clone());
     if device.len() > 15 {
@@ -342,7 +386,7 @@ fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
         Kind::Interface => PortKind::Interface { device, namespace, xdp },
         _ => PortKind::Tap { device, namespace },
     };
-    Port { name, kind, queues }
+    Port { name, kind, queues, peer: None }
 }
 
 fn limit(typed: TypedLimit, problems: &mut Vec<Problem>) -> Limit {
@@ -384,6 +428,14 @@ fn class(
         chain.value.iter().filter_map(|name| find(chain, name, limits, "limit", problems)).collect();
     if chain.value.is_empty() {
         problems.push(chain.problem("names no limit: leave the class out, what belongs to none is not limited"));
+    }
+    if let Some(twice) = chosen.iter().enumerate().find_map(|(at, limit)| chosen[..at].contains(limit).then_some(limit))
+    {
+        problems
+            .push(chain.problem(format!("`{}` stands there twice, and would count everything twice", limits[*twice])));
+    }
+    if let Some(queue) = typed.queue.as_ref().filter(|queue| queue.value < QUEUE_MIN) {
+        problems.push(queue.problem(format!("is less than {QUEUE_MIN}: there would be no room for a packet")));
     }
     if let Some([first, other]) = differ(&chosen, known) {
         let what = format!("`{first}` and `{other}` do not count alike: give them the same `layer` and `overhead`");

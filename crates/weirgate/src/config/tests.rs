@@ -107,6 +107,14 @@ fn ports_that_cannot_be_are_refused() {
     assert!(text.contains("a port is in one namespace"), "{text}");
     let twice = "kind = \"interface\"\n[[port]]\nname = \"q\"\nkind = \"tap\"\ndevice = \"p\"\n";
     assert!(refused(twice).contains("`q` is the same device as `p`"), "{}", refused(twice));
+    let pair = |peer: &str| format!("kind = \"tap\"\npeer = \"{peer}\"\n[[port]]\nname = \"q\"\nkind = \"tap\"\n");
+    let third = "[[port]]\nname = \"r\"\nkind = \"tap\"\npeer = \"q\"\n";
+    let config = Config::from_text(&port(&pair("q")), &root()).unwrap();
+    assert_eq!(config.shaping.ports.iter().map(|port| port.peer).collect::<Vec<_>>(), [Some(1), Some(0)]);
+    assert!(refused(&pair("x")).contains("there is no port called `x`"), "{}", refused(&pair("x")));
+    assert!(refused(&pair("p")).contains("a port has one peer, another one"), "{}", refused(&pair("p")));
+    let text = refused(&(pair("q") + third));
+    assert!(text.contains("a port has one peer, another one"), "{text}");
     let config = Config::from_text(&port("kind = \"interface\"\nxdp = true\n"), &root()).unwrap();
     let kind = PortKind::Interface { device: "p".into(), namespace: Namespace::Own, xdp: true };
     assert_eq!(config.shaping.ports[0].kind, kind);
@@ -132,6 +140,13 @@ fn limits_that_contradict_each_other_are_refused() {
         with(&format!("{gate}{class}[\"g\"]\nprotocol = \"udp\"\n")).contains("holds back all that comes from a port")
     );
     assert!(with("[[limit]]\nname = \"c\"\nrate = \"5 Mbit\"\n").contains("limit.rate"));
+    assert!(with(&format!("{class}[\"a\", \"a\"]\n")).contains("`a` stands there twice"));
+    let text = with(&format!("{class}[\"a\"]\nqueue = \"1 KB\"\n"));
+    assert!(text.contains("there would be no room for a packet"), "{text}");
+    let text = with(&format!("{class}[\"a\"]\n{class}[\"a\"]\nprotocol = \"udp\"\n"));
+    assert!(text.contains("line 10: class: nothing is left for it"), "{text}");
+    let text = with(&format!("{gate}{class}[\"a\"]\nprotocol = \"udp\"\n{class}[\"g\"]\n"));
+    assert!(text.contains("let its class be the port's only one"), "{text}");
 }
 
 #[test]

@@ -183,6 +183,12 @@ impl Sense {
             if self.wait() {
                 self.drain();
             }
+            if self.shaper.as_ref().is_some_and(|shaper| !shaper.is_running()) {
+                tracing::error!(
+                    "a thread of the switch has ended: nothing goes through it any more, so the daemon ends"
+                );
+                break;
+            }
         }
         self.close();
     }

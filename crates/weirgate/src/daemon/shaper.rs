@@ -68,10 +68,21 @@ impl Shaper {
         }
         let mut classes = Vec::new();
         for dataplane in &mut dataplanes {
-            classes = set_classes(dataplane.bridge_mut(), shaping, &limits, &ports)?;
+            let bridge = dataplane.bridge_mut();
+            for (port, id) in &ports {
+                if let Some(peer) = port.peer {
+                    bridge.join(*id, ports[peer].1);
+                }
+            }
+            classes = set_classes(bridge, shaping, &limits, &ports)?;
         }
         let threads = dataplanes.into_iter().enumerate().map(|(at, one)| spawn(&format!("switch-{at}"), one));
         Ok(Some(Self { threads: threads.collect::<Result<_, _>>()?, limits, ports, classes }))
+    }
+
+    /// Whether all its threads run.
+    pub(crate) fn is_running(&self) -> bool {
+        self.threads.iter().all(Handle::is_running)
     }
 
     /// What every limit and port did; empty where the switch has stopped.
@@ -88,19 +99,25 @@ impl Shaper {
                     (counters, failed.map(ToString::to_string))
                 })
                 .collect();
-            (limits, ports)
+            (limits, ports, *dataplane.bridge().counters())
         };
         let looked = self.threads.iter().map(|thread| thread.call(look.clone()).unwrap_or_default());
-        let all = looked.reduce(|(limits, ports), more| {
+        let all = looked.reduce(|(limits, ports, frames), more| {
             let limits = limits.into_iter().zip(more.0).map(|((rate, all), (_, one))| (rate, all.and(&one)));
             let ports =
                 ports.into_iter().zip(more.1).map(|((all, failed), (one, why))| (all.and(&one), failed.or(why)));
-            (limits.collect(), ports.collect())
+            (limits.collect(), ports.collect(), frames.and(&more.2))
         });
-        let (limits, ports) = all.unwrap_or_default();
+        let (limits, ports, frames) = all.unwrap_or_default();
         let rows = self.limits.iter().zip(limits);
         api::Switch {
             now_ms: 0,
+            frames: api::Frames {
+                malformed: frames.malformed,
+                filtered: frames.filtered,
+                cut: frames.cut,
+                marked: frames.marked,
+            },
             limits: rows.map(|((limit, _), (rate, counters))| row(limit, rate, &counters)).collect(),
             ports: self
                 .ports
@@ -237,7 +254,9 @@ fn row(limit: &Limit, rate: BitRate, counters: &LimitCounters) -> api::Limit {
         name: limit.name.clone(),
         mode: mode_name(limit.mode).to_owned(),
         layer: format!("{:?}", limit.accounting.layer),
+        overhead: limit.accounting.overhead,
         rate_bits_per_s: rate.as_bits_per_sec(),
+        burst_bytes: burst(limit, rate).as_u64(),
         passed_packets: counters.passed_packets,
         passed_bytes: counters.passed_bytes,
         waiting: counters.waiting(),

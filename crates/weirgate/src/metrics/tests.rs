@@ -52,6 +52,7 @@ fn filled(with_switch: bool) -> String {
     shared.handle_policy(Some(api::Policy { expires_ms: Some(1), applied: true, ..api::Policy::default() }));
     if with_switch {
         shared.set_switch(std::sync::Arc::new(|| api::Switch {
+            frames: api::Frames { filtered: 3, ..api::Frames::default() },
             limits: vec![limit()],
             ports: vec![port()],
             ..Default::default()
@@ -68,6 +69,7 @@ fn limit() -> api::Limit {
         mode: "pace".to_owned(),
         rate_bits_per_s: 8_000,
         throttled_ms: 1_500,
+        missed_bytes: 1_514,
         delays: delays.slots().map(|(below, _)| slot(below)).collect(),
         ..api::Limit::default()
     }
@@ -144,13 +146,15 @@ fn the_text_is_well_formed_and_its_numbers_are_the_views() {
     let all = samples["weirgate_limit_delay_seconds_bucket{limit=\"tenant\",le=\"+Inf\"}"];
     assert_eq!(samples["weirgate_limit_delay_seconds_count{limit=\"tenant\"}"], all);
     assert_eq!(samples["weirgate_port_frames_total{port=\"uplink\",direction=\"from\"}"], 7.0);
+    assert_eq!(samples["weirgate_switch_dropped_frames_total{why=\"filtered\"}"], 3.0);
+    assert_eq!(samples["weirgate_limit_missed_bytes_total{limit=\"tenant\"}"], 1_514.0);
 }
 
 #[test]
 fn series_are_of_the_host_the_limits_and_the_ports_and_of_no_network() {
     let host = parse(&filled(false)).len();
     assert!(host < 120, "{host}");
-    assert_eq!(parse(&filled(true)).len(), host + LIMIT_SERIES + PORT_SERIES);
+    assert_eq!(parse(&filled(true)).len(), host + SWITCH_SERIES + LIMIT_SERIES + PORT_SERIES);
 }
 
 #[test]

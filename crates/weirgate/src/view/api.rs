@@ -277,10 +277,26 @@ pub struct Switch {
     /// The server's clock as it answered.
     #[serde(default)]
     pub now_ms: u64,
+    /// What it did with frames beside limiting them.
+    #[serde(default)]
+    pub frames: Frames,
     /// Its limits.
     pub limits: Vec<Limit>,
     /// Its ports.
     pub ports: Vec<Port>,
+}
+
+/// Frames of the software switch, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frames {
+    /// Dropped because they contradict themselves.
+    pub malformed: u64,
+    /// Dropped because their receiver is where they came from, or their sender cannot be.
+    pub filtered: u64,
+    /// Super-packets that were cut.
+    pub cut: u64,
+    /// Marked with congestion (ECN CE).
+    pub marked: u64,
 }
 
 /// A port of the software switch. A super-packet is one frame.
@@ -315,8 +331,12 @@ pub struct Limit {
     pub mode: String,
     /// What its rate counts: `L1`, `L2` or `L3`.
     pub layer: String,
+    /// Bytes more that it counts for each packet.
+    pub overhead: u16,
     /// The rate in force.
     pub rate_bits_per_s: u64,
+    /// What may pass at once after idling, as the limit counts.
+    pub burst_bytes: u64,
     /// Packets that passed, super-packets as one.
     pub passed_packets: u64,
     /// What they held, as the limit counts.
