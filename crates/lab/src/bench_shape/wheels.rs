@@ -9,6 +9,7 @@ use hierarchical_hash_wheel_timer::wheels::quad_wheel::{QuadWheelWithOverflow, n
 use hierarchical_hash_wheel_timer::wheels::{Skip, TimerEntryWithDelay};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use weirgate_linux::clock;
 use weirgate_shape::{ClassSettings, CodelSettings, Pacer, Wheel};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
@@ -163,6 +164,28 @@ fn cost_of(waiting: &mut impl Waiting, held: usize, intervals: &[u64]) -> f64 {
     let start = Clock::now();
     let done = turn(PACKETS);
     start.elapsed().as_nanos() as f64 / done as f64
+}
+
+/// Percent of the releases that come within a slot of their instant, by the real clock: a packet of each flow waits, and one that
+/// leaves is followed by its flow's next; whoever polls does nothing else.
+pub(super) fn punctual_pct(packets: usize, seed: u64) -> f64 {
+    let intervals = intervals(seed);
+    let start = clock::monotonic();
+    let mut wheel = Wheel::new(start, TICK, SLOTS);
+    for (flow, interval) in intervals.iter().enumerate() {
+        // Spread over their first interval.
+        wheel.insert(start + Duration::from_nanos(interval * (flow as u64 % 97 + 1) / 97), flow);
+    }
+    let (mut done, mut punctual) = (0_usize, 0_usize);
+    while done < packets {
+        let now = clock::monotonic();
+        while let Some((at, flow)) = wheel.poll(now) {
+            done += 1;
+            punctual += usize::from(now.saturating_since(at) <= TICK);
+            wheel.insert(at + Duration::from_nanos(intervals[flow]), flow);
+        }
+    }
+    100.0 * punctual as f64 / done as f64
 }
 
 /// The median costs with `held` packets waiting.
