@@ -192,6 +192,8 @@ struct Class {
     chain: Vec<LimitId>,
     /// Where it waits; `None`: no limit above it paces.
     paced: Option<weirgate_shape::ClassId>,
+    /// Whether all that waits there was let in by gates.
+    gated: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -288,17 +290,14 @@ impl<T> Limits<T> {
                 Means::Borrow(_) | Means::Drop(_) | Means::Lease(_) => None,
             })
             .collect();
-        let settings = if means().any(|means| matches!(means, Means::Pace(_))) {
-            settings
-        } else {
-            // What a gate has let in is little, and is not dropped.
-            ClassSettings { codel: None, queue_max: ALL, ..settings }
-        };
+        let gated = !means().any(|means| matches!(means, Means::Pace(_)));
+        // What a gate has let in is little, and is not dropped.
+        let settings = if gated { ClassSettings { codel: None, queue_max: ALL, ..settings } } else { settings };
         let paced = (!paced.is_empty()).then(|| {
             self.paced.push(id);
             self.pacer.add_class(settings, &paced)
         });
-        self.classes.push(Class { chain: chain.to_vec(), paced });
+        self.classes.push(Class { chain: chain.to_vec(), paced, gated });
         id
     }
 
@@ -386,9 +385,11 @@ impl<T> Limits<T> {
         }
     }
 
-    /// Changes what may wait in a class. Nothing where it waits for nothing.
+    /// Changes what may wait in a class. Nothing where it waits for nothing, or for gates only: what those have let in is not
+    /// dropped.
     pub fn set_queue_max(&mut self, class: ClassId, queue_max: Bytes) {
-        if let Some(paced) = self.classes[class.index()].paced {
+        let Class { paced, gated, .. } = self.classes[class.index()];
+        if let Some(paced) = paced.filter(|_| !gated) {
             self.pacer.set_queue_max(paced, queue_max);
         }
     }
@@ -537,7 +538,7 @@ impl<T> Limits<T> {
             self.limits[by.index()].counters.dropped_rate += 1;
             return Verdict::Drop(item, Reason::Rate);
         }
-        let Class { chain, paced } = &self.classes[class.index()];
+        let Class { chain, paced, .. } = &self.classes[class.index()];
         let Some(paced) = *paced else {
             for limit in chain {
                 self.limits[limit.index()].counters.passed(size);

@@ -199,6 +199,20 @@ fn what_a_gate_lets_in_leaves_evenly() {
 }
 
 #[test]
+fn what_a_gate_has_let_in_is_not_dropped_for_a_smaller_queue() {
+    let mut limits = limits();
+    let gate = limit(&mut limits, mbit(5), Mode::Gate);
+    let source = limits.add_source(Some(gate), None);
+    let class = limits.add_class(ClassSettings::default(), &[gate]);
+    limits.set_queue_max(class, queue_max(mbit(1)));
+    limits.handle_ready(source);
+    assert!(limits.may_read(at(0), source).is_some());
+    // A super-packet, which is more than half of that.
+    let verdicts = (0..60).map(|n| limits.handle_packet(at(0), arrival(class, Some(source)), n));
+    assert!(verdicts.into_iter().all(|verdict| !matches!(verdict, Verdict::Drop(..))));
+}
+
+#[test]
 fn the_backlog_of_a_source_is_what_waits_of_it() {
     let mut limits = limits();
     let paced = limit(&mut limits, mbit(12), Mode::Pace);
