@@ -435,9 +435,16 @@ impl<T> Limits<T> {
         }
     }
 
-    /// When to [`balance`](Self::balance) at the latest; `None`: nothing of what is shared is needed here.
+    /// When to [`balance`](Self::balance) at the latest: now, where something waits for a share that is nothing. `None`: nothing of
+    /// what is shared is needed here.
     pub fn balance_at(&self, now: Instant) -> Option<Instant> {
-        self.shared.iter().any(|(limit, ..)| self.demand(now, *limit).1).then_some(self.balance_at)
+        let needed = self.shared.iter().filter(|(limit, ..)| self.demand(now, *limit).1);
+        let due = needed.map(|(limit, shared, _)| {
+            // A limit that is nothing as a whole has nothing to give.
+            let at_once = self.share(*limit) == BitRate::ZERO && shared.rate() != BitRate::ZERO;
+            if at_once { now } else { self.balance_at }
+        });
+        due.min()
     }
 
     /// Its part of a limit.

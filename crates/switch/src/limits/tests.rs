@@ -348,3 +348,33 @@ fn a_shared_rate_changes_for_all_at_once() {
     let parts = one.share(ids[0]).as_bits_per_sec() + other.share(ids[1]).as_bits_per_sec();
     assert_eq!(parts, 40_000_000);
 }
+
+#[test]
+fn who_has_no_share_and_needs_one_does_not_wait_for_the_next_division() {
+    let settings = LimitSettings { rate: mbit(10), burst: BURST, mode: Mode::Pace };
+    let shared = Arc::new(SharedLimit::new(at(0), settings, 2));
+    let [mut busy, mut idle] = [limits(), limits()];
+    let ids = [busy.add_shared_limit(at(0), &shared, 0), idle.add_shared_limit(at(0), &shared, 1)];
+    let class = busy.add_class(ClassSettings::default(), &[ids[0]]);
+    for _ in 0..20 {
+        busy.handle_packet(at(0), arrival(class, None), 0);
+    }
+    for ms in 0..=10 {
+        let now = at(ms * 1_000_000);
+        busy.balance(now);
+        idle.balance(now);
+        while busy.poll(now).is_some() {}
+    }
+    assert_eq!((busy.share(ids[0]), idle.share(ids[1])), (mbit(10), BitRate::ZERO));
+    assert_eq!(idle.balance_at(at(11_000_000)), None, "it needs none");
+    let class = idle.add_class(ClassSettings::default(), &[ids[1]]);
+    idle.handle_packet(at(11_000_000), arrival(class, None), 0);
+    assert_eq!(idle.balance_at(at(11_000_000)), Some(at(11_000_000)));
+    idle.balance(at(11_000_000));
+    assert_eq!(idle.share(ids[1]), mbit(5));
+    // Nobody is asked again and again for a part of nothing.
+    busy.set_rate(at(12_000_000), ids[0], BitRate::ZERO);
+    idle.balance(at(12_000_000));
+    idle.handle_packet(at(12_000_000), arrival(class, None), 0);
+    assert!(idle.balance_at(at(12_000_000)) > Some(at(12_000_000)));
+}
