@@ -158,6 +158,8 @@ struct Class<T> {
 #[derive(Debug)]
 struct Flow<T> {
     queue: VecDeque<Waiting<T>>,
+    /// How many leave until none is left of flows that only share it.
+    guests: usize,
     waiting: Bytes,
     deficit: i64,
     listed: bool,
@@ -460,12 +462,20 @@ impl Limit {
 
 impl<T> Default for Flow<T> {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), waiting: Bytes::ZERO, deficit: 0, listed: false, codel: Codel::default() }
+        Self {
+            queue: VecDeque::new(),
+            guests: 0,
+            waiting: Bytes::ZERO,
+            deficit: 0,
+            listed: false,
+            codel: Codel::default(),
+        }
     }
 }
 
 impl<T> Class<T> {
-    /// The queue of a flow: its own, or one of its set that nobody waits in, or else one that it shares.
+    /// The queue of a flow: its own, or one of its set that nobody waits in, or else one that it shares, for as long as
+    /// packets of it may wait there: they would be overtaken.
     fn flow(&self, flow: u32) -> usize {
         let shared = flow as usize & (self.flows.len() - 1);
         let ways = WAYS.min(self.flows.len());
@@ -473,7 +483,8 @@ impl<T> Class<T> {
         let owners = &self.owners[set..set + ways];
         let own = owners.iter().position(|owner| *owner == flow);
         let free = || self.flows[set..set + ways].iter().position(|flow| !flow.listed);
-        own.or_else(free).map_or(shared, |way| set + way)
+        let way = own.or_else(|| if self.flows[shared].guests > 0 { None } else { free() });
+        way.map_or(shared, |way| set + way)
     }
 
     fn has_room(&self, at: usize, size: Bytes) -> bool {
@@ -490,6 +501,9 @@ impl<T> Class<T> {
         self.waiting += waiting.size;
         flow.waiting += waiting.size;
         flow.queue.push_back(waiting);
+        if self.owners[at] != number {
+            flow.guests = flow.queue.len();
+        }
         if !flow.listed {
             flow.listed = true;
             flow.deficit = i64::try_from(self.settings.quantum.as_u64()).unwrap_or(i64::MAX);
@@ -525,6 +539,7 @@ impl<T> Class<T> {
                 continue;
             };
             flow.waiting = flow.waiting.saturating_sub(waiting.size);
+            flow.guests = flow.guests.saturating_sub(1);
             let sojourn = now.saturating_since(waiting.since);
             let too_many = self.settings.codel.is_some_and(|codel| {
                 flow.codel.handle_dequeue(now, sojourn, flow.waiting, self.settings.quantum, &codel)
@@ -553,7 +568,7 @@ impl<T> Class<T> {
         let head = self.head.as_ref().map_or(0, |head| head.waiting.size.as_u64());
         queued + head == self.waiting.as_u64()
             && (queued == 0 || self.head.is_some())
-            && self.flows.iter().all(|f| f.queue.is_empty() || f.listed)
+            && self.flows.iter().all(|f| (f.queue.is_empty() || f.listed) && f.guests <= f.queue.len())
             && self.owners.len() == self.flows.len()
             && self.new.len() + self.old.len() == self.flows.iter().filter(|f| f.listed).count()
     }

@@ -259,6 +259,39 @@ fn who_idles_misses_nothing() {
 }
 
 proptest! {
+    /// More flows than there are queues: each one's packets leave in the order in which they came.
+    #[test]
+    fn no_packet_overtakes_another_of_its_flow(
+        flows in 1_u32..16, steps in prop::collection::vec((0_u32..24, 0_u64..4, 64_u64..1_515), 1..300),
+    ) {
+        let mut pacer = pacer();
+        let limit = pacer.add_limit(at(0), mbit(12), bytes(MTU));
+        let class = pacer.add_class(ClassSettings { flows, ..plain() }, &[limit]);
+        let (mut last, mut flow_of) = ([0; 24], Vec::new());
+        let mut check = |pacer: &mut Pacer<u32>, now: u64, flow_of: &[u32]| {
+            while let Some(out) = pacer.poll(at(now)) {
+                let flow = flow_of[out.item as usize] as usize;
+                prop_assert!(out.item >= last[flow], "flow {flow}: {} after {}", out.item, last[flow]);
+                last[flow] = out.item;
+            }
+            Ok(())
+        };
+        let mut now = 0;
+        for (flow, wait, size) in steps {
+            // As much as leaves, about: they pile up, and queues empty all the same.
+            now += wait * 300_000;
+            flow_of.push(flow);
+            pacer.handle_packet(at(now), class, flow, bytes(size), flow_of.len() as u32 - 1).unwrap();
+            prop_assert!(pacer.is_valid());
+            check(&mut pacer, now, &flow_of)?;
+        }
+        while let Some(next) = pacer.poll_at() {
+            now = now.max(next.as_nanos());
+            check(&mut pacer, now, &flow_of)?;
+        }
+        prop_assert_eq!(pacer.waiting(class), Bytes::ZERO);
+    }
+
     /// Whatever comes when, and however late the polls come: every window of what leaves, every packet exactly once, never before
     /// its instant.
     #[test]
