@@ -96,6 +96,13 @@ impl Gate {
         }
     }
 
+    /// Gives the turn to the next queue, where it is `queue`'s and that one is left unread for another reason. Constant time.
+    pub fn skip(&mut self, queue: QueueId) {
+        if self.turns.front() == Some(&queue) {
+            self.turns.rotate_left(1);
+        }
+    }
+
     /// Says what was read from the queue that [`poll_queue`](Self::poll_queue) named, and whether it has more.
     pub fn handle_read(&mut self, now: Instant, queue: QueueId, read: Bytes, more: bool) {
         self.bucket.charge(now, read);

@@ -488,10 +488,15 @@ impl<T> Limits<T> {
     /// Steps: as [`Gate::poll_queue`].
     pub fn may_read(&mut self, now: Instant, source: SourceId) -> Option<Bytes> {
         let Source { gated_by, backlog_max, waiting, ready } = self.sources[source.index()];
-        if backlog_max.is_some_and(|most| waiting >= most) {
+        let is_full = backlog_max.is_some_and(|most| waiting >= most);
+        let Some((limit, queue)) = gated_by else { return (!is_full).then_some(ALL) };
+        if is_full {
+            if let (Means::Gate(gate, _), Some(queue)) = (&mut self.limits[limit.index()].means, queue) {
+                // Or nobody's turn would come before something of its backlog has left.
+                gate.skip(queue);
+            }
             return None;
         }
-        let Some((limit, queue)) = gated_by else { return Some(ALL) };
         let State { means, counters, .. } = &mut self.limits[limit.index()];
         let (open, allowed) = match (means, queue) {
             (Means::Gate(gate, _), Some(queue)) => {

@@ -234,6 +234,23 @@ fn the_backlog_of_a_source_is_what_waits_of_it() {
     assert!(counters.delays.quantile(0.99).expect("some waited") >= Duration::from_millis(4));
 }
 
+#[test]
+fn a_source_whose_backlog_is_full_keeps_no_other_from_its_turn() {
+    let mut limits = limits();
+    let gate = limit(&mut limits, mbit(100), Mode::Gate);
+    let stopped = limit(&mut limits, BitRate::ZERO, Mode::Pace);
+    let [full, other] = [(); 2].map(|()| limits.add_source(Some(gate), Some(MTU)));
+    let class = limits.add_class(ClassSettings::default(), &[gate, stopped]);
+    limits.handle_ready(full);
+    limits.handle_ready(other);
+    // A packet, which is less than a turn, and waits.
+    assert!(limits.may_read(at(0), full).is_some_and(|allowed| allowed > MTU));
+    assert_eq!(limits.handle_packet(at(0), arrival(class, Some(full)), 0), Verdict::Wait);
+    limits.handle_read(at(0), full, MTU, true);
+    assert_eq!(limits.may_read(at(0), full), None);
+    assert!(limits.may_read(at(0), other).is_some());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
