@@ -268,37 +268,100 @@ mod tests {
         assert!(bucket.is_valid());
     }
 
+    /// Evenly over the orders of magnitude of `from` to `to`, both among them.
+    fn spread(from: u64, to: u64) -> impl Strategy<Value = u64> {
+        let (low, high) = ((from as f64).ln(), (to as f64).ln());
+        prop_oneof![1 => Just(from), 1 => Just(to), 8 => (low..high).prop_map(|power| power.exp() as u64)]
+            .prop_map(move |n: u64| n.clamp(from, to))
+    }
+
+    /// 1 kbit/s to 1 Tbit/s.
+    fn bits_per_sec() -> impl Strategy<Value = u64> {
+        spread(1_000, 1_000_000_000_000)
+    }
+
+    /// 1 packet/s to a billion.
+    fn packets_per_sec() -> impl Strategy<Value = u64> {
+        spread(1, 1_000_000_000)
+    }
+
+    /// Between two looks at a bucket: 1 ns to 10 s.
+    fn gap() -> impl Strategy<Value = u64> {
+        spread(1, 10_000_000_000)
+    }
+
+    /// Every window: between any two instants at most the depth plus what the rate earns, whatever the polls.
+    fn check_windows<A: Amount>(rate: A::Rate, depth: u64, steps: &[(u64, u64)]) -> Result<(), TestCaseError> {
+        let mut bucket = Bucket::new(at(0), rate, A::of(depth));
+        let (mut now, mut passed) = (0, vec![]);
+        for (wait, size) in steps {
+            now += wait;
+            if bucket.take(at(now), A::of(*size)).is_ok() {
+                passed.push((now, *size));
+            }
+            prop_assert!(bucket.is_valid());
+        }
+        for from in 0..passed.len() {
+            let mut sum = 0;
+            for &(t, size) in &passed[from..] {
+                sum += i128::from(size) * A::NANO;
+                let earned = i128::from(A::per_sec(rate)) * i128::from(t - passed[from].0);
+                let bound = earned + i128::from(depth) * A::NANO;
+                prop_assert!(sum <= bound, "{sum} > {bound} in [{}, {t}]", passed[from].0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what there is after each gap, until the rate is worth 100,000 of it: 0.001 % is one.
+    fn check_long_run<A: Amount>(rate: A::Rate, gaps: &[u64]) -> Result<(), TestCaseError> {
+        // What the longest gap earns finds room.
+        let depth = A::of(A::per_sec(rate).saturating_mul(10) + 1);
+        let mut bucket = Bucket::new(at(0), rate, depth);
+        bucket.take(at(0), depth).unwrap();
+        let (mut now, mut taken) = (0_u64, 0_i128);
+        let wanted = 100_000 * A::NANO;
+        let mut gaps = gaps.iter().copied().chain(std::iter::repeat(10_000_000_000));
+        while i128::from(A::per_sec(rate)) * i128::from(now) < wanted {
+            now += gaps.next().unwrap_or(1);
+            bucket.charge(at(now), A::of(0));
+            let there = bucket.level();
+            prop_assert!(bucket.take(at(now), there).is_ok());
+            taken += i128::from(there.count()) * A::NANO;
+        }
+        let earned = i128::from(A::per_sec(rate)) * i128::from(now);
+        prop_assert!(taken <= earned && (earned - taken) * 100_000 <= earned, "{taken} of {earned}");
+        Ok(())
+    }
+
     proptest! {
-        /// Every window: between any two instants at least the depth plus what the rate earns, whatever the polls.
         #[test]
         fn no_window_passes_more_than_rate_times_time_plus_depth(
-            rate in 1_u64..200_000_000_000, depth in 1_u64..100_000,
-            steps in prop::collection::vec((0_u64..50_000, 1_u64..3_000), 1..200),
+            rate in bits_per_sec(), depth in spread(1, 100_000_000), steps in prop::collection::vec((gap(), 1_u64..3_000), 1..200),
         ) {
-            let mut bucket = Bucket::new(at(0), BitRate::from_bits_per_sec(rate), Bytes::new(depth));
-            let (mut now, mut passed) = (0, vec![]);
-            for (wait, size) in steps {
-                now += wait;
-                if bucket.take(at(now), Bytes::new(size)).is_ok() {
-                    passed.push((now, size));
-                }
-                prop_assert!(bucket.is_valid());
-            }
-            for from in 0..passed.len() {
-                let mut sum = 0_u128;
-                for &(t, size) in &passed[from..] {
-                    sum += u128::from(size) * 8_000_000_000;
-                    let bound = u128::from(rate) * u128::from(t - passed[from].0) + u128::from(depth) * 8_000_000_000;
-                    prop_assert!(sum <= bound, "{sum} > {bound} nanobits in [{}, {t}]", passed[from].0);
-                }
-            }
+            check_windows::<Bytes>(BitRate::from_bits_per_sec(rate), depth, &steps)?;
+        }
+
+        #[test]
+        fn no_window_passes_more_packets_than_that(
+            rate in packets_per_sec(), depth in spread(1, 1_000_000), steps in prop::collection::vec((gap(), 1_u64..45), 1..200),
+        ) {
+            check_windows::<Packets>(PacketRate::from_packets_per_sec(rate), depth, &steps)?;
+        }
+
+        #[test]
+        fn in_the_long_run_the_rate_is_met_to_a_thousandth_of_a_percent(
+            bits in bits_per_sec(), packets in packets_per_sec(), gaps in prop::collection::vec(gap(), 1..1_000),
+        ) {
+            check_long_run::<Bytes>(BitRate::from_bits_per_sec(bits), &gaps)?;
+            check_long_run::<Packets>(PacketRate::from_packets_per_sec(packets), &gaps)?;
         }
 
         /// However often it is asked in between, the same level.
         #[test]
         fn the_pattern_of_polls_changes_nothing(
-            rate in 0_u64..200_000_000_000, depth in 0_u64..100_000, debt in 0_u64..1_000_000,
-            polls in prop::collection::vec(0_u64..10_000, 0..300),
+            rate in prop_oneof![1 => Just(0), 9 => bits_per_sec()], depth in 0_u64..100_000, debt in spread(1, 1_000_000_000),
+            polls in prop::collection::vec(gap(), 0..300),
         ) {
             let new = || {
                 let mut b = Bucket::new(at(0), BitRate::from_bits_per_sec(rate), Bytes::new(depth));
@@ -317,7 +380,7 @@ mod tests {
         /// `ready_at` is the first nanosecond at which the taking succeeds.
         #[test]
         fn ready_at_is_sharp(
-            rate in 1_u64..100_000_000_000, depth in 1_u64..100_000, debt in 0_u64..10_000_000, size in 1_u64..100_000,
+            rate in bits_per_sec(), depth in spread(1, 100_000_000), debt in 0_u64..100_000_000, size in spread(1, 100_000_000),
         ) {
             let mut bucket = Bucket::new(at(0), BitRate::from_bits_per_sec(rate), Bytes::new(depth));
             bucket.charge(at(0), Bytes::new(debt));
