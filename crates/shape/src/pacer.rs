@@ -119,7 +119,7 @@ pub struct Pacer<T> {
     limits: Vec<Limit>,
     classes: Vec<Class<T>>,
     wheel: Wheel<(ClassId, u32)>,
-    /// Classes with a packet whose instant has come, found without the wheel.
+    /// Classes with a packet whose instant has come.
     ready: VecDeque<ClassId>,
     /// What CoDel dropped and was not handed out yet.
     dropped: VecDeque<Out<T>>,
@@ -231,11 +231,12 @@ impl<T> Pacer<T> {
         self.limits[limit.index()].bucket.rate()
     }
 
-    /// What was charged to a limit so far, and whether it is behind at `now`: what comes to it has to wait.
+    /// What was charged to a limit so far, and whether it is behind at `now`: something waits for it (due by now, even: it is asked
+    /// when that is), or what comes to it would have to.
     pub fn demand(&self, now: Instant, limit: LimitId) -> (Bytes, bool) {
         let Limit { bucket, charged, pending, .. } = &self.limits[limit.index()];
-        let stopped = bucket.rate() == BitRate::ZERO && *pending > Bytes::ZERO;
-        (Bytes::new(*charged), stopped || bucket.earns_at(*pending).is_none_or(|at| at > now))
+        let owes = bucket.earns_at(Bytes::ZERO).is_none_or(|at| at > now);
+        (Bytes::new(*charged), *pending > Bytes::ZERO || owes)
     }
 
     /// What a limit could have let pass so far and did not, though something waited: [`poll`](Self::poll) was called so late that
@@ -254,6 +255,19 @@ impl<T> Pacer<T> {
     pub fn has_room(&self, class: ClassId, flow: u32, size: Bytes) -> bool {
         let class = &self.classes[class.index()];
         class.has_room(class.flow(flow), size)
+    }
+
+    /// Charges for a packet of `size` that need not be put in at all: nothing waits in its class or for one of its limits, and each
+    /// of them has it. False: nothing was charged. Steps: twice the limits of its chain.
+    pub fn take(&mut self, now: Instant, class: ClassId, size: Bytes) -> bool {
+        let Class { chain, waiting, .. } = &self.classes[class.index()];
+        let passes = *waiting == Bytes::ZERO && chain.iter().all(|limit| self.limits[limit.index()].is_open(now, size));
+        if passes {
+            for limit in chain {
+                self.limits[limit.index()].charge(now, size);
+            }
+        }
+        passes
     }
 
     /// Puts a packet into its class; `flow` is any number that packets of one flow share, a hash of their addresses.
@@ -281,22 +295,23 @@ impl<T> Pacer<T> {
             return Some(dropped);
         }
         loop {
-            let class = match self.ready.front() {
-                Some(class) => *class,
-                None => {
-                    let (_, (class, generation)) = self.wheel.poll(now)?;
-                    let state = &mut self.classes[class.index()];
-                    if state.generation == generation && !state.is_ready {
-                        state.is_ready = true;
-                        self.ready.push_back(class);
-                    }
+            // One each time, before the next one that is ready: who needs not wait keeps nobody waiting who had to.
+            let due = self.wheel.poll(now);
+            if let Some((_, (class, generation))) = due
+                && self.classes[class.index()].generation == generation
+            {
+                self.make_ready(class);
+            }
+            let Some(class) = self.ready.front().copied() else {
+                if due.is_some() {
                     continue;
                 }
+                return None;
             };
             let Some(at) = self.climb(now, class) else {
                 self.classes[class.index()].is_ready = false;
                 self.ready.pop_front();
-                self.arm(class);
+                self.arm(now, class);
                 continue;
             };
             let state = &mut self.classes[class.index()];
@@ -343,7 +358,7 @@ impl<T> Pacer<T> {
                 head.at = self.limits[limit.index()].place(now, head.waiting.size);
             }
             state.generation = state.generation.wrapping_add(1);
-            self.arm(class);
+            self.arm(now, class);
         }
     }
 
@@ -392,7 +407,7 @@ impl<T> Pacer<T> {
             None => Some(now),
         };
         state.head = Some(Head { waiting, passed: 0, at });
-        self.arm(class);
+        self.arm(now, class);
     }
 
     /// Takes the class's head past the limits whose instants have come; when it has passed the last one.
@@ -413,14 +428,24 @@ impl<T> Pacer<T> {
         }
     }
 
-    /// Has the wheel wake the class when its head's instant comes.
-    fn arm(&mut self, class: ClassId) {
+    /// Has the class's turn come with its head's instant: at once, or by the wheel.
+    fn arm(&mut self, now: Instant, class: ClassId) {
         let state = &mut self.classes[class.index()];
         if state.is_ready {
             return;
         }
-        if let Some(at) = state.head.as_ref().and_then(|head| head.at) {
-            self.wheel.insert(at, (class, state.generation));
+        match state.head.as_ref().and_then(|head| head.at) {
+            Some(at) if at <= now => self.make_ready(class),
+            Some(at) => self.wheel.insert(at, (class, state.generation)),
+            None => {}
+        }
+    }
+
+    fn make_ready(&mut self, class: ClassId) {
+        let state = &mut self.classes[class.index()];
+        if !state.is_ready {
+            state.is_ready = true;
+            self.ready.push_back(class);
         }
     }
 }
@@ -448,10 +473,20 @@ impl Limit {
     fn pass(&mut self, now: Instant, size: Bytes) -> Result<(), Short> {
         self.earn(now);
         self.bucket.check(now, self.needs(size))?;
-        self.bucket.charge(now, size);
-        self.charged = self.charged.wrapping_add(size.as_u64());
+        self.charge(now, size);
         self.pending = self.pending.saturating_sub(size);
         Ok(())
+    }
+
+    /// Whether a packet of `size` passes at once, before nobody.
+    fn is_open(&mut self, now: Instant, size: Bytes) -> bool {
+        let needs = self.needs(size);
+        self.pending == Bytes::ZERO && self.bucket.rate() != BitRate::ZERO && self.bucket.check(now, needs).is_ok()
+    }
+
+    fn charge(&mut self, now: Instant, size: Bytes) {
+        self.bucket.charge(now, size);
+        self.charged = self.charged.wrapping_add(size.as_u64());
     }
 
     /// What must be there for it: all of it, where so much can be saved up.

@@ -557,6 +557,15 @@ impl<T> Limits<T> {
             }
             return Verdict::Pass(item);
         };
+        // What need not wait is neither put anywhere nor held back.
+        if self.pacer.take(now, paced, size) {
+            for limit in chain {
+                let counters = &mut self.limits[limit.index()].counters;
+                counters.passed(size);
+                counters.delays.add(Duration::ZERO);
+            }
+            return Verdict::Pass(item);
+        }
         let has_room = memory <= self.memory_max.saturating_sub(self.memory);
         let held = Held { item, source, memory };
         let put = if has_room { self.pacer.handle_packet(now, paced, flow, size, held) } else { Err(held) };
