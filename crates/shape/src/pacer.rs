@@ -10,6 +10,7 @@
 //! A packet passes the limits of its chain one after the other, and has a place in each from when it comes to it. Carousel charges
 //! all of them beforehand and takes the latest instant: one pass through the wheel less, but then the packets of many
 //! classes, each held up by its own limit, can leave together whatever the limit above them says.
+//! Classes that contend for a limit take turns by packets, not by bytes: with larger packets a class has more of it.
 //!
 //! **What leaves.** In every window of time `t`, at most `rate * t + burst` passes a limit, whenever [`Pacer::poll`] is called: a
 //! packet has its place among those that wait for the limit, and is charged as it passes; what was earned beyond the burst because
@@ -288,8 +289,10 @@ impl<T> Pacer<T> {
         Ok(())
     }
 
-    /// The next packet whose instant has come, or that was dropped meanwhile. Call until `None`. Constant time, but for what
-    /// CoDel drops.
+    /// The next packet whose instant has come, or that was dropped meanwhile. Call until `None`. Steps, beside what CoDel drops:
+    /// on average a flow's turn for each quantum of what leaves; in one call at most a turn of each of the class's flows for each
+    /// quantum of the largest packet (62 KB are 42 of 1,514 B), where all of them owe that much. Classes that were due and turn
+    /// out to have to wait after all, because the poll came late, are looked at as well.
     pub fn poll(&mut self, now: Instant) -> Option<Out<T>> {
         if let Some(dropped) = self.dropped.pop_front() {
             return Some(dropped);
