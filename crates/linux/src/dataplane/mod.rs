@@ -333,8 +333,9 @@ impl Dataplane {
     }
 
     fn deadline(&self, now: Instant) -> Option<Instant> {
-        let held = self.queues.iter().filter(|queue| queue.ready);
-        let gates = held.filter_map(|queue| self.bridge.source_at(queue.source));
+        // Held back before, some may be open now: what waited of them may just have been sent.
+        let ready = self.queues.iter().filter(|queue| queue.ready);
+        let gates = ready.filter_map(|queue| self.bridge.source_at(queue.source));
         let devices = self.ports.iter().filter_map(|port| port.device.as_ref()?.poll_at());
         let bridge = self.bridge.poll_at().into_iter().chain(self.bridge.balance_at(now));
         gates.chain(devices).chain(bridge).chain(self.unsent_at()).min()

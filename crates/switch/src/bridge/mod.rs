@@ -282,7 +282,7 @@ impl Bridge {
         self.limits.handle_read(now, source, read, more);
     }
 
-    /// When a source that is held back may be read, where that is known.
+    /// When a source that has something may be read, where that is known; an instant that has passed: now.
     pub fn source_at(&self, source: SourceId) -> Option<Instant> {
         self.limits.source_at(source)
     }

@@ -528,15 +528,18 @@ impl<T> Limits<T> {
         }
     }
 
-    /// When a source that is held back may be read. `None`: no time is known (what was read from it waits, and
-    /// [`poll_at`](Self::poll_at) says for how long), or it is not held back.
+    /// When a source that has something may be read; an instant that has passed: now. `None`: no time is known (what was read from
+    /// it waits, and [`poll_at`](Self::poll_at) says for how long; or its gate's rate is zero), or it has nothing.
     pub fn source_at(&self, source: SourceId) -> Option<Instant> {
         let Source { gated_by, backlog_max, waiting, ready } = self.sources[source.index()];
-        let (limit, _) = gated_by.filter(|_| ready && backlog_max.is_none_or(|most| waiting < most))?;
+        if !ready || backlog_max.is_some_and(|most| waiting >= most) {
+            return None;
+        }
+        let Some((limit, _)) = gated_by else { return Some(Instant::ZERO) };
         match &self.limits[limit.index()].means {
             Means::Gate(gate, _) => gate.poll_at(),
             Means::Borrow(borrow) => borrow.poll_at(),
-            Means::Pace(_) | Means::Drop(_) | Means::Lease(_) => None,
+            Means::Pace(_) | Means::Drop(_) | Means::Lease(_) => Some(Instant::ZERO),
         }
     }
 

@@ -243,11 +243,14 @@ fn the_backlog_of_a_source_is_what_waits_of_it() {
     }
     assert_eq!((limits.backlog(a), limits.backlog(b)), (Bytes::new(12_000), Bytes::ZERO), "a burst passed");
     assert_eq!((limits.may_read(at(0), a), limits.may_read(at(0), b)), (None, Some(ALL)), "a's backlog is full");
+    limits.handle_ready(a);
+    assert_eq!((limits.source_at(a), limits.source_at(b)), (None, None), "b has nothing");
     for ms in 0..=5 {
         while limits.poll(at(ms * 1_000_000)).is_some() {}
     }
     // A packet each millisecond, the last one after a tick of the wheel.
     assert_eq!(limits.backlog(a), Bytes::new(12_000 - 1_500 * 4));
+    assert_eq!(limits.source_at(a), Some(at(0)), "it need not wait for anything else");
     assert_eq!(limits.may_read(at(5_000_000), a), Some(ALL));
     let counters = limits.counters(paced, at(5_000_000));
     assert_eq!((counters.passed_packets, counters.waiting()), (6, 4));

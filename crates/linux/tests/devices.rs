@@ -1,0 +1,97 @@
+//! The switch's turns with devices that are the test's own.
+#![allow(clippy::disallowed_methods, reason = "the switch reads a real clock")]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weirgate_linux::clock;
+use weirgate_linux::dataplane::{Dataplane, Device, Received, Sent};
+use weirgate_port::Packet;
+use weirgate_switch::bridge::{Bridge, BridgeClass};
+use weirgate_switch::class::Rule;
+use weirgate_switch::frame::Accounting;
+use weirgate_switch::limits::{ClassSettings, LimitSettings, Mode};
+use weirgate_units::{BitRate, Bytes, Duration};
+
+/// What a test waits for at most, where it should not wait at all.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A port with a queue of broadcasts, which never signals. It takes whatever is sent.
+struct Queue {
+    /// How many are to be read.
+    left: Arc<AtomicU64>,
+    address: u8,
+}
+
+impl Queue {
+    fn new(address: u8, frames: u64) -> (Box<Self>, Arc<AtomicU64>) {
+        let left = Arc::new(AtomicU64::new(frames));
+        (Box::new(Self { left: Arc::clone(&left), address }), left)
+    }
+}
+
+impl Device for Queue {
+    fn queues(&self) -> usize {
+        1
+    }
+
+    fn queue_fd(&self, _: usize) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn receive(&mut self, _: usize, packet: &mut Packet) -> io::Result<Received> {
+        let Some(left) = self.left.load(Ordering::Relaxed).checked_sub(1) else { return Ok(Received::Empty) };
+        self.left.store(left, Ordering::Relaxed);
+        packet.buffer_mut()[..1_000].fill(0);
+        packet.buffer_mut()[..6].fill(0xff);
+        packet.buffer_mut()[6..14].copy_from_slice(&[2, 0, 0, 0, 0, self.address, 0x88, 0xb5]);
+        packet.set_len(1_000);
+        Ok(Received::Frame)
+    }
+
+    fn send(&mut self, _: &mut Packet) -> io::Result<Sent> {
+        Ok(Sent::Yes)
+    }
+
+    fn pushes_back(&self) -> bool {
+        true
+    }
+}
+
+fn bridge() -> Bridge {
+    let rate = |n: u64| BitRate::from_bits_per_sec(n * 1_000_000);
+    Bridge::new(clock::boottime(), rate(1), rate(10_000), Bytes::new(64 << 20), 1)
+}
+
+/// Paces all that comes by the first port.
+fn pace(bridge: &mut Bridge, mbit: u64, burst: u64) {
+    let rate = BitRate::from_bits_per_sec(mbit * 1_000_000);
+    let settings = LimitSettings { rate, burst: Bytes::new(burst), mode: Mode::Pace };
+    let limits = vec![bridge.add_limit(clock::boottime(), settings)];
+    let queue = ClassSettings { codel: None, ..ClassSettings::default() };
+    let class = bridge.add_class(&BridgeClass { limits, accounting: Accounting::default(), queue });
+    bridge.set_rules(vec![Rule { port: Some(0), ..Rule::any(0, class) }], vec![]).expect("sound rules");
+}
+
+#[test]
+fn a_queue_is_read_again_as_soon_as_its_backlog_is_gone() {
+    let mut bridge = bridge();
+    // A turn reads 64 frames: half of them wait for the burst to be there again, in 2.6 ms.
+    pace(&mut bridge, 100, 32_000);
+    let mut dataplane = Dataplane::new(bridge).expect("a switch");
+    let (queue, left) = Queue::new(1, 1_000);
+    let near = dataplane.add_port(queue, None, Bytes::new(10_000)).expect("nothing to wait for");
+    let far = dataplane.add_port(Queue::new(2, 0).0, None, Bytes::new(10_000)).expect("nothing to wait for");
+    dataplane.bridge_mut().join(near, far);
+
+    let began = clock::boottime();
+    while left.load(Ordering::Relaxed) > 0 {
+        dataplane.turn(PATIENCE).expect("turns");
+        // The next turn comes late and sends all that waits.
+        std::thread::sleep(Duration::from_millis(5).to_std());
+        let took = clock::boottime().saturating_since(began);
+        assert!(took < PATIENCE, "it slept with frames to be read: {took}");
+    }
+}
