@@ -25,22 +25,24 @@ impl Device for VhostUser {
 
     fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {
         let (device, queue) = (&*self, self.own().start + queue as u16);
-        let mut got = Received::Empty;
+        let mut got = None;
         let mut take = |frame: &mut crate::vhost::Frame<'_>| {
             let len = frame.bytes.len();
             packet.buffer_mut()[..len].copy_from_slice(frame.bytes);
             packet.set_len(len);
             packet.set_offload(frame.offload);
             packet.set_hold(Some(Arc::new(device.held(frame.hold()))));
-            got = Received::Frame;
+            got = Some(Received::Frame);
         };
-        let received = Self::receive(device, queue, 1, &mut take);
+        let mut received = Self::receive(device, queue, 1, &mut take);
         // Nothing was there, and a kick is asked for: one that came before that was noted by the file, which is looked at and
         // cleared, so that the next one is an edge.
-        if received.frames == 0 && (received.more || Self::events(device, queue).sent) {
-            Self::receive(device, queue, 1, &mut take);
+        let nothing = received.frames == 0 && received.malformed == 0;
+        if nothing && (received.more || Self::events(device, queue).sent) {
+            received = Self::receive(device, queue, 1, &mut take);
         }
-        Ok(got)
+        // Empty only where nothing was there: behind what was dropped there may be more, which no kick tells of.
+        Ok(got.unwrap_or(if received.malformed > 0 { Received::Malformed } else { Received::Empty }))
     }
 
     fn send(&mut self, packet: &mut Packet) -> io::Result<Sent> {

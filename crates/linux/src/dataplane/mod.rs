@@ -59,7 +59,7 @@ pub struct PortCounters {
     pub received: u64,
     /// Written to it.
     pub sent: u64,
-    /// Dropped because the device's header contradicts the frame.
+    /// Dropped because the device's header contradicts the frame, or its descriptors cannot be true.
     pub malformed: u64,
     /// Dropped because the device refused them.
     pub refused: u64,

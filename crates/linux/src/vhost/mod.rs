@@ -131,6 +131,8 @@ pub struct Events {
 pub struct Received {
     /// Frames handed over.
     pub frames: usize,
+    /// Chains and frames that cannot be true: dropped.
+    pub malformed: usize,
     /// There is more, and no kick will tell of it.
     pub more: bool,
 }

@@ -69,11 +69,15 @@ impl Ring {
         let head = chain.head_index();
         if !self.may_give(head) {
             self.counters.bad_chains += 1;
+            received.malformed += 1;
             return;
         }
         let len = gather(chain, memory, &mut self.frame).filter(|len| *len >= self.header_len() + FRAME_MIN);
         match len {
-            None => self.counters.bad_chains += 1,
+            None => {
+                self.counters.bad_chains += 1;
+                received.malformed += 1;
+            }
             Some(len) => {
                 let (header, bytes) = self.frame[..len].split_at(self.header_len());
                 if let Ok(offload) = Offloads::from_guest(self.features).read(header, bytes.len()) {
@@ -88,6 +92,7 @@ impl Ring {
                     }
                 } else {
                     self.counters.bad_headers += 1;
+                    received.malformed += 1;
                 }
             }
         }

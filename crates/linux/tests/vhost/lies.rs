@@ -1,7 +1,8 @@
 //! A driver that lies: nothing it writes may stop the device, or be believed.
 
+use weirgate_linux::dataplane::{Device as Port, Received};
 use weirgate_linux::vhost::TransmitError;
-use weirgate_port::Offload;
+use weirgate_port::{Offload, Packet};
 
 use super::driver::{EVENT_IDX, INDIRECT, NEXT, Ring, WRITE};
 use super::{Device, frame};
@@ -65,6 +66,27 @@ fn headers_that_cannot_be_true_are_counted() {
     assert_eq!(d.receive_all(0), [(Offload::default(), frame(2, 70))]);
     assert_eq!(d.device.counters().bad_headers, 2);
     assert_eq!(driver.rings[1].take_used(), [(0, 0), (1, 0), (2, 0)]);
+}
+
+#[test]
+fn a_port_counts_what_cannot_be_true_and_reads_on() {
+    let Device { mut device, folder } = Device::start(1);
+    let mut driver = super::Driver::connect(&super::socket(folder.path()), 1, 256, 0);
+    let ring = &mut driver.rings[1];
+    for slot in 0..2 {
+        ring.send_with(slot, [0, 77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &frame(1, 70));
+    }
+    ring.set(2, (0x100, 100, 0, 0));
+    ring.offer(2);
+    ring.send(3, &frame(2, 70));
+    let mut packet = Packet::with_capacity(66_560);
+    let mut receive = || Port::receive(&mut device, 0, &mut packet).expect("it is there");
+    let received = std::array::from_fn(|_| receive());
+    let bad = Received::Malformed;
+    assert_eq!(received, [bad, bad, bad, Received::Frame, Received::Empty]);
+    assert!(driver.rings[1].send_with(4, [0, 77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &frame(1, 70)), "a kick is asked for");
+    assert_eq!([receive(), receive()], [bad, Received::Empty], "the last one, too");
+    assert!(driver.rings[1].send(5, &frame(2, 70)), "and again");
 }
 
 #[test]

@@ -68,10 +68,10 @@ fn a_budget_is_kept_and_what_is_left_is_told() {
         for slot in 0..8 {
             driver.rings[1].send(slot, &frame(slot as u8, 100));
         }
-        assert_eq!(d.device.receive(0, 5, &mut |_| ()), Received { frames: 5, more: true });
-        assert_eq!(d.device.receive(0, 3, &mut |_| ()), Received { frames: 3, more: false });
+        assert_eq!(d.device.receive(0, 5, &mut |_| ()), Received { frames: 5, more: true, ..Received::default() });
+        assert_eq!(d.device.receive(0, 3, &mut |_| ()), Received { frames: 3, more: false, ..Received::default() });
         assert!(driver.rings[1].send(8, &frame(9, 100)), "the ring was emptied, so the next one is kicked for");
-        assert_eq!(d.device.receive(0, 5, &mut |_| ()), Received { frames: 1, more: false });
+        assert_eq!(d.device.receive(0, 5, &mut |_| ()), Received { frames: 1, more: false, ..Received::default() });
     }
 }
 
@@ -88,7 +88,10 @@ fn a_ring_that_is_not_read_fills_and_wakes_nobody() {
             if slot == 0 {
                 assert!(d.wait().sent);
                 // Looked at, and left: the gate is closed.
-                assert_eq!(d.device.receive(0, 0, &mut |_| ()), Received { frames: 0, more: true });
+                assert_eq!(
+                    d.device.receive(0, 0, &mut |_| ()),
+                    Received { frames: 0, more: true, ..Received::default() }
+                );
             }
         }
         assert_eq!(kicks, 1, "a gated queue is kicked for once");
