@@ -10,7 +10,8 @@
 //! interrupts: whatever comes or is due meanwhile is done in one go. What comes to an idle switch is never kept waiting.
 //!
 //! Ground rules: no device is waited for, so one that is full keeps nobody else waiting; what it has no room for is kept, up to
-//! [`UNSENT_MAX`] frames, and then dropped and counted. A device that fails is let go, and said.
+//! [`UNSENT_MAX`] frames and for [`UNSENT_AGE_MAX`], and then dropped and counted. After [`HOLD_MAX`] there it keeps its sender
+//! waiting no longer. A device that fails is let go, and said.
 
 mod device;
 mod guest;
@@ -49,6 +50,14 @@ pub const COALESCE: Duration = Duration::from_micros(100);
 /// Frames kept for a device that has no room.
 pub const UNSENT_MAX: usize = 1_024;
 
+/// How long they are kept: nobody is held back by them any more, so a guest that is too slow for what it is sent would always have
+/// as many of them as there may be, and all that comes would wait behind.
+pub const UNSENT_AGE_MAX: Duration = Duration::from_millis(100);
+
+/// How long such a frame keeps its sender's descriptors. A guest that reads, though slowly, so slows down who sends to it; one that
+/// does not read would take all descriptors of others, which they need to send to anybody.
+pub const HOLD_MAX: Duration = Duration::from_millis(10);
+
 /// Room for the longest frame: 64 KB of IP and an Ethernet header with tags.
 const FRAME_MAX: usize = 66_560;
 
@@ -86,11 +95,17 @@ struct Port {
     device: Option<Box<dyn Device>>,
     /// Why the device was let go.
     failed: Option<io::Error>,
-    unsent: VecDeque<Packet>,
+    unsent: VecDeque<Unsent>,
     /// The first of its queues, whose file tells of room, and whether it is watched for that.
     queue: usize,
     watched: bool,
     counters: PortCounters,
+}
+
+/// A frame that its device had no room for.
+struct Unsent {
+    packet: Packet,
+    since: Instant,
 }
 
 struct Queue {
@@ -297,12 +312,7 @@ impl Dataplane {
     fn send(&mut self) {
         for port in &mut self.ports {
             port.handle_time();
-            while let Some(mut packet) = port.unsent.pop_front() {
-                if !port.send(&mut packet) {
-                    port.unsent.push_front(packet);
-                    break;
-                }
-            }
+            port.resend();
         }
         // More than a turn's reading can bring; whoever waits to be read has his turn, too.
         let most = 4 * TURN * self.queues.len().max(1);
@@ -312,7 +322,7 @@ impl Dataplane {
             let port = &mut self.ports[to.index()];
             if !port.unsent.is_empty() || !port.send(&mut packet) {
                 if port.unsent.len() < UNSENT_MAX {
-                    port.unsent.push_back(packet);
+                    port.unsent.push_back(Unsent { packet, since: now });
                 } else {
                     port.counters.unsent += 1;
                 }
@@ -341,10 +351,10 @@ impl Dataplane {
         gates.chain(devices).chain(bridge).chain(self.unsent_at()).min()
     }
 
-    /// A device that had no room is asked again, where its file does not tell before that there is some.
+    /// A device that had no room is asked again, where its file does not tell before that there is some, and lets go of holds.
     fn unsent_at(&self) -> Option<Instant> {
         let full = self.ports.iter().any(|port| !port.unsent.is_empty());
-        full.then(|| clock::boottime() + Duration::from_millis(10))
+        full.then(|| clock::boottime() + HOLD_MAX)
     }
 }
 
@@ -373,6 +383,26 @@ impl Port {
             Err(error) => self.refuse(error),
         }
         true
+    }
+
+    /// Offers it again what it had no room for, and gives up what is too old.
+    fn resend(&mut self) {
+        while let Some(mut unsent) = self.unsent.pop_front() {
+            if !self.send(&mut unsent.packet) {
+                self.unsent.push_front(unsent);
+                break;
+            }
+        }
+        if self.unsent.is_empty() {
+            return;
+        }
+        let now = clock::boottime();
+        while self.unsent.pop_front_if(|unsent| unsent.since + UNSENT_AGE_MAX <= now).is_some() {
+            self.counters.unsent += 1;
+        }
+        for unsent in self.unsent.iter_mut().take_while(|unsent| unsent.since + HOLD_MAX <= now) {
+            unsent.packet.set_hold(None);
+        }
     }
 
     fn flush(&mut self) {

@@ -82,3 +82,46 @@ fn frames_that_wait_for_a_limit_keep_their_descriptors() {
     let took = clock::boottime().saturating_since(now);
     assert!(took >= Duration::from_millis(120), "20,000 bytes less the burst at 1 Mbit/s: {took}");
 }
+
+#[test]
+fn a_guest_that_does_not_read_leaves_others_their_descriptors() {
+    let guest = || {
+        let Device { device, folder } = Device::start(1);
+        let driver = super::Driver::connect(&super::socket(folder.path()), 1, 256, 0);
+        (device, driver, folder)
+    };
+    let (near, mut sender, _near) = guest();
+    let (far, mut stopped, _far) = guest();
+    let rate = BitRate::from_bits_per_sec(1_000_000);
+    let mut dataplane =
+        Dataplane::new(Bridge::new(clock::boottime(), rate, rate, Bytes::new(1 << 20), 1)).expect("a switch");
+    let near = dataplane.add_port(Box::new(near), None, Bytes::new(1 << 20)).expect("can be waited for");
+    let far = dataplane.add_port(Box::new(far), None, Bytes::new(1 << 20)).expect("can be waited for");
+    let sink = dataplane.add_port(Box::new(Sink), None, Bytes::new(1 << 20)).expect("has nothing to wait for");
+    // Who is not known is sent to both, and what both are sent is held until both have it.
+    stopped.rings[0].give_room(0, 10, 1_526);
+    for slot in 0..256 {
+        sender.rings[1].send(slot, &frame(1_000));
+    }
+    let began = clock::boottime();
+    let turn = |dataplane: &mut Dataplane| {
+        dataplane.turn(Duration::from_millis(10)).expect("turns");
+        let took = clock::boottime().saturating_since(began);
+        assert!(took < Duration::from_secs(30), "{:?} of {:?}", dataplane.port(far).0, dataplane.port(near).0);
+    };
+    let mut back = Vec::new();
+    while back.len() < 256 {
+        turn(&mut dataplane);
+        back.extend(sender.rings[1].take_used());
+    }
+    assert!(sender.rings[1].signalled());
+    sender.rings[1].send(0, &frame(1_000));
+    while dataplane.port(sink).0.sent < 257 {
+        turn(&mut dataplane);
+    }
+    // What was kept for it in vain is counted.
+    while dataplane.port(far).0.unsent < 247 {
+        turn(&mut dataplane);
+    }
+    assert_eq!(dataplane.port(far).0.sent, 10);
+}
