@@ -95,3 +95,18 @@ fn a_queue_is_read_again_as_soon_as_its_backlog_is_gone() {
         assert!(took < PATIENCE, "it slept with frames to be read: {took}");
     }
 }
+
+#[test]
+fn however_many_ports_flood_all_is_handed_out_before_more_is_read() {
+    let mut dataplane = Dataplane::new(bridge()).expect("a switch");
+    for address in 0..8 {
+        let (queue, _) = Queue::new(address, 1_000);
+        dataplane.add_port(queue, None, Bytes::new(1 << 20)).expect("nothing to wait for");
+    }
+    for turn in 1..=3 {
+        dataplane.turn(Duration::ZERO).expect("turns");
+        let counters = dataplane.bridge().counters();
+        assert!(counters.received >= turn * 8, "{counters:?}");
+        assert_eq!(counters.sent, 7 * counters.received, "{counters:?}");
+    }
+}

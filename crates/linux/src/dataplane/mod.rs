@@ -314,7 +314,7 @@ impl Dataplane {
             port.handle_time();
             port.resend();
         }
-        // More than a turn's reading can bring; whoever waits to be read has his turn, too.
+        // More than a turn's reading brings, unless it is flooded; whoever waits to be read has his turn, too.
         let most = 4 * TURN * self.queues.len().max(1);
         let mut now = clock::boottime();
         let mut sent = 0_usize;
@@ -332,7 +332,7 @@ impl Dataplane {
             if sent.is_multiple_of(16) {
                 now = clock::boottime();
             }
-            if sent >= most {
+            if sent >= most && !self.bridge.is_leaving() {
                 break;
             }
         }

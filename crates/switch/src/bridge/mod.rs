@@ -336,9 +336,15 @@ impl Bridge {
         }
     }
 
+    /// Whether it has frames that no limit holds back. They are counted by nobody's bound, so do not take in more before they are
+    /// [handed out](Self::poll_frame).
+    pub fn is_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
     /// When [`poll_frame`](Self::poll_frame) will have something; an instant that has passed: now.
     pub fn poll_at(&self) -> Option<Instant> {
-        if self.leaving.is_empty() { self.limits.poll_at() } else { Some(Instant::ZERO) }
+        if self.is_leaving() { Some(Instant::ZERO) } else { self.limits.poll_at() }
     }
 
     /// What always holds; for tests.
