@@ -60,9 +60,10 @@ impl Device for Queue {
     }
 }
 
-fn bridge() -> Bridge {
+/// For limits of up to `mbit`.
+fn bridge(mbit: u64) -> Bridge {
     let rate = |n: u64| BitRate::from_bits_per_sec(n * 1_000_000);
-    Bridge::new(clock::boottime(), rate(1), rate(10_000), Bytes::new(64 << 20), 1)
+    Bridge::new(clock::boottime(), rate(1), rate(mbit), Bytes::new(64 << 20), 1)
 }
 
 /// Paces all that comes by the first port.
@@ -77,7 +78,7 @@ fn pace(bridge: &mut Bridge, mbit: u64, burst: u64) {
 
 #[test]
 fn a_queue_is_read_again_as_soon_as_its_backlog_is_gone() {
-    let mut bridge = bridge();
+    let mut bridge = bridge(10_000);
     // A turn reads 64 frames: half of them wait for the burst to be there again, in 2.6 ms.
     pace(&mut bridge, 100, 32_000);
     let mut dataplane = Dataplane::new(bridge).expect("a switch");
@@ -98,7 +99,7 @@ fn a_queue_is_read_again_as_soon_as_its_backlog_is_gone() {
 
 #[test]
 fn however_many_ports_flood_all_is_handed_out_before_more_is_read() {
-    let mut dataplane = Dataplane::new(bridge()).expect("a switch");
+    let mut dataplane = Dataplane::new(bridge(10_000)).expect("a switch");
     for address in 0..8 {
         let (queue, _) = Queue::new(address, 1_000);
         dataplane.add_port(queue, None, Bytes::new(1 << 20)).expect("nothing to wait for");
@@ -109,4 +110,29 @@ fn however_many_ports_flood_all_is_handed_out_before_more_is_read() {
         assert!(counters.received >= turn * 8, "{counters:?}");
         assert_eq!(counters.sent, 7 * counters.received, "{counters:?}");
     }
+}
+
+#[test]
+fn what_comes_to_an_idle_switch_leaves_at_its_instant_and_the_switch_rests_then() {
+    // Two of four frames may leave at the next tick, within 100 us, the others 800 us later each.
+    let mut bridge = bridge(10);
+    pace(&mut bridge, 10, 2_000);
+    let coalesce = Duration::from_secs(2);
+    let mut dataplane = Dataplane::new(bridge).expect("a switch").coalescing(coalesce);
+    let near = dataplane.add_port(Queue::new(1, 4).0, None, Bytes::new(10_000)).expect("nothing to wait for");
+    let far = dataplane.add_port(Queue::new(2, 0).0, None, Bytes::new(10_000)).expect("nothing to wait for");
+    dataplane.bridge_mut().join(near, far);
+
+    let began = clock::boottime();
+    let (mut first, mut at_once) = (None, 0);
+    while dataplane.port(far).0.sent < 4 {
+        let turn = clock::boottime().saturating_since(began);
+        at_once += u32::from(turn < coalesce);
+        dataplane.turn(Duration::from_millis(10)).expect("turns");
+        if dataplane.port(far).0.sent > 0 {
+            first.get_or_insert(turn);
+        }
+    }
+    assert!(first.is_some_and(|turn| turn < coalesce), "it waited for the switch to have rested");
+    assert!(at_once <= 2, "{at_once} turns without a rest");
 }

@@ -7,7 +7,8 @@
 //! that.
 //!
 //! After a turn with something to do it rests until [`COALESCE`] have passed since the turn began, as a network card coalesces
-//! interrupts: whatever comes or is due meanwhile is done in one go. What comes to an idle switch is never kept waiting.
+//! interrupts: whatever comes or is due meanwhile is done in one go. What comes to an idle switch, where nothing waits and nothing
+//! was done for as long, is never kept waiting: it leaves at its instant, and the rest comes after that.
 //!
 //! Ground rules: no device is waited for, so one that is full keeps nobody else waiting; what it has no room for is kept, up to
 //! [`UNSENT_MAX`] frames and for [`UNSENT_AGE_MAX`], and then dropped and counted. After [`HOLD_MAX`] there it keeps its sender
@@ -127,6 +128,8 @@ pub struct Dataplane {
     coalesce: Duration,
     /// Whether this turn read or sent a frame.
     busy: bool,
+    /// When the last turn that did was over, with its rest.
+    rested: Instant,
 }
 
 impl Dataplane {
@@ -143,6 +146,7 @@ impl Dataplane {
             scratch: Packet::with_capacity(FRAME_MAX),
             coalesce: COALESCE,
             busy: false,
+            rested: Instant::ZERO,
         })
     }
 
@@ -218,15 +222,23 @@ impl Dataplane {
     /// Where the kernel cannot wait.
     pub fn turn(&mut self, patience: Duration) -> io::Result<bool> {
         let began = clock::boottime();
+        let idle = self.bridge.poll_at().is_none() && began.saturating_since(self.rested) >= self.coalesce;
         self.bridge.balance(began);
         self.busy = false;
         let more = self.read(began);
         self.send();
         let mut now = clock::boottime();
-        let rest = (began + self.coalesce).saturating_since(now);
-        if self.busy && !more && rest > Duration::ZERO {
-            std::thread::sleep(rest.to_std());
-            now = clock::boottime();
+        if self.busy && !more {
+            let next = began + self.coalesce;
+            let due = self.bridge.poll_at().filter(|_| idle);
+            let rest = due.map_or(next, |due| due.min(next)).saturating_since(now);
+            if rest > Duration::ZERO {
+                std::thread::sleep(rest.to_std());
+                now = clock::boottime();
+            }
+        }
+        if self.busy {
+            self.rested = now;
         }
         let wait = if more {
             Duration::ZERO
