@@ -23,12 +23,13 @@ struct Queue {
     /// How many are to be read.
     left: Arc<AtomicU64>,
     address: u8,
+    gone: bool,
 }
 
 impl Queue {
     fn new(address: u8, frames: u64) -> (Box<Self>, Arc<AtomicU64>) {
         let left = Arc::new(AtomicU64::new(frames));
-        (Box::new(Self { left: Arc::clone(&left), address }), left)
+        (Box::new(Self { left: Arc::clone(&left), address, gone: false }), left)
     }
 }
 
@@ -52,7 +53,7 @@ impl Device for Queue {
     }
 
     fn send(&mut self, _: &mut Packet) -> io::Result<Sent> {
-        Ok(Sent::Yes)
+        if self.gone { Err(io::ErrorKind::NotFound.into()) } else { Ok(Sent::Yes) }
     }
 
     fn pushes_back(&self) -> bool {
@@ -135,4 +136,20 @@ fn what_comes_to_an_idle_switch_leaves_at_its_instant_and_the_switch_rests_then(
     }
     assert!(first.is_some_and(|turn| turn < coalesce), "it waited for the switch to have rested");
     assert!(at_once <= 2, "{at_once} turns without a rest");
+}
+
+#[test]
+fn a_device_that_is_gone_with_frames_to_be_read_keeps_nobody_awake() {
+    let mut dataplane = Dataplane::new(bridge(10)).expect("a switch");
+    let (mut queue, _) = Queue::new(1, u64::MAX);
+    queue.gone = true;
+    dataplane.add_port(queue, None, Bytes::new(10_000)).expect("nothing to wait for");
+    dataplane.add_port(Queue::new(2, 1).0, None, Bytes::new(10_000)).expect("nothing to wait for");
+    // One to be sent it, one to see that it is gone.
+    for _ in 0..2 {
+        dataplane.turn(Duration::ZERO).expect("turns");
+    }
+    let (began, patience) = (clock::boottime(), Duration::from_millis(100));
+    dataplane.turn(patience).expect("turns");
+    assert!(clock::boottime().saturating_since(began) >= patience, "it has nothing to do");
 }

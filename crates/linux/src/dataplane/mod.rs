@@ -282,7 +282,10 @@ impl Dataplane {
         let mut read = Bytes::ZERO;
         for _ in 0..TURN {
             let state = &mut self.ports[port.index()];
-            let Some(device) = &mut state.device else { break };
+            let Some(device) = &mut state.device else {
+                self.queues[at].ready = false;
+                break;
+            };
             match device.receive(number, &mut self.scratch) {
                 Ok(Received::Frame) => {}
                 Ok(Received::Empty) => {
