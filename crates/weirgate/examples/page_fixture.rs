@@ -158,6 +158,7 @@ fn switch(ms: u64) -> api::Switch {
         |name: &str, kind: &str| api::Port { name: name.to_owned(), kind: kind.to_owned(), ..api::Port::default() };
     api::Switch {
         now_ms: 0,
+        frames: api::Frames::default(),
         limits: vec![
             api::Limit {
                 waiting: 118,
