@@ -300,7 +300,7 @@ impl<T> Pacer<T> {
         loop {
             // One each time, before the next one that is ready: who needs not wait keeps nobody waiting who had to.
             let due = self.wheel.poll(now);
-            if let Some((_, (class, generation))) = due
+            if let Some((class, generation)) = due
                 && self.classes[class.index()].generation == generation
             {
                 self.make_ready(class);

@@ -45,7 +45,7 @@ const SLOTS: usize = 4_096;
 pub struct Switch<P> {
     ports: Vec<Output<P>>,
     tables: Vec<Table<PortId>>,
-    deadlines: Wheel<PortId>,
+    deadlines: Wheel<(PortId, Instant)>,
     /// The port that is being emptied.
     giving: Option<PortId>,
     counters: Counters,
@@ -129,7 +129,7 @@ impl<P: Port> Switch<P> {
             let id = match self.giving.take() {
                 Some(id) => id,
                 None => {
-                    let (at, id) = self.deadlines.poll(now)?;
+                    let (id, at) = self.deadlines.poll(now)?;
                     let output = &mut self.ports[id.index()];
                     if output.armed != Some(at) {
                         continue;
@@ -167,7 +167,7 @@ impl<P: Port> Switch<P> {
             && output.armed.is_none_or(|armed| due < armed)
         {
             output.armed = Some(due);
-            self.deadlines.insert(due, id);
+            self.deadlines.insert(due, (id, due));
         }
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Cost {
 trait Waiting {
     fn insert(&mut self, at: u64, flow: u32);
     /// Takes out a batch, moving on to when something is due where need be.
-    fn release(&mut self, out: &mut Vec<(u64, u32)>);
+    fn release(&mut self, out: &mut Vec<u32>);
 }
 
 struct OurWheel {
@@ -50,15 +50,12 @@ impl Waiting for OurWheel {
         self.wheel.insert(Instant::from_nanos(at), flow);
     }
 
-    fn release(&mut self, out: &mut Vec<(u64, u32)>) {
-        while out.len() < BATCH {
-            match self.wheel.poll(self.now) {
-                Some((at, flow)) => out.push((at.as_nanos(), flow)),
-                None => match self.wheel.poll_at() {
-                    Some(next) => self.now = next,
-                    None => return,
-                },
-            }
+    fn release(&mut self, out: &mut Vec<u32>) {
+        while out.len() < BATCH
+            && let Some(next) = self.wheel.poll_at()
+        {
+            self.now = self.now.max(next);
+            out.extend(self.wheel.poll(self.now));
         }
     }
 }
@@ -70,18 +67,17 @@ impl Waiting for Heap {
         self.0.push(Reverse((at, flow)));
     }
 
-    fn release(&mut self, out: &mut Vec<(u64, u32)>) {
+    fn release(&mut self, out: &mut Vec<u32>) {
         while out.len() < BATCH
-            && let Some(Reverse(first)) = self.0.pop()
+            && let Some(Reverse((_, flow))) = self.0.pop()
         {
-            out.push(first);
+            out.push(flow);
         }
     }
 }
 
 #[derive(Debug)]
 struct Entry {
-    at: u64,
     flow: u32,
     delay: Wall,
 }
@@ -101,15 +97,15 @@ struct HashWheel {
 impl Waiting for HashWheel {
     fn insert(&mut self, at: u64, flow: u32) {
         let ticks = at.div_ceil(TICK.as_nanos()).saturating_sub(self.tick).max(1);
-        let entry = Entry { at, flow, delay: Wall::from_millis(ticks) };
+        let entry = Entry { flow, delay: Wall::from_millis(ticks) };
         // A delay of at least one tick is never refused.
         let _ = self.wheel.insert(entry);
     }
 
-    fn release(&mut self, out: &mut Vec<(u64, u32)>) {
+    fn release(&mut self, out: &mut Vec<u32>) {
         while out.len() < BATCH {
             if let Some(e) = self.due.pop() {
-                out.push((e.at, e.flow));
+                out.push(e.flow);
                 continue;
             }
             match self.wheel.can_skip() {
@@ -154,7 +150,7 @@ fn cost_of(waiting: &mut impl Waiting, held: usize, intervals: &[u64]) -> f64 {
             out.clear();
             waiting.release(&mut out);
             done += out.len();
-            for (_, flow) in &out {
+            for flow in &out {
                 waiting.insert(step(*flow), *flow);
             }
         }
@@ -172,17 +168,20 @@ pub(super) fn punctual_pct(packets: usize, seed: u64) -> f64 {
     let intervals = intervals(seed);
     let start = clock::monotonic();
     let mut wheel = Wheel::new(start, TICK, SLOTS);
-    for (flow, interval) in intervals.iter().enumerate() {
-        // Spread over their first interval.
-        wheel.insert(start + Duration::from_nanos(interval * (flow as u64 % 97 + 1) / 97), flow);
+    // Spread over their first interval.
+    let first = |(flow, interval): (usize, &u64)| start + Duration::from_nanos(interval * (flow as u64 % 97 + 1) / 97);
+    let mut stamps: Vec<Instant> = intervals.iter().enumerate().map(first).collect();
+    for (flow, at) in stamps.iter().enumerate() {
+        wheel.insert(*at, flow);
     }
     let (mut done, mut punctual) = (0_usize, 0_usize);
     while done < packets {
         let now = clock::monotonic();
-        while let Some((at, flow)) = wheel.poll(now) {
+        while let Some(flow) = wheel.poll(now) {
             done += 1;
-            punctual += usize::from(now.saturating_since(at) <= TICK);
-            wheel.insert(at + Duration::from_nanos(intervals[flow]), flow);
+            punctual += usize::from(now.saturating_since(stamps[flow]) <= TICK);
+            stamps[flow] += Duration::from_nanos(intervals[flow]);
+            wheel.insert(stamps[flow], flow);
         }
     }
     100.0 * punctual as f64 / done as f64
