@@ -55,7 +55,9 @@ impl Waiting for OurWheel {
             && let Some(next) = self.wheel.poll_at()
         {
             self.now = self.now.max(next);
-            out.extend(self.wheel.poll(self.now));
+            if let Some(flow) = self.wheel.poll(self.now) {
+                out.push(flow);
+            }
         }
     }
 }
