@@ -2,32 +2,35 @@
 //!
 //! Two stages, after Saeed et al., "Carousel" (SIGCOMM 2017). *Stage one:* each [class](ClassId) has flow queues, served by
 //! deficit round robin with CoDel at the exit of each (Hoeiland-Joergensen et al., RFC 8290), so that a sender that does not
-//! slow down fills its own queue and nobody else's. *Stage two:* only the next packet of a class, its head, is given an instant,
-//! and waits for it in the timing wheel. So nearly everything that waits has no instant yet: a new rate holds at once (the head
-//! is stamped again), and who comes with little to send waits for one packet of the others. Carousel stamps two; where a
-//! limit's burst covers a packet, the next one's instant is not later for being found only when the head has left.
+//! slow down fills its own queue and nobody else's. *Stage two:* only the next packet of a class, its head, waits for a limit, and
+//! only the one of these heads whose turn is next has an instant, in the timing wheel. So nearly everything that waits has no
+//! instant yet: a new rate holds at once (that one head is stamped again), and who comes with little to send waits for one packet
+//! of the others. Carousel stamps two; where a limit's burst covers a packet, the next one's instant is not later for being found
+//! only when the head has left.
 //!
-//! A packet passes the limits of its chain one after the other, and has a place in each from when it comes to it. Carousel charges
+//! A packet passes the limits of its chain one after the other, and has a turn at each from when it comes to it. Carousel charges
 //! all of them beforehand and takes the latest instant: one pass through the wheel less, but then the packets of many
 //! classes, each held up by its own limit, can leave together whatever the limit above them says.
-//! Classes that contend for a limit take turns by packets, not by bytes: with larger packets a class has more of it.
+//! Classes that contend for a limit share it by bytes: their heads pass in the order of their start tags (Goyal, Vin, Cheng,
+//! "Start-time fair queueing", SIGCOMM 1996), so none gets ahead of another by more than a packet of each.
 //!
 //! **What leaves.** In every window of time `t`, at most `rate * t + burst` passes a limit, whenever [`Pacer::poll`] is called: a
-//! packet has its place among those that wait for the limit, and is charged as it passes; what was earned beyond the burst because
-//! the poll came late is lost ([`Pacer::missed`] counts it). A packet larger than the burst passes when all of that is there, and is paid for afterwards. What
-//! passes a limit below others leaves when those let it. A limit is met in full as long as the poll comes within the time that
-//! its burst, less a packet, lasts of [`Pacer::poll_at`].
+//! packet is charged as it passes; what was earned beyond the burst because the poll came late is lost ([`Pacer::missed`] counts
+//! it). A packet larger than the burst passes when all of that is there, and is paid for afterwards. What passes a limit below
+//! others leaves when those let it. A limit is met in full as long as the poll comes within the time that its burst, less a packet,
+//! lasts of [`Pacer::poll_at`].
 //!
 //! **What is lost.** Whatever does not leave is handed back: by [`Pacer::handle_packet`] where there is no room, by
 //! [`Pacer::poll`] where CoDel says so. Its owner counts it. A flow may use as much of its class's room as it leaves free
 //! (Choudhury and Hahne, "Dynamic queue length thresholds", 1998): one that never slows down gets half of it, and whoever
 //! comes next finds room.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
-use crate::bucket::{Amount, Bucket, Short};
+use crate::bucket::{Amount, Bucket};
 use crate::codel::{Codel, Settings as CodelSettings};
 use crate::wheel::Wheel;
 
@@ -119,9 +122,11 @@ pub enum Fate {
 pub struct Pacer<T> {
     limits: Vec<Limit>,
     classes: Vec<Class<T>>,
-    wheel: Wheel<(ClassId, u32)>,
-    /// Classes with a packet whose instant has come.
-    ready: VecDeque<ClassId>,
+    wheel: Wheel<(LimitId, u32)>,
+    /// Limits that a packet may pass, as far as is known.
+    ready: VecDeque<LimitId>,
+    /// Classes below no limit whose next packet leaves.
+    free: VecDeque<ClassId>,
     /// What CoDel dropped and was not handed out yet.
     dropped: VecDeque<Out<T>>,
 }
@@ -131,17 +136,43 @@ struct Limit {
     bucket: Bucket,
     /// Bytes charged so far.
     charged: u64,
-    /// What has a place and has not passed.
-    pending: Bytes,
-    /// Nanobits that were earned while something was pending, and found the bucket full.
+    /// Of the heads that wait for it, the one with the lowest tag first.
+    turns: BinaryHeap<Reverse<Turn>>,
+    /// The sizes of these.
+    waiting: Bytes,
+    /// Turns so far.
+    count: u64,
+    /// The tag of what passed last: virtual time, in bytes.
+    tag: u64,
+    /// When the first of the heads passes; `None`: there is none, or the rate is zero.
+    at: Option<Instant>,
+    /// The instant at which the wheel has it, and by which number; what the wheel has of before is void.
+    armed: Option<Instant>,
+    generation: u32,
+    /// Whether it is in `ready`.
+    is_ready: bool,
+    /// Nanobits that were earned while something waited, and found the bucket full.
     missed: i128,
+}
+
+/// A head that waits for a limit. They pass in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    /// Where the class's share of the limit stands, in virtual time: what it has had, or what the others had meanwhile.
+    tag: u64,
+    /// Of equal tags, who came first.
+    number: u64,
+    class: ClassId,
+    size: Bytes,
 }
 
 #[derive(Debug)]
 struct Class<T> {
     settings: ClassSettings,
-    /// Indices of limits, the nearest first.
+    /// The nearest limit first.
     chain: Vec<LimitId>,
+    /// At each of them, the tag of its next turn, unless virtual time is beyond that.
+    tags: Vec<u64>,
     flows: Box<[Flow<T>]>,
     /// Whose queue each is, or was last.
     owners: Box<[u32]>,
@@ -150,10 +181,6 @@ struct Class<T> {
     old: VecDeque<u32>,
     waiting: Bytes,
     head: Option<Head<T>>,
-    /// Grows when its head is stamped again: what the wheel holds of before is void.
-    generation: u32,
-    /// Whether it is in `ready`.
-    is_ready: bool,
 }
 
 #[derive(Debug)]
@@ -179,8 +206,8 @@ struct Head<T> {
     waiting: Waiting<T>,
     /// Limits of the chain that it has passed.
     passed: usize,
-    /// When it has passed the next one; `None`: that one's rate is zero.
-    at: Option<Instant>,
+    /// When it passed the last of these, or became the head.
+    at: Instant,
 }
 
 impl<T> Pacer<T> {
@@ -191,6 +218,7 @@ impl<T> Pacer<T> {
             classes: Vec::new(),
             wheel: Wheel::new(now, tick, slots),
             ready: VecDeque::new(),
+            free: VecDeque::new(),
             dropped: VecDeque::new(),
         }
     }
@@ -201,7 +229,7 @@ impl<T> Pacer<T> {
     /// Past 2^32 limits.
     pub fn add_limit(&mut self, now: Instant, rate: BitRate, burst: Bytes) -> LimitId {
         let id = LimitId(u32::try_from(self.limits.len()).expect("fewer than 2^32 limits"));
-        self.limits.push(Limit { bucket: Bucket::new(now, rate, burst), charged: 0, pending: Bytes::ZERO, missed: 0 });
+        self.limits.push(Limit::new(Bucket::new(now, rate, burst)));
         id
     }
 
@@ -215,14 +243,13 @@ impl<T> Pacer<T> {
         self.classes.push(Class {
             settings,
             chain: chain.to_vec(),
+            tags: vec![0; chain.len()],
             flows: (0..flows).map(|_| Flow::default()).collect(),
             owners: vec![0; flows as usize].into(),
             new: VecDeque::new(),
             old: VecDeque::new(),
             waiting: Bytes::ZERO,
             head: None,
-            generation: 0,
-            is_ready: false,
         });
         id
     }
@@ -235,9 +262,9 @@ impl<T> Pacer<T> {
     /// What was charged to a limit so far, and whether it is behind at `now`: something waits for it (due by now, even: it is asked
     /// when that is), or what comes to it would have to.
     pub fn demand(&self, now: Instant, limit: LimitId) -> (Bytes, bool) {
-        let Limit { bucket, charged, pending, .. } = &self.limits[limit.index()];
+        let Limit { bucket, charged, waiting, .. } = &self.limits[limit.index()];
         let owes = bucket.earns_at(Bytes::ZERO).is_none_or(|at| at > now);
-        (Bytes::new(*charged), *pending > Bytes::ZERO || owes)
+        (Bytes::new(*charged), *waiting > Bytes::ZERO || owes)
     }
 
     /// What a limit could have let pass so far and did not, though something waited: [`poll`](Self::poll) was called so late that
@@ -272,7 +299,7 @@ impl<T> Pacer<T> {
     }
 
     /// Puts a packet into its class; `flow` is any number that packets of one flow share, a hash of their addresses.
-    /// Constant time, but for the allocator where a queue grows.
+    /// Constant time, but for the allocator where a queue grows, and logarithmic in the classes that wait for the same limit.
     ///
     /// # Errors
     /// The packet, where there is no room for it.
@@ -291,85 +318,71 @@ impl<T> Pacer<T> {
 
     /// The next packet whose instant has come, or that was dropped meanwhile. Call until `None`. Steps, beside what CoDel drops:
     /// on average a flow's turn for each quantum of what leaves; in one call at most a turn of each of the class's flows for each
-    /// quantum of the largest packet (62 KB are 42 of 1,514 B), where all of them owe that much. Classes that were due and turn
-    /// out to have to wait after all, because the poll came late, are looked at as well.
+    /// quantum of the largest packet (62 KB are 42 of 1,514 B), where all of them owe that much; at each limit of the chain the
+    /// logarithm of the classes that wait for it.
     pub fn poll(&mut self, now: Instant) -> Option<Out<T>> {
         if let Some(dropped) = self.dropped.pop_front() {
             return Some(dropped);
         }
+        if let Some(class) = self.free.pop_front() {
+            return self.leave(now, class);
+        }
         loop {
             // One each time, before the next one that is ready: who needs not wait keeps nobody waiting who had to.
             let due = self.wheel.poll(now);
-            if let Some((class, generation)) = due
-                && self.classes[class.index()].generation == generation
+            if let Some((limit, generation)) = due
+                && self.limits[limit.index()].generation == generation
             {
-                self.make_ready(class);
+                self.make_ready(limit);
             }
-            let Some(class) = self.ready.front().copied() else {
+            let Some(limit) = self.ready.front().copied() else {
                 if due.is_some() {
                     continue;
                 }
                 return None;
             };
-            let Some(at) = self.climb(now, class) else {
-                self.classes[class.index()].is_ready = false;
+            let Some((class, at)) = self.limits[limit.index()].pass(now) else {
+                self.limits[limit.index()].is_ready = false;
                 self.ready.pop_front();
-                self.arm(now, class);
+                self.arm(now, limit);
                 continue;
             };
-            let state = &mut self.classes[class.index()];
-            let Head { waiting, .. } = state.head.take()?;
-            state.waiting = state.waiting.saturating_sub(waiting.size);
-            let waited = at.saturating_since(waiting.since);
-            let mark = state.settings.mark_above.is_some_and(|above| waited > above);
-            self.fill(now, class);
-            // Another class's turn, so that one that has saved up a burst does not keep the others waiting.
+            // Another limit's turn, so that one that has saved up a burst does not keep the others waiting.
             self.ready.rotate_left(1);
-            let fate = if mark { Fate::Mark } else { Fate::Send };
-            return Some(Out { item: waiting.item, class, size: waiting.size, at, waited, fate });
+            self.stamp(now, limit);
+            let Class { head, chain, .. } = &mut self.classes[class.index()];
+            let Some(head) = head else { continue };
+            head.passed += 1;
+            head.at = head.at.max(at);
+            if head.passed == chain.len() {
+                return self.leave(now, class);
+            }
+            self.join(now, class);
         }
     }
 
     /// When [`poll`](Self::poll) will have something; an instant that has passed: now.
     pub fn poll_at(&self) -> Option<Instant> {
-        if !self.ready.is_empty() || !self.dropped.is_empty() {
+        if !self.ready.is_empty() || !self.free.is_empty() || !self.dropped.is_empty() {
             return Some(Instant::ZERO);
         }
         self.wheel.poll_at()
     }
 
-    /// Changes a limit's rate from `now` on, for what waits as well. Steps: the classes, and those that wait for it once more.
+    /// Changes a limit's rate from `now` on, for what waits as well. Constant time.
     pub fn set_rate(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
-        let Self { limits, classes, .. } = self;
-        let state = &mut limits[limit.index()];
+        let state = &mut self.limits[limit.index()];
         state.earn(now);
         state.bucket.set_rate(now, rate);
-        state.pending = Bytes::ZERO;
-        let waits = |class: &Class<T>| {
-            let head = class.head.as_ref()?;
-            // Those that were stopped go last.
-            (class.chain.get(head.passed) == Some(&limit)).then(|| head.at.unwrap_or(Instant::from_nanos(u64::MAX)))
-        };
-        let mut affected: Vec<_> =
-            classes.iter().enumerate().filter_map(|(at, class)| Some((waits(class)?, at))).collect();
-        // In the order in which they would have passed it.
-        affected.sort_unstable();
-        for (_, class) in affected {
-            let class = ClassId(class as u32);
-            let state = &mut self.classes[class.index()];
-            if let Some(head) = &mut state.head {
-                head.at = self.limits[limit.index()].place(now, head.waiting.size);
-            }
-            state.generation = state.generation.wrapping_add(1);
-            self.arm(now, class);
-        }
+        self.stamp(now, limit);
     }
 
-    /// Changes what may leave at once after idling, from `now` on. Packets that have their instants keep them.
+    /// Changes what may leave at once after idling, from `now` on. Constant time.
     pub fn set_burst(&mut self, now: Instant, limit: LimitId, burst: Bytes) {
         let state = &mut self.limits[limit.index()];
         state.earn(now);
         state.bucket.set_depth(now, burst);
+        self.stamp(now, limit);
     }
 
     /// Changes what may wait in a class. What waits beyond it stays.
@@ -377,20 +390,21 @@ impl<T> Pacer<T> {
         self.classes[class.index()].settings.queue_max = queue_max;
     }
 
-    /// What always holds: the sums are right, flows with packets have turns, heads have their places. Walks everything; for tests.
+    /// What always holds: the sums are right, flows with packets and heads have turns, limits that may be passed are asked. Walks
+    /// everything; for tests.
     pub fn is_valid(&self) -> bool {
-        let places = |limit: usize| {
+        let waiting = |limit: usize| {
             let heads = self.classes.iter().filter_map(|class| Some((class, class.head.as_ref()?)));
             let here = heads.filter(|(class, head)| class.chain.get(head.passed).is_some_and(|at| at.index() == limit));
-            here.map(|(_, head)| head.waiting.size.as_u64()).sum::<u64>()
+            here.fold((0, 0), |(count, sum), (_, head)| (count + 1, sum + head.waiting.size.as_u64()))
         };
         self.wheel.is_valid()
-            && self.limits.iter().all(|limit| limit.bucket.is_valid())
-            && self.limits.iter().enumerate().all(|(at, limit)| limit.pending.as_u64() == places(at))
+            && self.limits.iter().all(Limit::is_valid)
+            && self.limits.iter().enumerate().all(|(at, l)| (l.turns.len(), l.waiting.as_u64()) == waiting(at))
             && self.classes.iter().all(Class::is_valid)
     }
 
-    /// Gives the class's next packet its instant.
+    /// Makes the class's next packet its head.
     fn fill(&mut self, now: Instant, class: ClassId) {
         let state = &mut self.classes[class.index()];
         let dropped = &mut self.dropped;
@@ -405,86 +419,139 @@ impl<T> Pacer<T> {
             });
         };
         let Some(waiting) = state.pop(now, &mut drop) else { return };
-        let at = match state.chain.first() {
-            Some(limit) => self.limits[limit.index()].place(now, waiting.size),
-            None => Some(now),
-        };
-        state.head = Some(Head { waiting, passed: 0, at });
-        self.arm(now, class);
+        state.head = Some(Head { waiting, passed: 0, at: now });
+        self.join(now, class);
     }
 
-    /// Takes the class's head past the limits whose instants have come; when it has passed the last one.
-    fn climb(&mut self, now: Instant, class: ClassId) -> Option<Instant> {
-        let Class { head, chain, .. } = &mut self.classes[class.index()];
-        let head = head.as_mut()?;
-        loop {
-            let at = head.at.filter(|at| *at <= now)?;
-            let Some(limit) = chain.get(head.passed) else { return Some(at) };
-            if let Err(short) = self.limits[limit.index()].pass(now, head.waiting.size) {
-                head.at = short.ready_at;
-                return None;
-            }
-            head.passed += 1;
-            if let Some(next) = chain.get(head.passed) {
-                head.at = self.limits[next.index()].place(now, head.waiting.size);
-            }
+    /// Gives the class's head a turn at the next limit of its chain.
+    fn join(&mut self, now: Instant, class: ClassId) {
+        let Class { head, chain, tags, .. } = &mut self.classes[class.index()];
+        let Some(Head { waiting, passed, .. }) = head else { return };
+        let Some(limit) = chain.get(*passed).copied() else {
+            self.free.push_back(class);
+            return;
+        };
+        let state = &mut self.limits[limit.index()];
+        if state.join(now, class, waiting.size, &mut tags[*passed]) {
+            self.stamp(now, limit);
         }
     }
 
-    /// Has the class's turn come with its head's instant: at once, or by the wheel.
-    fn arm(&mut self, now: Instant, class: ClassId) {
+    /// The class's head, which has passed all limits.
+    fn leave(&mut self, now: Instant, class: ClassId) -> Option<Out<T>> {
         let state = &mut self.classes[class.index()];
+        let Head { waiting, at, .. } = state.head.take()?;
+        state.waiting = state.waiting.saturating_sub(waiting.size);
+        let waited = at.saturating_since(waiting.since);
+        let mark = state.settings.mark_above.is_some_and(|above| waited > above);
+        self.fill(now, class);
+        let fate = if mark { Fate::Mark } else { Fate::Send };
+        Some(Out { item: waiting.item, class, size: waiting.size, at, waited, fate })
+    }
+
+    /// Says when the first that waits for a limit passes it, and has it asked then.
+    fn stamp(&mut self, now: Instant, limit: LimitId) {
+        self.limits[limit.index()].stamp(now);
+        self.arm(now, limit);
+    }
+
+    /// Has the limit's turn come at its instant: at once, or by the wheel.
+    fn arm(&mut self, now: Instant, limit: LimitId) {
+        let state = &mut self.limits[limit.index()];
         if state.is_ready {
             return;
         }
-        match state.head.as_ref().and_then(|head| head.at) {
-            Some(at) if at <= now => self.make_ready(class),
-            Some(at) => self.wheel.insert(at, (class, state.generation)),
-            None => {}
+        match state.at {
+            Some(at) if at <= now => self.make_ready(limit),
+            // An earlier one that it has there does as well: it is asked then, and put in again.
+            Some(at) if state.armed.is_none_or(|armed| at < armed) => {
+                state.armed = Some(at);
+                state.generation = state.generation.wrapping_add(1);
+                self.wheel.insert(at, (limit, state.generation));
+            }
+            Some(_) | None => {}
         }
     }
 
-    fn make_ready(&mut self, class: ClassId) {
-        let state = &mut self.classes[class.index()];
+    fn make_ready(&mut self, limit: LimitId) {
+        let state = &mut self.limits[limit.index()];
         if !state.is_ready {
             state.is_ready = true;
-            self.ready.push_back(class);
+            state.armed = None;
+            state.generation = state.generation.wrapping_add(1);
+            self.ready.push_back(limit);
         }
     }
 }
 
 impl Limit {
+    const fn new(bucket: Bucket) -> Self {
+        Self {
+            bucket,
+            charged: 0,
+            turns: BinaryHeap::new(),
+            waiting: Bytes::ZERO,
+            count: 0,
+            tag: 0,
+            at: None,
+            armed: None,
+            generation: 0,
+            is_ready: false,
+            missed: 0,
+        }
+    }
+
     /// Earns what the time since the last call is worth.
     fn earn(&mut self, now: Instant) {
         let lost = self.bucket.earn(now);
-        if self.pending > Bytes::ZERO {
+        if self.waiting > Bytes::ZERO {
             self.missed = self.missed.saturating_add(lost);
         }
     }
 
-    /// Gives a packet of `size` its place; when it passes. `None`: the rate is zero.
-    fn place(&mut self, now: Instant, size: Bytes) -> Option<Instant> {
+    /// Gives a head of `size` a turn, at `tag` or virtual time, whichever is later; `tag` is its class's next one then. True: its
+    /// turn is the next one.
+    fn join(&mut self, now: Instant, class: ClassId, size: Bytes, tag: &mut u64) -> bool {
         self.earn(now);
-        let before = self.pending;
-        self.pending += size;
-        let at = self.bucket.earns_at(before + self.needs(size));
-        at.filter(|_| self.bucket.rate() != BitRate::ZERO)
+        let turn = Turn { tag: self.tag.max(*tag), number: self.count, class, size };
+        *tag = turn.tag.saturating_add(size.as_u64());
+        self.count += 1;
+        self.waiting += size;
+        self.turns.push(Reverse(turn));
+        self.first() == Some(turn)
     }
 
-    /// Charges for a packet that has a place, unless it has to wait after all: somebody came late before, and what was earned
-    /// meanwhile was more than can be saved up.
-    fn pass(&mut self, now: Instant, size: Bytes) -> Result<(), Short> {
+    fn first(&self) -> Option<Turn> {
+        self.turns.peek().map(|Reverse(turn)| *turn)
+    }
+
+    /// Says when the first head passes.
+    fn stamp(&mut self, now: Instant) {
         self.earn(now);
-        self.bucket.check(now, self.needs(size))?;
+        let needs = self.first().filter(|_| self.bucket.rate() != BitRate::ZERO).map(|turn| self.needs(turn.size));
+        self.at = needs.and_then(|needs| self.bucket.earns_at(needs));
+    }
+
+    /// Lets the first head pass and charges for it, if its instant has come: whose it is, and the instant.
+    fn pass(&mut self, now: Instant) -> Option<(ClassId, Instant)> {
+        let at = self.at.filter(|at| *at <= now)?;
+        let Turn { tag, class, size, .. } = self.first()?;
+        self.earn(now);
+        if let Err(short) = self.bucket.check(now, self.needs(size)) {
+            self.at = short.ready_at;
+            return None;
+        }
+        self.turns.pop();
+        self.tag = tag;
         self.charge(now, size);
-        self.pending = self.pending.saturating_sub(size);
-        Ok(())
+        self.waiting = self.waiting.saturating_sub(size);
+        Some((class, at))
     }
 
     /// Whether a packet of `size` passes at once, before nobody.
     fn is_open(&mut self, now: Instant, size: Bytes) -> bool {
         let needs = self.needs(size);
-        self.pending == Bytes::ZERO && self.bucket.rate() != BitRate::ZERO && self.bucket.check(now, needs).is_ok()
+        self.waiting == Bytes::ZERO && self.bucket.rate() != BitRate::ZERO && self.bucket.check(now, needs).is_ok()
     }
 
     fn charge(&mut self, now: Instant, size: Bytes) {
@@ -495,6 +562,13 @@ impl Limit {
     /// What must be there for it: all of it, where so much can be saved up.
     fn needs(&self, size: Bytes) -> Bytes {
         size.min(self.bucket.depth())
+    }
+
+    fn is_valid(&self) -> bool {
+        let passes = !self.turns.is_empty() && self.bucket.rate() != BitRate::ZERO;
+        self.bucket.is_valid()
+            && self.at.is_some() == passes
+            && (!passes || self.is_ready || self.armed.is_some_and(|armed| self.at.is_some_and(|at| armed <= at)))
     }
 }
 

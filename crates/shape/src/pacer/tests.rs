@@ -38,6 +38,16 @@ fn run(pacer: &mut Pacer<u32>, end: u64) -> Vec<Out<u32>> {
     out
 }
 
+/// The same without a look at everything each time.
+fn run_unchecked(pacer: &mut Pacer<u32>, end: u64) -> Vec<Out<u32>> {
+    let (mut out, mut now) = (Vec::new(), at(0));
+    while let Some(next) = pacer.poll_at().filter(|next| *next <= at(end)) {
+        now = now.max(next);
+        out.extend(std::iter::from_fn(|| pacer.poll(now)));
+    }
+    out
+}
+
 #[test]
 fn packets_leave_at_the_rate_to_the_nanosecond() {
     let mut pacer = pacer();
@@ -75,6 +85,46 @@ fn two_classes_share_what_is_above_them() {
         let sum: u64 = out.iter().filter(|o| o.class == class).map(|o| o.size.as_u64()).sum();
         assert!((sum as f64 / 9_375_000.0 - 1.0).abs() < 0.002, "{sum} of 75 Mbit");
     }
+}
+
+#[test]
+fn classes_share_a_limit_by_bytes_whatever_their_packets() {
+    let mut pacer = pacer();
+    let tenant = pacer.add_limit(at(0), mbit(800), bytes(500_000));
+    // Two with a limit of their own as well, which is not what holds them up.
+    let sizes = [100, 1_514, 9_000, 64_000];
+    let classes: Vec<ClassId> = sizes
+        .iter()
+        .map(|size| match size {
+            1_514.. => pacer.add_class(plain(), &[tenant]),
+            _ => {
+                let own = pacer.add_limit(at(0), mbit(790), bytes(100_000));
+                pacer.add_class(plain(), &[own, tenant])
+            }
+        })
+        .collect();
+    for (size, class) in sizes.iter().zip(&classes) {
+        (0..20_000_000 / size).for_each(|n| pacer.handle_packet(at(0), *class, 0, bytes(*size), n as u32).unwrap());
+    }
+    let out = run_unchecked(&mut pacer, 500_000_000);
+    for (size, class) in sizes.iter().zip(&classes) {
+        let sum: u64 = out.iter().filter(|o| o.class == *class).map(|o| o.size.as_u64()).sum();
+        // 50 MB and the burst, for four; a packet of each may be ahead.
+        assert!(sum.abs_diff(12_625_000) < 130_000, "{sum} in packets of {size}");
+    }
+}
+
+#[test]
+fn who_comes_back_has_saved_up_nothing() {
+    let mut pacer = pacer();
+    let limit = pacer.add_limit(at(0), mbit(12), bytes(2 * MTU));
+    let [one, other] = [0; 2].map(|_| pacer.add_class(plain(), &[limit]));
+    (0..1_000).for_each(|_| pacer.handle_packet(at(0), one, 0, bytes(MTU), 1).unwrap());
+    assert_eq!(run(&mut pacer, 500_000_000).len(), 501, "alone for half a second");
+    (0..1_000).for_each(|_| pacer.handle_packet(at(500_000_000), other, 0, bytes(MTU), 2).unwrap());
+    let out = run(&mut pacer, 520_000_000);
+    let of = |item| out.iter().filter(|o| o.item == item).count();
+    assert_eq!((of(1), of(2)), (10, 10), "from then on each has half");
 }
 
 #[test]
