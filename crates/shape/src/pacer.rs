@@ -98,7 +98,7 @@ pub struct Out<T> {
     pub class: ClassId,
     /// Its size.
     pub size: Bytes,
-    /// The instant that it was to leave at; for a dropped one, when it was dropped.
+    /// The instant that it was to leave at, where nobody who was late kept it; for a dropped one, when it was dropped.
     pub at: Instant,
     /// How long it waited.
     pub waited: Duration,
@@ -125,8 +125,6 @@ pub struct Pacer<T> {
     wheel: Wheel<(LimitId, u32)>,
     /// Limits that a packet may pass, as far as is known.
     ready: VecDeque<LimitId>,
-    /// Classes below no limit whose next packet leaves.
-    free: VecDeque<ClassId>,
     /// What CoDel dropped and was not handed out yet.
     dropped: VecDeque<Out<T>>,
 }
@@ -138,8 +136,6 @@ struct Limit {
     charged: u64,
     /// Of the heads that wait for it, the one with the lowest tag first.
     turns: BinaryHeap<Reverse<Turn>>,
-    /// The sizes of these.
-    waiting: Bytes,
     /// Turns so far.
     count: u64,
     /// The tag of what passed last: virtual time, in bytes.
@@ -218,7 +214,6 @@ impl<T> Pacer<T> {
             classes: Vec::new(),
             wheel: Wheel::new(now, tick, slots),
             ready: VecDeque::new(),
-            free: VecDeque::new(),
             dropped: VecDeque::new(),
         }
     }
@@ -236,8 +231,9 @@ impl<T> Pacer<T> {
     /// Adds a class below the limits of `chain`.
     ///
     /// # Panics
-    /// Past 2^32 classes.
+    /// Past 2^32 classes, or where there is no limit: nothing would ever wait.
     pub fn add_class(&mut self, settings: ClassSettings, chain: &[LimitId]) -> ClassId {
+        assert!(!chain.is_empty(), "a class has a limit above it");
         let id = ClassId(u32::try_from(self.classes.len()).expect("fewer than 2^32 classes"));
         let flows = settings.flows.clamp(1, 65_536).next_power_of_two();
         self.classes.push(Class {
@@ -262,9 +258,9 @@ impl<T> Pacer<T> {
     /// What was charged to a limit so far, and whether it is behind at `now`: something waits for it (due by now, even: it is asked
     /// when that is), or what comes to it would have to.
     pub fn demand(&self, now: Instant, limit: LimitId) -> (Bytes, bool) {
-        let Limit { bucket, charged, waiting, .. } = &self.limits[limit.index()];
+        let Limit { bucket, charged, turns, .. } = &self.limits[limit.index()];
         let owes = bucket.earns_at(Bytes::ZERO).is_none_or(|at| at > now);
-        (Bytes::new(*charged), *waiting > Bytes::ZERO || owes)
+        (Bytes::new(*charged), !turns.is_empty() || owes)
     }
 
     /// What a limit could have let pass so far and did not, though something waited: [`poll`](Self::poll) was called so late that
@@ -288,8 +284,8 @@ impl<T> Pacer<T> {
     /// Charges for a packet of `size` that need not be put in at all: nothing waits in its class or for one of its limits, and each
     /// of them has it. False: nothing was charged. Steps: twice the limits of its chain.
     pub fn take(&mut self, now: Instant, class: ClassId, size: Bytes) -> bool {
-        let Class { chain, waiting, .. } = &self.classes[class.index()];
-        let passes = *waiting == Bytes::ZERO && chain.iter().all(|limit| self.limits[limit.index()].is_open(now, size));
+        let Class { chain, head, .. } = &self.classes[class.index()];
+        let passes = head.is_none() && chain.iter().all(|limit| self.limits[limit.index()].is_open(now, size));
         if passes {
             for limit in chain {
                 self.limits[limit.index()].charge(now, size);
@@ -324,9 +320,6 @@ impl<T> Pacer<T> {
         if let Some(dropped) = self.dropped.pop_front() {
             return Some(dropped);
         }
-        if let Some(class) = self.free.pop_front() {
-            return self.leave(now, class);
-        }
         loop {
             // One each time, before the next one that is ready: who needs not wait keeps nobody waiting who had to.
             let due = self.wheel.poll(now);
@@ -347,23 +340,18 @@ impl<T> Pacer<T> {
                 self.arm(now, limit);
                 continue;
             };
+            let out = self.rise(now, class, at);
             // Another limit's turn, so that one that has saved up a burst does not keep the others waiting.
             self.ready.rotate_left(1);
-            self.stamp(now, limit);
-            let Class { head, chain, .. } = &mut self.classes[class.index()];
-            let Some(head) = head else { continue };
-            head.passed += 1;
-            head.at = head.at.max(at);
-            if head.passed == chain.len() {
-                return self.leave(now, class);
+            if out.is_some() {
+                return out;
             }
-            self.join(now, class);
         }
     }
 
     /// When [`poll`](Self::poll) will have something; an instant that has passed: now.
     pub fn poll_at(&self) -> Option<Instant> {
-        if !self.ready.is_empty() || !self.free.is_empty() || !self.dropped.is_empty() {
+        if !self.ready.is_empty() || !self.dropped.is_empty() {
             return Some(Instant::ZERO);
         }
         self.wheel.poll_at()
@@ -395,12 +383,11 @@ impl<T> Pacer<T> {
     pub fn is_valid(&self) -> bool {
         let waiting = |limit: usize| {
             let heads = self.classes.iter().filter_map(|class| Some((class, class.head.as_ref()?)));
-            let here = heads.filter(|(class, head)| class.chain.get(head.passed).is_some_and(|at| at.index() == limit));
-            here.fold((0, 0), |(count, sum), (_, head)| (count + 1, sum + head.waiting.size.as_u64()))
+            heads.filter(|(class, head)| class.chain.get(head.passed).is_some_and(|at| at.index() == limit)).count()
         };
         self.wheel.is_valid()
             && self.limits.iter().all(Limit::is_valid)
-            && self.limits.iter().enumerate().all(|(at, l)| (l.turns.len(), l.waiting.as_u64()) == waiting(at))
+            && self.limits.iter().enumerate().all(|(at, l)| l.turns.len() == waiting(at))
             && self.classes.iter().all(Class::is_valid)
     }
 
@@ -423,18 +410,49 @@ impl<T> Pacer<T> {
         self.join(now, class);
     }
 
-    /// Gives the class's head a turn at the next limit of its chain.
+    /// Gives the class's head a turn at the next limit of its chain, and takes it past those below the last that it need not wait
+    /// for: whoever contends for a limit is there before that has its next turn.
     fn join(&mut self, now: Instant, class: ClassId) {
-        let Class { head, chain, tags, .. } = &mut self.classes[class.index()];
-        let Some(Head { waiting, passed, .. }) = head else { return };
-        let Some(limit) = chain.get(*passed).copied() else {
-            self.free.push_back(class);
-            return;
-        };
-        let state = &mut self.limits[limit.index()];
-        if state.join(now, class, waiting.size, &mut tags[*passed]) {
-            self.stamp(now, limit);
+        loop {
+            let Class { head, chain, tags, .. } = &mut self.classes[class.index()];
+            let Some(Head { waiting, passed, at }) = head else { return };
+            let (limit, is_last) = (chain[*passed], *passed + 1 == chain.len());
+            let state = &mut self.limits[limit.index()];
+            if !state.join(now, class, waiting.size, &mut tags[*passed]) {
+                return;
+            }
+            state.stamp(now);
+            let passing = if is_last { None } else { state.pass(now) };
+            if let Some((_, instant)) = passing {
+                *passed += 1;
+                *at = instant;
+                state.stamp(now);
+            }
+            self.arm(now, limit);
+            if passing.is_none() {
+                return;
+            }
         }
+    }
+
+    /// The class's head has passed a limit at `at`, and leaves, or has a turn at the next one.
+    fn rise(&mut self, now: Instant, class: ClassId, at: Instant) -> Option<Out<T>> {
+        let Class { head, chain, .. } = &mut self.classes[class.index()];
+        let head = head.as_mut()?;
+        let limit = chain[head.passed];
+        head.passed += 1;
+        head.at = at;
+        let out = if head.passed == chain.len() {
+            self.leave(now, class)
+        } else {
+            self.join(now, class);
+            None
+        };
+        // Unless the class is the first there again.
+        if self.limits[limit.index()].at.is_none() {
+            self.limits[limit.index()].stamp(now);
+        }
+        out
     }
 
     /// The class's head, which has passed all limits.
@@ -465,6 +483,10 @@ impl<T> Pacer<T> {
             Some(at) if at <= now => self.make_ready(limit),
             // An earlier one that it has there does as well: it is asked then, and put in again.
             Some(at) if state.armed.is_none_or(|armed| at < armed) => {
+                if self.wheel.is_empty() {
+                    // Its horizon is ahead of where it was turned to last, which can be long ago.
+                    let _nothing = self.wheel.poll(now);
+                }
                 state.armed = Some(at);
                 state.generation = state.generation.wrapping_add(1);
                 self.wheel.insert(at, (limit, state.generation));
@@ -490,7 +512,6 @@ impl Limit {
             bucket,
             charged: 0,
             turns: BinaryHeap::new(),
-            waiting: Bytes::ZERO,
             count: 0,
             tag: 0,
             at: None,
@@ -504,7 +525,7 @@ impl Limit {
     /// Earns what the time since the last call is worth.
     fn earn(&mut self, now: Instant) {
         let lost = self.bucket.earn(now);
-        if self.waiting > Bytes::ZERO {
+        if !self.turns.is_empty() {
             self.missed = self.missed.saturating_add(lost);
         }
     }
@@ -516,7 +537,6 @@ impl Limit {
         let turn = Turn { tag: self.tag.max(*tag), number: self.count, class, size };
         *tag = turn.tag.saturating_add(size.as_u64());
         self.count += 1;
-        self.waiting += size;
         self.turns.push(Reverse(turn));
         self.first() == Some(turn)
     }
@@ -543,15 +563,15 @@ impl Limit {
         }
         self.turns.pop();
         self.tag = tag;
+        self.at = None;
         self.charge(now, size);
-        self.waiting = self.waiting.saturating_sub(size);
         Some((class, at))
     }
 
     /// Whether a packet of `size` passes at once, before nobody.
     fn is_open(&mut self, now: Instant, size: Bytes) -> bool {
         let needs = self.needs(size);
-        self.waiting == Bytes::ZERO && self.bucket.rate() != BitRate::ZERO && self.bucket.check(now, needs).is_ok()
+        self.turns.is_empty() && self.bucket.rate() != BitRate::ZERO && self.bucket.check(now, needs).is_ok()
     }
 
     fn charge(&mut self, now: Instant, size: Bytes) {

@@ -6,7 +6,7 @@
 //! block that time is in is linked in at once. So what is touched all the time stays in a processor's nearest caches: slots for
 //! every tick of two seconds are eight megabytes, and nearly every touch of one misses; and lists are written and read in order,
 //! where chained entries lie anywhere. Of an item the wheel keeps its tick and nothing more, for the same reason. Lists keep what
-//! room they had, so putting in and taking out allocate nothing once they have grown. Bitmaps of the ticks and blocks that hold
+//! room they had, so putting in and taking out allocate nothing once they have grown, but for bursts. Bitmaps of the ticks and blocks that hold
 //! something find the next one in a few instructions however far it is, so nobody has to tick.
 
 use weirgate_units::{Duration, Instant};
@@ -100,7 +100,7 @@ impl<T: Copy> Wheel<T> {
         Duration::from_nanos(1 << self.shift)
     }
 
-    /// How far ahead an item can wait.
+    /// How far ahead an item can wait, from the instant of the last [`poll`](Self::poll).
     pub const fn horizon(&self) -> Duration {
         Duration::from_nanos((self.ahead()) << self.shift)
     }
@@ -221,9 +221,9 @@ impl<T: Copy> Wheel<T> {
             self.blocks_occupied.clear(place);
             self.present.begin(core::mem::take(&mut self.blocks[place].items))
         } else {
-            self.present.begin(Vec::new())
+            self.present.begin(self.spare.pop().unwrap_or_default())
         };
-        if items.capacity() <= ROOM_MAX && self.spare.len() < SPARE_MAX {
+        if (1..=ROOM_MAX).contains(&items.capacity()) && self.spare.len() < SPARE_MAX {
             items.clear();
             self.spare.push(items);
         }

@@ -19,7 +19,8 @@ use crate::stats::median;
 pub(super) const FLOWS: usize = 20_000;
 /// What "very many" is.
 pub(super) const MILLIONS: usize = 20_000_000;
-const TICK: Duration = Duration::from_nanos(2_000);
+/// A power of two, as the wheel has it.
+const TICK: Duration = Duration::from_nanos(2_048);
 const SLOTS: usize = 1 << 20;
 const BATCH: usize = 32;
 /// Packets per run: long enough that a run takes tens of milliseconds.

@@ -30,6 +30,7 @@ struct Cell {
     /// IP bit/s of each second, as the receiver has them.
     seconds: Vec<f64>,
     again: u64,
+    rtt_ms: Vec<f64>,
     cores: Vec<[f64; 2]>,
 }
 
@@ -60,14 +61,25 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         }
     }
     let [switch, all] = CORES;
-    let heads =
-        ["limit", "direction", "mean, Mbit/s", "deviation of seconds, Mbit/s", "seconds", "sent again", switch, all];
+    let heads = [
+        "limit",
+        "direction",
+        "mean, Mbit/s",
+        "deviation of seconds, Mbit/s",
+        "seconds",
+        "sent again",
+        "RTT, ms",
+        switch,
+        all,
+    ];
     let mut table = Table::new(&format!("Four connections behind {rate}, second by second"), &heads);
     let mut seconds_of = Table::new("Each second, Mbit/s", &["limit", "direction", "in the order of the run"]);
     for cell in &cells {
         let cores = [0, 1].map(|which| mean(cell.cores.iter().map(|pair| pair[which])));
         let (centre, spread) = (mean(cell.seconds.iter().copied()), deviation(&cell.seconds));
-        let numbers = [centre / 1e6, spread / 1e6, cell.seconds.len() as f64, cell.again as f64, cores[0], cores[1]];
+        let rtt_ms = mean(cell.rtt_ms.iter().copied());
+        let counts = [cell.seconds.len(), cell.again as usize].map(|count| count as f64);
+        let numbers = [centre / 1e6, spread / 1e6, counts[0], counts[1], rtt_ms, cores[0], cores[1]];
         let who = [Arm::Switch(cell.mode).name().to_owned(), name(cell.direction).to_owned()];
         let each: Vec<String> = cell.seconds.iter().map(|bits| number(bits / 1e6)).collect();
         seconds_of.rows.push(who.iter().cloned().chain([each.join(" ")]).collect());
@@ -102,7 +114,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              step that is at most {:.0} % of the lower one. The arms take turns, {blocks} times {seconds} s after one that is not counted. \
              Numbers are payload with the headers put back, in each second, at the receiver. `gate` does not read the queue that the \
              traffic comes by: of the tenant's TAP, or of the uplink's, which is all this tenant's here; a TAP's sender is not held back by \
-             that, and its full queue drops. `pace_minus_gate_to_vm_mbit` is how far the gate's mean is from the limit, less how far pace's \
+             that, and what waits in its queue is in the round-trip time. `pace` keeps that short, with CoDel: a sender that stands still \
+             for longer has nothing waiting. `pace_minus_gate_to_vm_mbit` is how far the gate's mean is from the limit, less how far pace's \
              is; the other bound is the ratio of the deviations.",
             number(carried[0] / 1e6),
             number(carried[1] / 1e6),
@@ -118,7 +131,7 @@ impl Cell {
     fn new(direction: Direction, mode: Mode, rate: BitRate) -> Result<Self> {
         let plan = Plan { arm: Arm::Switch(mode), rate, rtt: Duration::ZERO };
         let ground = Ground::limited(plan, direction)?;
-        Ok(Self { direction, mode, ground, seconds: Vec::new(), again: 0, cores: Vec::new() })
+        Ok(Self { direction, mode, ground, seconds: Vec::new(), again: 0, rtt_ms: Vec::new(), cores: Vec::new() })
     }
 
     fn measure(&mut self, seconds: u64) -> Result<()> {
@@ -126,6 +139,7 @@ impl Cell {
         let iperf = self.ground.iperf(&format!("-P 4 -O 1 {reverse}"), Duration::from_secs(seconds))?;
         self.seconds.extend(iperf.by_second().into_iter().map(|payload| payload / TCP_PAYLOAD));
         self.again += iperf.retransmits();
+        self.rtt_ms.push(iperf.rtt_ms());
         self.cores.push(iperf.cores_per_gbit());
         Ok(())
     }

@@ -27,6 +27,7 @@ use super::ovs::Ovs;
 use crate::machine::CpuTimes;
 use crate::net::Namespace;
 use crate::recorder::{Record, Recorder};
+use crate::stats::mean;
 
 /// The sender.
 pub(super) const A: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -221,8 +222,9 @@ impl Ground {
         // Reaped, whatever the client said.
         let server = answer(listener);
         let (client, server) = (client?, server?);
-        let receiver = if arguments.contains("-R") { client.clone() } else { server };
-        Ok(Iperf { client, receiver, before, after })
+        let reverse = arguments.contains("-R");
+        let (sender, receiver) = if reverse { (server, client.clone()) } else { (client.clone(), server) };
+        Ok(Iperf { client, sender, receiver, before, after })
     }
 }
 
@@ -291,6 +293,7 @@ pub(super) fn received(client: &Value) -> f64 {
 /// What iperf3 says at its end.
 pub(super) struct Iperf {
     client: Value,
+    sender: Value,
     receiver: Value,
     before: Cpu,
     after: Cpu,
@@ -317,6 +320,12 @@ impl Iperf {
     /// Payload that came to the receiver, bit/s.
     pub(super) fn received(&self) -> f64 {
         received(&self.client)
+    }
+
+    /// The mean of the connections' smoothed round-trip times, in milliseconds: what waits anywhere is in it.
+    pub(super) fn rtt_ms(&self) -> f64 {
+        let streams = self.sender["end"]["streams"].as_array().into_iter().flatten();
+        mean(streams.filter_map(|stream| stream["sender"]["mean_rtt"].as_f64())) / 1e3
     }
 
     /// Segments sent again.

@@ -47,7 +47,7 @@ const TURN: usize = 64;
 /// Bytes read from one queue in its turn, but for what the last frame is beyond: one super-packet. 64 of these take three milliseconds
 /// from one device to another, in which nothing else would be sent, not even their acknowledgements: behind 10 Gbit/s, senders
 /// stood still again and again for want of these.
-const TURN_BYTES: Bytes = Bytes::new(64 << 10);
+const TURN_BYTES: Bytes = Bytes::new(48 << 10);
 
 /// From the beginning of a turn with something to do to the next one, at least. At 20,000 packets a second that come and 10,000 that
 /// are released, one by one, a limit that paces took half a core without and a quarter with it.
@@ -250,6 +250,9 @@ impl Dataplane {
         } else {
             self.deadline(now).map_or(patience, |due| due.saturating_since(now).min(patience))
         };
+        if wait > self.coalesce.max(COALESCE) {
+            self.bridge.handle_idle();
+        }
         let mut called = false;
         let Self { waiter, queues, bridge, .. } = self;
         for token in waiter.wait(Some(wait))? {

@@ -202,6 +202,11 @@ impl Bridge {
         self.limits.balance_at(now)
     }
 
+    /// Gives back what this thread need not keep while it has nothing to do; see [`Limits::handle_idle`].
+    pub fn handle_idle(&mut self) {
+        self.limits.handle_idle();
+    }
+
     /// Adds a class; [`set_rules`](Self::set_rules) says what belongs to it.
     ///
     /// # Panics

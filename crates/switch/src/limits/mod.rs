@@ -358,7 +358,7 @@ impl<T> Limits<T> {
     }
 
     /// Changes a limit's rate from `now` on, for what waits as well; nothing is lost. Where it is shared, the other members hear of
-    /// it when they [`balance`](Self::balance). Steps: as [`Pacer::set_rate`].
+    /// it when they [`balance`](Self::balance). Steps: the shared limits.
     pub fn set_rate(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
         self.limits[limit.index()].rate = rate;
         let shared = self.shared.iter().find(|(of, ..)| *of == limit);
@@ -411,8 +411,7 @@ impl<T> Limits<T> {
     // ---- shares ----
 
     /// Says what this member of each shared limit needs, and takes what it is given: to be called before each turn. Steps: the shared
-    /// limits, each as [`set_rate`](Self::set_rate) where its share has
-    /// changed.
+    /// limits; where they are divided anew, each with the square of its members.
     pub fn balance(&mut self, now: Instant) {
         let due = self.balance_at <= now;
         let shared = core::mem::take(&mut self.shared);
@@ -445,6 +444,16 @@ impl<T> Limits<T> {
             if at_once { now } else { self.balance_at }
         });
         due.min()
+    }
+
+    /// Gives back what this member has leased of shared limits and not used: to be called when there is nothing to do. Steps: the
+    /// shared limits.
+    pub fn handle_idle(&mut self) {
+        for (limit, ..) in &self.shared {
+            if let Means::Lease(member) = &mut self.limits[limit.index()].means {
+                member.release();
+            }
+        }
     }
 
     /// Its part of a limit.
@@ -545,7 +554,7 @@ impl<T> Limits<T> {
 
     // ---- packets ----
 
-    /// Takes a packet in. Steps: twice the limits of its chain.
+    /// Takes a packet in. Steps: twice the limits of its chain; where it waits, as [`Pacer::handle_packet`].
     pub fn handle_packet(&mut self, now: Instant, arrival: Arrival, item: T) -> Verdict<T> {
         let Arrival { class, source, flow, size, memory } = arrival;
         let gated_by = source.and_then(|source| self.sources[source.index()].gated_by).map(|(limit, _)| limit);

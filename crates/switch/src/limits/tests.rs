@@ -390,6 +390,22 @@ fn a_shared_rate_changes_for_all_at_once() {
 }
 
 #[test]
+fn who_has_nothing_to_do_keeps_no_credit_from_the_others() {
+    let settings = LimitSettings { rate: mbit(1_000), burst: Bytes::new(15_000), mode: Mode::Drop };
+    let shared = Arc::new(SharedLimit::new(at(0), settings, 2));
+    let [mut one, mut other] = [limits(), limits()];
+    let ids = [one.add_shared_limit(at(0), &shared, 0), other.add_shared_limit(at(0), &shared, 1)];
+    let class = one.add_class(ClassSettings::default(), &ids[..1]);
+    // A lease is 50 us, 6,250 B.
+    assert_eq!(one.handle_packet(at(0), arrival(class, None), 0), Verdict::Pass(0));
+    let class = other.add_class(ClassSettings::default(), &ids[1..]);
+    let mut passed = || (0..9).filter(|n| other.handle_packet(at(0), arrival(class, None), *n) == Verdict::Pass(*n)).count();
+    assert_eq!(passed(), 5, "8,750 B");
+    one.handle_idle();
+    assert_eq!(passed(), 4, "what is left of both");
+}
+
+#[test]
 fn who_has_no_share_and_needs_one_does_not_wait_for_the_next_division() {
     let settings = LimitSettings { rate: mbit(10), burst: BURST, mode: Mode::Pace };
     let shared = Arc::new(SharedLimit::new(at(0), settings, 2));
