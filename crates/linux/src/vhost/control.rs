@@ -71,9 +71,7 @@ impl VhostUserBackendReqHandlerMut for Control {
 
     /// No longer used by front ends, and once meant as a reset: stops everything.
     fn reset_owner(&mut self) -> Result<()> {
-        for mut ring in self.shared.rings() {
-            ring.stop();
-        }
+        self.shared.stop();
         self.shared.changed();
         Ok(())
     }

@@ -111,6 +111,7 @@ pub struct VhostUser {
 
 /// The thread that speaks the protocol, stopped when this is dropped.
 struct Control {
+    shared: Arc<Shared>,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
@@ -204,7 +205,7 @@ impl VhostUser {
             .name("vhost-user".to_owned())
             .spawn(move || serve::run(&ours, &source, &theirs))
             .map_err(VhostError::Resources)?;
-        let control = Arc::new(Control { stop, thread: Some(thread) });
+        let control = Arc::new(Control { shared: Arc::clone(&shared), stop, thread: Some(thread) });
         Ok(Self { shared, dropped: Arc::default(), own: 0..options.queues, control })
     }
 
@@ -300,7 +301,11 @@ impl VhostUser {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        self.stop.now();
+        self.stop.tell();
+        // Before the front end hears of it: it goes on from where the used rings stand then (QEMU, virtio_queue_restore_last_avail_idx),
+        // and what went back later would go back twice.
+        self.shared.stop();
+        self.stop.hang_up();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

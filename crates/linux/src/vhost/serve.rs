@@ -39,9 +39,13 @@ impl Stop {
         Ok(Self { told, current: Mutex::new(None) })
     }
 
-    pub(super) fn now(&self) {
-        // Told first: a front end that comes after this is not listened to, one that came before is hung up on.
+    /// From here on no front end is listened to, but for the end of a message.
+    pub(super) fn tell(&self) {
         let _ = rustix::io::write(&self.told, &1_u64.to_ne_bytes());
+    }
+
+    /// Told before: a front end that comes after this is not listened to, one that came before is hung up on.
+    pub(super) fn hang_up(&self) {
         if let Some(stream) = &*self.current() {
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -124,10 +128,8 @@ impl Drop for Source {
 pub(super) fn run(shared: &Arc<Shared>, source: &Source, stop: &Stop) {
     while let Some(stream) = source.next(stop) {
         shared.connections.fetch_add(1, Ordering::Relaxed);
-        let end = converse(shared, stream, stop);
-        let mut in_use = false;
+        let (end, in_use) = converse(shared, stream, stop);
         for mut ring in shared.rings() {
-            in_use |= ring.is_started();
             ring.reset();
         }
         if stop.is_told() {
@@ -149,12 +151,12 @@ pub(super) fn run(shared: &Arc<Shared>, source: &Source, stop: &Stop) {
     }
 }
 
-/// Does what one front end says, until it goes or says what cannot be.
-fn converse(shared: &Arc<Shared>, stream: UnixStream, stop: &Stop) -> Error {
+/// Does what one front end says, until it goes or says what cannot be; whether it left a ring in use.
+fn converse(shared: &Arc<Shared>, stream: UnixStream, stop: &Stop) -> (Error, bool) {
     let clones = stream.set_nonblocking(false).and_then(|()| Ok((stream.try_clone()?, stream.try_clone()?)));
     let (clone, mut peeked) = match clones {
         Ok(clones) => clones,
-        Err(e) => return Error::SocketBroken(e),
+        Err(e) => return (Error::SocketBroken(e), false),
     };
     *stop.current() = Some(clone);
     let control = Arc::new(Mutex::new(Control::new(Arc::clone(shared))));
@@ -173,7 +175,8 @@ fn converse(shared: &Arc<Shared>, stream: UnixStream, stop: &Stop) -> Error {
         }
     };
     *stop.current() = None;
-    end
+    // Before the socket closes: see `Control::drop`.
+    (end, shared.stop())
 }
 
 /// `VHOST_USER_SET_VRING_ENABLE`.

@@ -79,6 +79,16 @@ impl Shared {
         (0..2 * self.pairs.len()).filter_map(|index| self.ring(index))
     }
 
+    /// Stops all rings, what is held given back; whether one was in use.
+    pub(super) fn stop(&self) -> bool {
+        let mut in_use = false;
+        for mut ring in self.rings() {
+            in_use |= ring.is_started();
+            ring.stop();
+        }
+        in_use
+    }
+
     /// Tells every queue's file.
     pub(super) fn changed(&self) {
         // Fails only where it was written 2^64 - 2 times unread: it is told then.

@@ -1,8 +1,10 @@
 //! Front ends that come, go, come again and talk nonsense; a device that comes again.
 
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use tempfile::TempDir;
 use vhost::VhostBackend as _;
 use weirgate_linux::vhost::{Role, VhostError, VhostOptions, VhostUser};
@@ -73,6 +75,40 @@ fn a_device_that_comes_again_goes_on_where_the_guest_stands() {
     assert_eq!(d.receive_all(0), [(Offload::default(), frame(3, 70))], "what was not received yet");
     d.device.transmit(0, Offload::default(), &frame(5, 60)).expect("there is room");
     assert_eq!(driver.rings[0].take_used(), [(0, 72), (1, 72)]);
+}
+
+#[test]
+fn a_front_end_that_hears_of_the_end_finds_everything_given_back() {
+    for _ in 0..20 {
+        let mut d = Device::start(1);
+        let mut driver = d.connect(0);
+        d.until(|d| d.is_up(0));
+        (0..64).for_each(|slot| assert!(driver.rings[1].send(slot, &frame(1, 70)) || slot > 0));
+        let mut held = Vec::new();
+        d.until(|d| {
+            d.receive(0, 64, &mut |f| held.push(f.hold()));
+            held.len() == 64
+        });
+        // In another order than they came: who goes on from the used index counts on all of them.
+        d.device.complete(held.drain(32..));
+        let fresh = TempDir::new().expect("a folder");
+        let other = VhostUser::start(&options(&socket(fresh.path()), 1)).expect("starts");
+        let gone = std::mem::replace(&mut d.device, other);
+        let used = std::thread::scope(|scope| {
+            let witness = scope.spawn(|| {
+                // As QEMU does, which waits for the end of the socket.
+                let files = driver.front_end.as_raw_fd();
+                // SAFETY: the front end lives longer.
+                let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(files) };
+                let mut files = [PollFd::new(&file, PollFlags::RDHUP)];
+                poll(&mut files, None).expect("polls");
+                driver.rings[1].used_index()
+            });
+            drop(gone);
+            witness.join().expect("ends")
+        });
+        assert_eq!(used, 64);
+    }
 }
 
 #[test]

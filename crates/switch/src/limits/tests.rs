@@ -399,7 +399,8 @@ fn who_has_nothing_to_do_keeps_no_credit_from_the_others() {
     // A lease is 50 us, 6,250 B.
     assert_eq!(one.handle_packet(at(0), arrival(class, None), 0), Verdict::Pass(0));
     let class = other.add_class(ClassSettings::default(), &ids[1..]);
-    let mut passed = || (0..9).filter(|n| other.handle_packet(at(0), arrival(class, None), *n) == Verdict::Pass(*n)).count();
+    let mut passed =
+        || (0..9).filter(|n| other.handle_packet(at(0), arrival(class, None), *n) == Verdict::Pass(*n)).count();
     assert_eq!(passed(), 5, "8,750 B");
     one.handle_idle();
     assert_eq!(passed(), 4, "what is left of both");
