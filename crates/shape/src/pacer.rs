@@ -450,7 +450,7 @@ impl<T> Pacer<T> {
         };
         // Unless the class is the first there again.
         if self.limits[limit.index()].at.is_none() {
-            self.limits[limit.index()].stamp(now);
+            self.stamp(now, limit);
         }
         out
     }

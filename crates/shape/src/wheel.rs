@@ -141,16 +141,13 @@ impl<T: Copy> Wheel<T> {
         block.items.push((fine(due) as u32, item));
     }
 
-    /// Puts the first item into a block.
+    /// Puts the first item into a block, whose list was taken when it was the present one.
     #[cold]
     fn open_block(&mut self, place: usize, due: u64, item: T) {
         self.blocks_occupied.set(place);
-        let block = &mut self.blocks[place];
-        block.first = due;
-        if block.items.capacity() == 0 {
-            block.items = self.spare.pop().unwrap_or_default();
-        }
-        block.items.push((fine(due) as u32, item));
+        let mut items = self.spare.pop().unwrap_or_default();
+        items.push((fine(due) as u32, item));
+        self.blocks[place] = Block { items, first: due };
     }
 
     /// Takes out one item that is due at `now`. Constant time, but that the items of a block are linked when time comes to it;
@@ -167,10 +164,7 @@ impl<T: Copy> Wheel<T> {
         let (item, more) = self.present.pop(fine(self.due));
         self.len -= 1;
         if !more {
-            self.due = match self.present.occupied.next(fine(self.due)) {
-                Some(tick) => self.end - FINE + tick as u64,
-                None => self.first_of_blocks(),
-            };
+            self.due = self.first(fine(self.due));
         }
         Some(item)
     }
@@ -183,12 +177,11 @@ impl<T: Copy> Wheel<T> {
     /// What always holds: the lists, the bitmaps and the counts agree. Walks everything; for tests.
     pub fn is_valid(&self) -> bool {
         let mut blocks = self.blocks.iter().enumerate();
-        let first = self.present.occupied.next(0).map(|at| self.end - FINE + at as u64);
         self.present.is_valid()
             && self.present.len() + self.blocks.iter().map(|b| b.items.len()).sum::<usize>() == self.len
             && blocks.all(|(at, block)| self.blocks_occupied.has(at) != block.items.is_empty())
             && self.blocks_occupied.is_valid()
-            && self.due == first.unwrap_or_else(|| self.first_of_blocks())
+            && self.due == self.first(0)
             && self.due > self.done
             && self.end == end_of(self.done + 1)
     }
@@ -217,21 +210,25 @@ impl<T: Copy> Wheel<T> {
     fn begin_block(&mut self) {
         self.end = end_of(self.done + 1);
         let place = self.place(self.done + 1);
-        let mut items = if self.blocks_occupied.has(place) {
+        let items = if self.blocks_occupied.has(place) {
             self.blocks_occupied.clear(place);
-            self.present.begin(core::mem::take(&mut self.blocks[place].items))
+            core::mem::take(&mut self.blocks[place].items)
         } else {
-            self.present.begin(self.spare.pop().unwrap_or_default())
+            self.spare.pop().unwrap_or_default()
         };
+        let mut items = self.present.begin(items);
         if (1..=ROOM_MAX).contains(&items.capacity()) && self.spare.len() < SPARE_MAX {
             items.clear();
             self.spare.push(items);
         }
     }
 
-    /// The first tick in which something of a later block is due, or `u64::MAX`.
+    /// The first tick in which something is due, of the present block from place `from` on; `u64::MAX`: nothing waits.
     #[inline]
-    fn first_of_blocks(&self) -> u64 {
+    fn first(&self, from: usize) -> u64 {
+        if let Some(tick) = self.present.occupied.next(from) {
+            return self.end - FINE + tick as u64;
+        }
         let place = self.blocks_occupied.next(self.place(self.end)).or_else(|| self.blocks_occupied.next(0));
         place.map_or(u64::MAX, |place| self.blocks[place].first)
     }
@@ -243,7 +240,7 @@ impl<T> Default for Present<T> {
             items: Vec::new(),
             next: Vec::new(),
             last: Box::new([NONE; FINE as usize]),
-            occupied: Ticks { words: [0; FINE as usize / 64], top: 0 },
+            occupied: Ticks::default(),
             free: NONE,
         }
     }
@@ -340,7 +337,7 @@ const fn fine(tick: u64) -> usize {
 }
 
 /// The present block's ticks that have something: a bit for each, and one for each word that has any.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Ticks {
     words: [u64; FINE as usize / 64],
     top: u64,

@@ -37,7 +37,8 @@ pub struct Counters {
 /// packets of several links leave in one wake-up under load.
 const TICK: Duration = Duration::from_micros(20);
 
-/// 67 ms of ticks, which are 16 us: a power of two. A port due later comes up early, says so, and is put in again: once per horizon, which costs nothing.
+/// 67 ms of ticks, which are 16 us: a power of two. A port due later comes up early, says so, and is put in again: once per
+/// horizon, which costs nothing.
 const SLOTS: usize = 4_096;
 
 /// A switch over ports of one kind.

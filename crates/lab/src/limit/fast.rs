@@ -78,8 +78,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         let cores = [0, 1].map(|which| mean(cell.cores.iter().map(|pair| pair[which])));
         let (centre, spread) = (mean(cell.seconds.iter().copied()), deviation(&cell.seconds));
         let rtt_ms = mean(cell.rtt_ms.iter().copied());
-        let counts = [cell.seconds.len(), cell.again as usize].map(|count| count as f64);
-        let numbers = [centre / 1e6, spread / 1e6, counts[0], counts[1], rtt_ms, cores[0], cores[1]];
+        let (seconds, again) = (cell.seconds.len() as f64, cell.again as f64);
+        let numbers = [centre / 1e6, spread / 1e6, seconds, again, rtt_ms, cores[0], cores[1]];
         let who = [Arm::Switch(cell.mode).name().to_owned(), name(cell.direction).to_owned()];
         let each: Vec<String> = cell.seconds.iter().map(|bits| number(bits / 1e6)).collect();
         seconds_of.rows.push(who.iter().cloned().chain([each.join(" ")]).collect());

@@ -222,9 +222,7 @@ impl Ground {
         // Reaped, whatever the client said.
         let server = answer(listener);
         let (client, server) = (client?, server?);
-        let reverse = arguments.contains("-R");
-        let (sender, receiver) = if reverse { (server, client.clone()) } else { (client.clone(), server) };
-        Ok(Iperf { client, sender, receiver, before, after })
+        Ok(Iperf { client, server, reverse: arguments.contains("-R"), before, after })
     }
 }
 
@@ -293,8 +291,9 @@ pub(super) fn received(client: &Value) -> f64 {
 /// What iperf3 says at its end.
 pub(super) struct Iperf {
     client: Value,
-    sender: Value,
-    receiver: Value,
+    server: Value,
+    /// Whether the server sends.
+    reverse: bool,
     before: Cpu,
     after: Cpu,
 }
@@ -314,7 +313,8 @@ impl Iperf {
 
     /// The receiver's intervals, the omitted ones as well.
     fn intervals(&self) -> impl Iterator<Item = &Value> {
-        self.receiver["intervals"].as_array().into_iter().flatten().map(|interval| &interval["sum"])
+        let receiver = if self.reverse { &self.client } else { &self.server };
+        receiver["intervals"].as_array().into_iter().flatten().map(|interval| &interval["sum"])
     }
 
     /// Payload that came to the receiver, bit/s.
@@ -324,7 +324,8 @@ impl Iperf {
 
     /// The mean of the connections' smoothed round-trip times, in milliseconds: what waits anywhere is in it.
     pub(super) fn rtt_ms(&self) -> f64 {
-        let streams = self.sender["end"]["streams"].as_array().into_iter().flatten();
+        let sender = if self.reverse { &self.server } else { &self.client };
+        let streams = sender["end"]["streams"].as_array().into_iter().flatten();
         mean(streams.filter_map(|stream| stream["sender"]["mean_rtt"].as_f64())) / 1e3
     }
 

@@ -129,9 +129,6 @@ pub(super) fn run(shared: &Arc<Shared>, source: &Source, stop: &Stop) {
     while let Some(stream) = source.next(stop) {
         shared.connections.fetch_add(1, Ordering::Relaxed);
         let (end, in_use) = converse(shared, stream, stop);
-        for mut ring in shared.rings() {
-            ring.reset();
-        }
         if stop.is_told() {
             return;
         }
@@ -151,7 +148,7 @@ pub(super) fn run(shared: &Arc<Shared>, source: &Source, stop: &Stop) {
     }
 }
 
-/// Does what one front end says, until it goes or says what cannot be; whether it left a ring in use.
+/// Does what one front end says, until it goes or says what cannot be, and forgets it; whether it left a ring in use.
 fn converse(shared: &Arc<Shared>, stream: UnixStream, stop: &Stop) -> (Error, bool) {
     let clones = stream.set_nonblocking(false).and_then(|()| Ok((stream.try_clone()?, stream.try_clone()?)));
     let (clone, mut peeked) = match clones {
@@ -176,7 +173,12 @@ fn converse(shared: &Arc<Shared>, stream: UnixStream, stop: &Stop) -> (Error, bo
     };
     *stop.current() = None;
     // Before the socket closes: see `Control::drop`.
-    (end, shared.stop())
+    let mut in_use = false;
+    for mut ring in shared.rings() {
+        in_use |= ring.is_started();
+        ring.reset();
+    }
+    (end, in_use)
 }
 
 /// `VHOST_USER_SET_VRING_ENABLE`.

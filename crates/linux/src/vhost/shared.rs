@@ -79,14 +79,11 @@ impl Shared {
         (0..2 * self.pairs.len()).filter_map(|index| self.ring(index))
     }
 
-    /// Stops all rings, what is held given back; whether one was in use.
-    pub(super) fn stop(&self) -> bool {
-        let mut in_use = false;
+    /// Stops all rings, what is held given back.
+    pub(super) fn stop(&self) {
         for mut ring in self.rings() {
-            in_use |= ring.is_started();
             ring.stop();
         }
-        in_use
     }
 
     /// Tells every queue's file.

@@ -49,22 +49,21 @@ fn one(host: &Namespace, way: Way, began: Instant, time: Duration, mouse: u32) -
         let start = Instant::now();
         // Who comes late does not make the next one late.
         due = (due + EVERY).max(began.elapsed());
-        // Reset, it begins again: where its request is dropped and sent again, parts of it can come when the server is done.
         let time_taken = loop {
             match host.netns().within(|| transfer(way))? {
                 Ok(()) => break start.elapsed(),
-                Err(e) if e.kind() == io::ErrorKind::ConnectionReset && start.elapsed() < PATIENCE => {}
-                Err(e) if is_patience_over(e.kind()) => break PATIENCE,
+                Err(e) if matches!(e.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => break PATIENCE,
+                // It begins again: where its request is dropped and sent again, parts of it can come when the server is done.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {}
                 Err(e) => return Err(e).context("the guest's web server does not answer"),
+            }
+            if start.elapsed() >= PATIENCE {
+                break PATIENCE;
             }
         };
         took.push(time_taken.as_secs_f64() * 1e3);
     }
     Ok(took)
-}
-
-const fn is_patience_over(kind: io::ErrorKind) -> bool {
-    matches!(kind, io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionReset)
 }
 
 /// The request and its whole answer, one of which is of [`SIZE`].
