@@ -11,8 +11,8 @@
 
 use weirgate_units::{Duration, Instant};
 
-/// Ticks in a block. Of half as many and twice as many this is the fastest in the benchmark `bench-shape`, by up to 2 ns a packet.
-const FINE: u64 = 2_048;
+/// Ticks in a block. Of half as many and twice as many this is the fastest in the benchmark `bench-shape`, by up to 3 ns a packet.
+const FINE: u64 = 1_024;
 
 /// A list that had more room than this gives it back when it is empty: what one burst took is not kept for ever.
 const ROOM_MAX: usize = 4_096;
@@ -47,7 +47,7 @@ pub struct Wheel<T> {
     due: u64,
 }
 
-/// Each item with its tick's place in the block.
+/// Each item with its tick's place in the block, in whose stead the next one's number comes once it is linked.
 type List<T> = Vec<(u32, T)>;
 
 #[derive(Clone, Debug)]
@@ -58,12 +58,10 @@ struct Block<T> {
     first: u64,
 }
 
-/// A block's items in rings, one for each tick, in the order in which they came.
+/// A block's items in rings, one for each tick, in the order in which they came; those that are out in a list.
 #[derive(Clone, Debug)]
 struct Present<T> {
     items: List<T>,
-    /// Of each item: the next one of its ring; of one that is out: the next of these.
-    next: Vec<u32>,
     /// The last item of each tick, whose next one is the first; [`NONE`]: it has none.
     last: Box<[u32; FINE as usize]>,
     occupied: Ticks,
@@ -75,7 +73,7 @@ impl<T: Copy> Wheel<T> {
     /// A wheel whose first tick begins at `now`.
     ///
     /// `tick` is the precision, rounded down to a power of two of nanoseconds, at least 1 ns. `slots` is how many ticks
-    /// ahead an item can wait, rounded up to a power of two from 2,048 to 2^24.
+    /// ahead an item can wait, rounded up to a power of two from 1,024 to 2^24.
     pub fn new(now: Instant, tick: Duration, slots: usize) -> Self {
         let shift = tick.as_nanos().max(1).ilog2();
         let blocks = (slots.clamp(1, 1 << 24) as u64).div_ceil(FINE).next_power_of_two();
@@ -118,7 +116,7 @@ impl<T: Copy> Wheel<T> {
     /// Puts `item` in until `at`. An instant that has passed is the next tick. Constant time.
     ///
     /// # Panics
-    /// Past 2^32 items due in one block of 2,048 ticks.
+    /// Past 2^32 items due in one block of 1,024 ticks.
     #[expect(clippy::inline_always, reason = "a call's saved registers are a tenth of what it costs")]
     #[inline(always)]
     pub fn insert(&mut self, at: Instant, item: T) {
@@ -236,46 +234,43 @@ impl<T: Copy> Wheel<T> {
 
 impl<T> Default for Present<T> {
     fn default() -> Self {
-        Self {
-            items: Vec::new(),
-            next: Vec::new(),
-            last: Box::new([NONE; FINE as usize]),
-            occupied: Ticks::default(),
-            free: NONE,
-        }
+        Self { items: Vec::new(), last: Box::new([NONE; FINE as usize]), occupied: Ticks::default(), free: NONE }
     }
 }
 
 impl<T: Copy> Present<T> {
     /// Takes the next block's items, where its own are all out; its empty list.
     fn begin(&mut self, items: List<T>) -> List<T> {
-        if self.next.capacity() > ROOM_MAX {
-            self.next = Vec::new();
-        }
-        self.next.clear();
-        self.next.resize(items.len(), NONE);
+        let empty = core::mem::replace(&mut self.items, items);
         self.free = NONE;
-        for (number, (tick, _)) in items.iter().enumerate() {
-            link(&mut self.last, &mut self.next, *tick as usize, number as u32);
-            self.occupied.set(*tick as usize);
+        for number in 0..self.items.len() {
+            self.link(self.items[number].0 as usize, number as u32);
         }
-        core::mem::replace(&mut self.items, items)
+        empty
     }
 
     #[inline]
     fn insert(&mut self, tick: usize, item: T) {
-        let number = self.free;
-        let number = if let Some(next) = self.next.get(number as usize) {
-            self.free = *next;
-            self.items[number as usize] = (tick as u32, item);
-            number
+        let mut number = self.free;
+        if let Some(place) = self.items.get_mut(number as usize) {
+            self.free = place.0;
+            place.1 = item;
         } else {
-            let number = u32::try_from(self.items.len()).ok().filter(|number| *number != NONE);
-            self.items.push((tick as u32, item));
-            self.next.push(NONE);
-            number.expect("fewer than 2^32 items in a block")
-        };
-        link(&mut self.last, &mut self.next, tick, number);
+            number = u32::try_from(self.items.len()).unwrap_or(NONE);
+            assert!(number != NONE, "fewer than 2^32 items in a block");
+            self.items.push((NONE, item));
+        }
+        self.link(tick, number);
+    }
+
+    /// Makes `number` the last of the tick's ring.
+    #[inline]
+    fn link(&mut self, tick: usize, number: u32) {
+        let before = core::mem::replace(&mut self.last[tick], number);
+        // Alone, it is its own next one.
+        let before = if before == NONE { number } else { before };
+        self.items[number as usize].0 = number;
+        self.items[number as usize].0 = core::mem::replace(&mut self.items[before as usize].0, number);
         self.occupied.set(tick);
     }
 
@@ -283,47 +278,36 @@ impl<T: Copy> Present<T> {
     #[inline]
     fn pop(&mut self, tick: usize) -> (T, bool) {
         let last = self.last[tick];
-        let first = self.next[last as usize];
+        let first = self.items[last as usize].0;
         let more = first != last;
         if more {
-            self.next[last as usize] = self.next[first as usize];
+            self.items[last as usize].0 = self.items[first as usize].0;
         } else {
             self.last[tick] = NONE;
             self.occupied.clear(tick);
         }
-        self.next[first as usize] = self.free;
-        self.free = first;
-        (self.items[first as usize].1, more)
+        let (next, item) = &mut self.items[first as usize];
+        *next = core::mem::replace(&mut self.free, first);
+        (*item, more)
     }
 
     /// The number of items that wait.
     fn len(&self) -> usize {
-        let free = core::iter::successors(Some(self.free), |at| self.next.get(*at as usize).copied());
+        let free = core::iter::successors(Some(self.free), |at| self.items.get(*at as usize).map(|item| item.0));
         self.items.len() - free.take_while(|at| *at != NONE).count()
     }
 
     fn is_valid(&self) -> bool {
         let mut last = self.last.iter().enumerate();
         let ring = |last: u32| {
-            let after = core::iter::successors(Some(last), |at| Some(self.next[*at as usize]));
+            let after = core::iter::successors(Some(last), |at| Some(self.items[*at as usize].0));
             1 + after.skip(1).take_while(|at| *at != last).count()
         };
         let linked: usize = self.last.iter().filter(|last| **last != NONE).map(|last| ring(*last)).sum();
         self.occupied.is_valid()
-            && self.next.len() == self.items.len()
             && last.all(|(tick, last)| self.occupied.has(tick) == (*last != NONE))
             && linked == self.len()
     }
-}
-
-/// Makes `number` the last of the tick's ring.
-#[inline]
-fn link(last: &mut [u32; FINE as usize], next: &mut [u32], tick: usize, number: u32) {
-    let before = core::mem::replace(&mut last[tick], number);
-    // Alone, it is its own next one.
-    let before = if before == NONE { number } else { before };
-    next[number as usize] = number;
-    next.swap(number as usize, before as usize);
 }
 
 /// The first tick after the block of `tick`.
