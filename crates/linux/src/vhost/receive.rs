@@ -67,7 +67,7 @@ impl Ring {
         each: &mut dyn FnMut(&mut Frame<'_>),
     ) {
         let head = chain.head_index();
-        if !self.may_give(head) {
+        if !self.take_chain(head) {
             self.counters.bad_chains += 1;
             received.malformed += 1;
             return;
@@ -88,7 +88,8 @@ impl Ring {
                     self.counters.received += 1;
                     self.counters.received_bytes += len as u64;
                     if held {
-                        return self.hold(head);
+                        self.counters.held += 1;
+                        return;
                     }
                 } else {
                     self.counters.bad_headers += 1;
@@ -96,7 +97,7 @@ impl Ring {
                 }
             }
         }
-        self.give_back(memory, &[(head, 0)]);
+        self.return_chain(memory, head);
     }
 }
 
