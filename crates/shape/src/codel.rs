@@ -11,7 +11,7 @@ use weirgate_units::{Bytes, Duration, Instant};
 pub struct Settings {
     /// A standing queue longer than this is too long. RFC 8289: 5 ms, or 5 to 10 % of the interval.
     pub target: Duration,
-    /// A round trip of the slowest sender that is cared for. RFC 8289: 100 ms.
+    /// In which the slowest sender that is cared for answers. RFC 8289: 100 ms.
     pub interval: Duration,
 }
 
@@ -23,12 +23,14 @@ impl Default for Settings {
 
 impl Settings {
     /// For a flow whose round trip is known: a target of max(5 ms, RTT / 4), so that a window's worth of packets that arrive
-    /// together is no standing queue.
+    /// together is no standing queue, and an interval of max(100 ms, 4 RTT), so that a sender that was told has done what it can
+    /// before it is told again. (At 1 Gbit/s and 50 ms, with an interval of 100 ms, a connection that had overshot at its
+    /// start was told twice, and had a tenth to a third less than the rate for ten seconds and more.)
     pub fn for_rtt(rtt: Duration) -> Self {
         let default = Self::default();
         Self {
             target: default.target.max(Duration::from_nanos(rtt.as_nanos() / 4)),
-            interval: default.interval.max(rtt),
+            interval: default.interval.max(Duration::from_nanos(rtt.as_nanos().saturating_mul(4))),
         }
     }
 }
@@ -148,6 +150,6 @@ mod tests {
     fn a_target_follows_the_round_trip() {
         assert_eq!(Settings::for_rtt(Duration::from_millis(4)), Settings::default());
         let slow = Settings::for_rtt(Duration::from_millis(200));
-        assert_eq!((slow.target, slow.interval), (Duration::from_millis(50), Duration::from_millis(200)));
+        assert_eq!((slow.target, slow.interval), (Duration::from_millis(50), Duration::from_millis(800)));
     }
 }

@@ -85,8 +85,8 @@ fn a_known_round_trip_says_when_a_queue_is_too_long() {
         config.shaping.classes[0].codel.map(|c| (c.target.as_nanos() / 1_000_000, c.interval.as_nanos() / 1_000_000))
     };
     assert_eq!(codel(""), Some((5, 100)));
-    assert_eq!(codel("rtt = \"200 ms\"\n"), Some((50, 200)));
-    assert_eq!(codel("rtt = \"200 ms\"\ntarget = \"8 ms\"\n"), Some((8, 200)));
+    assert_eq!(codel("rtt = \"200 ms\"\n"), Some((50, 800)));
+    assert_eq!(codel("rtt = \"200 ms\"\ntarget = \"8 ms\"\n"), Some((8, 800)));
     assert_eq!(codel("target = \"off\"\n"), None);
     let long = problems(&format!("{ground}{class}target = \"200 ms\"\n"));
     assert!(long.contains("no longer than the `target`"), "{long}");
