@@ -115,12 +115,13 @@ pub(super) struct Ground {
 impl Ground {
     /// What comes from the sender is limited.
     pub(super) fn new(plan: Plan) -> Result<Self> {
-        Self::limited(plan, Direction::From)
+        // The round trip is known here, as it can be to whoever configures a class.
+        Self::limited(plan, Direction::From, Some(CodelSettings::for_rtt(plan.rtt)))
     }
 
-    /// What comes from `a`'s port is limited, or what goes to it. The kernel's limits and Open vSwitch's know only the first. A gate
-    /// does not read the queue that this comes by.
-    pub(super) fn limited(plan: Plan, direction: Direction) -> Result<Self> {
+    /// What comes from `a`'s port is limited, or what goes to it; with CoDel in the switch's queues or without. The kernel's limits and
+    /// Open vSwitch's know only the first. A gate does not read the queue that this comes by.
+    pub(super) fn limited(plan: Plan, direction: Direction, codel: Option<CodelSettings>) -> Result<Self> {
         let [a, m, b] = ["a", "m", "b"].map(Namespace::create);
         let (a, m, b) = (a?, m?, b?);
         let (carrier, limit, released) = match plan.arm {
@@ -129,7 +130,7 @@ impl Ground {
                 (Carrier::Ovs(Ovs::start(&a, &m, policer)?), None, Record::default())
             }
             _ => {
-                let (switch, limit, released) = switch(plan, direction, &a, &m)?;
+                let (switch, limit, released) = switch(plan, direction, codel, &a, &m)?;
                 (Carrier::Switch(switch), limit, released)
             }
         };
@@ -345,7 +346,13 @@ pub(super) const fn burst_ms(mode: Mode) -> u64 {
 }
 
 /// The switch between `a` and `m`, devices `wg0`, with the plan's limit if it is the switch's.
-fn switch(plan: Plan, direction: Direction, a: &Namespace, m: &Namespace) -> Result<(Handle, Option<LimitId>, Record)> {
+fn switch(
+    plan: Plan,
+    direction: Direction,
+    codel: Option<CodelSettings>,
+    a: &Namespace,
+    m: &Namespace,
+) -> Result<(Handle, Option<LimitId>, Record)> {
     let now = clock::boottime();
     let mut bridge = Bridge::new(now, plan.rate, plan.rate, Bytes::new(512 << 20), 1);
     let limit = match plan.arm {
@@ -353,8 +360,6 @@ fn switch(plan: Plan, direction: Direction, a: &Namespace, m: &Namespace) -> Res
             let settings = LimitSettings { rate: plan.rate, burst: burst(plan.rate, mode), mode };
             let id = bridge.add_limit(now, settings);
             let queue_max = queue_max(plan.rate);
-            // The round trip is known here, as it can be to whoever configures a class.
-            let codel = Some(CodelSettings::for_rtt(plan.rtt));
             let queue = ClassSettings { queue_max, codel, ..ClassSettings::default() };
             let class = bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
             // The first port is the sender's.
