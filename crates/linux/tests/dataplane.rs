@@ -42,10 +42,10 @@ fn burst(rate: BitRate) -> Bytes {
 
 impl Ground {
     fn new() -> Option<Self> {
-        Self::with(1)
+        Self::with(1, 1)
     }
 
-    fn with(threads: u16) -> Option<Self> {
+    fn with(threads: u16, queues: u16) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
             println!("SKIPPED: TAP devices and namespaces need root");
@@ -59,7 +59,7 @@ impl Ground {
         let (first, others) = bridges.split_first_mut().unwrap();
         others.iter_mut().for_each(|other| other.learn_with(first));
         let parts = |side: usize| {
-            let tap: Box<dyn Device> = Box::new(Tap::create(&ns[side], "tap0", threads).unwrap());
+            let tap: Box<dyn Device> = Box::new(Tap::create(&ns[side], "tap0", queues).unwrap());
             tap.split(usize::from(threads)).unwrap()
         };
         let mut ports = None;
@@ -235,6 +235,13 @@ fn a_rate_is_changed_while_it_runs_and_without_a_limit_it_is_fast() {
 }
 
 #[test]
+fn a_thread_without_a_queue_of_its_own_only_sends() {
+    let Some(ground) = Ground::with(3, 2) else { return };
+    assert!(ground.transfer(Duration::from_secs(1)) > 1 << 20);
+    assert!(ground.threads.iter().all(Handle::is_running));
+}
+
+#[test]
 fn a_device_that_vanishes_is_let_go_and_said() {
     let Some(ground) = Ground::new() else { return };
     run(&format!("ip -n {}b link del tap0", ground.name));
@@ -256,7 +263,7 @@ fn a_device_that_vanishes_is_let_go_and_said() {
 
 #[test]
 fn two_threads_hold_one_limit_together() {
-    let Some(ground) = Ground::with(2) else { return };
+    let Some(ground) = Ground::with(2, 2) else { return };
     for (mode, low) in [(Mode::Pace, DISTURBED), (Mode::Drop, 0.0)] {
         let id = ground.limit(mbit(100), mode, 0, Direction::From);
         let began = Instant::now();

@@ -6,7 +6,8 @@
 //!
 //! **The bound.** In every window of time `t` all members together pass at most `rate * t + burst + members * lease`: the
 //! burst, and what each may have leased before the window began. A lease is what the rate gives in [`LEASE_TIME`], at
-//! least one packet, so at 10 Gbit/s it is 62 KB.
+//! least one packet, so at 10 Gbit/s it is 62 KB. A packet that is larger, or was [refunded](Member::refund), can be held beside a
+//! lease until it is used or [released](Member::release): one for each member more.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub struct Aggregate {
     /// Bytes granted so far, idle time made up for: what nobody asked for within a burst is counted as granted.
     granted: Line,
     rate: Schedule,
-    burst: Bytes,
+    burst: AtomicU64,
     /// The largest packet, which every lease can hold.
     packet_max: Bytes,
 }
@@ -67,12 +68,19 @@ struct Refusal {
 impl Aggregate {
     /// A full limit at `now`: `burst` may pass at once. `packet_max` is the largest packet, and the least lease.
     pub fn new(now: Instant, rate: BitRate, burst: Bytes, packet_max: Bytes) -> Self {
-        Self { granted: Line(AtomicU64::new(0)), rate: Schedule::new(now, rate, burst), burst, packet_max }
+        let rate = Schedule::new(now, rate, burst);
+        Self { granted: Line(AtomicU64::new(0)), rate, burst: AtomicU64::new(burst.as_u64()), packet_max }
     }
 
     /// Changes the rate from `now` on; what was earned stays. To be called by one thread at a time.
     pub fn set_rate(&self, now: Instant, rate: BitRate) {
         self.rate.set(now, rate);
+    }
+
+    /// Changes what may pass at once after idling. To be called by who calls [`set_rate`](Self::set_rate).
+    pub fn set_burst(&self, burst: Bytes) {
+        self.burst.store(burst.as_u64(), Ordering::Relaxed);
+        self.rate.touch();
     }
 
     /// The rate in force.
@@ -96,14 +104,15 @@ impl Aggregate {
         let (version, rate, since, earned) = self.rate.read();
         let wanted = least.max(self.lease_at(rate).as_u64().saturating_sub(credit));
         let earned = earned.saturating_add(rate.bytes_in(now.saturating_since(since)).as_u64());
+        let burst = self.burst.load(Ordering::Relaxed);
         let mut granted = self.granted.0.load(Ordering::Relaxed);
         loop {
             // Beyond a burst, what was not asked for is lost.
-            let base = granted.max(earned.saturating_sub(self.burst.as_u64()));
+            let base = granted.max(earned.saturating_sub(burst));
             let there = earned.saturating_sub(base);
             if there < least {
-                let never = rate == BitRate::ZERO || least > self.burst.as_u64();
-                let missing = Bytes::new(base.saturating_add(wanted.min(self.burst.as_u64())) - earned);
+                let never = rate == BitRate::ZERO || least > burst;
+                let missing = Bytes::new(base.saturating_add(wanted.min(burst)) - earned);
                 let until = (!never).then(|| now + rate.time_for(missing));
                 return Err(Refusal { amount: least, until, version });
             }
@@ -119,8 +128,7 @@ impl Aggregate {
         if amount > 0 {
             // Never below zero: what is given back was granted, and `granted` only grows otherwise.
             self.granted.0.fetch_sub(amount, Ordering::Relaxed);
-            // Whoever was refused may ask again. Even stays even.
-            self.rate.version.fetch_add(2, Ordering::Release);
+            self.rate.touch();
         }
     }
 
@@ -155,6 +163,11 @@ impl Schedule {
             }
             crate::sync::pause();
         }
+    }
+
+    /// Whoever was refused may ask again. Even stays even.
+    fn touch(&self) {
+        self.version.fetch_add(2, Ordering::Release);
     }
 
     fn set(&self, now: Instant, rate: BitRate) {
@@ -264,6 +277,19 @@ mod tests {
         member.take(at(700_000_000), bytes(900)).unwrap();
         shared.set_rate(at(700_000_000), BitRate::ZERO);
         assert_eq!(member.take(at(u64::MAX), bytes(1)).unwrap_err().ready_at, None);
+    }
+
+    #[test]
+    fn a_new_burst_holds_from_then_on() {
+        let shared = Arc::new(Aggregate::new(at(0), BitRate::from_bytes_per_sec(1_000), bytes(1_000), bytes(1)));
+        let mut member = Member::new(shared.clone());
+        assert_eq!(member.take(at(0), bytes(1_001)).unwrap_err().ready_at, None, "never");
+        shared.set_burst(bytes(3_000));
+        assert!(member.take(at(2_000_000_000), bytes(3_001)).is_err());
+        member.take(at(2_000_000_000), bytes(3_000)).unwrap();
+        shared.set_burst(bytes(500));
+        assert_eq!(member.take(at(9_000_000_000), bytes(501)).unwrap_err().ready_at, None, "what was saved is gone");
+        member.take(at(9_000_000_000), bytes(500)).unwrap();
     }
 
     proptest! {

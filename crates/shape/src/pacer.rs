@@ -373,6 +373,11 @@ impl<T> Pacer<T> {
         self.stamp(now, limit);
     }
 
+    /// What may wait in a class.
+    pub fn queue_max(&self, class: ClassId) -> Bytes {
+        self.classes[class.index()].settings.queue_max
+    }
+
     /// Changes what may wait in a class. What waits beyond it stays.
     pub fn set_queue_max(&mut self, class: ClassId, queue_max: Bytes) {
         self.classes[class.index()].settings.queue_max = queue_max;

@@ -68,6 +68,9 @@ struct Key {
     mac: Mac,
 }
 
+/// In the place of a VLAN, of an address that was set by hand.
+const ALL_VLANS: u16 = u16::MAX;
+
 impl Key {
     fn of(vlan: u16, mac: Mac) -> Self {
         Self { vlan, mac }
@@ -116,7 +119,7 @@ impl<P: Copy + PartialEq> Macs<P> {
         if link.source.is_group() {
             return Learnt::Refused;
         }
-        if let Some(fixed) = self.fixed.get(&key) {
+        if let Some(fixed) = self.fixed.get(&Key::of(ALL_VLANS, link.source)) {
             return if *fixed == port { Learnt::Known } else { Learnt::Refused };
         }
         if let Some(at) = self.learnt.get(&key).copied() {
@@ -158,37 +161,29 @@ impl<P: Copy + PartialEq> Macs<P> {
     /// The port that leads to an address, if it is known; VLAN 0 is untagged.
     pub fn lookup(&self, now: Instant, vlan: u16, mac: Mac) -> Option<P> {
         let key = Key::of(vlan, mac);
-        if let Some(port) = self.fixed.get(&key) {
+        if let Some(port) = self.fixed.get(&Key::of(ALL_VLANS, mac)) {
             return Some(*port);
         }
         let entry = &self.ring[*self.learnt.get(&key)? as usize];
         entry.port.filter(|_| !self.is_old(now, entry))
     }
 
-    /// Sets by hand where an address is; what was learnt of it is forgotten. A group address may be set as well, to one port.
+    /// Sets by hand where an address is, on all VLANs; what was learnt of it counts no more. A group address may be set as well, to
+    /// one port.
     ///
     /// # Errors
     /// [`MacsFull`] where there is no room for a new one.
-    pub fn set(&mut self, vlan: u16, mac: Mac, port: P) -> Result<(), MacsFull> {
-        let key = Key::of(vlan, mac);
+    pub fn set(&mut self, mac: Mac, port: P) -> Result<(), MacsFull> {
+        let key = Key::of(ALL_VLANS, mac);
         if self.fixed.len() >= self.capacity as usize && !self.fixed.contains_key(&key) {
             return Err(MacsFull(self.capacity));
-        }
-        if let Some(at) = self.learnt.get(&key).copied() {
-            self.forget(at);
         }
         self.fixed.insert(key, port);
         Ok(())
     }
 
-    /// Takes back what was set by hand; whether there was something.
-    pub fn unset(&mut self, vlan: u16, mac: Mac) -> bool {
-        self.fixed.remove(&Key::of(vlan, mac)).is_some()
-    }
-
-    /// Forgets everything that leads to a port, set by hand or learnt: it is gone. Goes through the whole table.
+    /// Forgets what was learnt of a port: it is gone. Goes through the whole table.
     pub fn forget_port(&mut self, port: P) {
-        self.fixed.retain(|_, fixed| *fixed != port);
         for at in 1..self.ring.len() as u32 {
             if self.ring[at as usize].port == Some(port) {
                 self.forget(at);

@@ -13,7 +13,8 @@ pub trait Device: Send {
     /// How many queues there are to read from.
     fn queues(&self) -> usize;
 
-    /// What becomes readable when a queue has something, to be waited for edge-triggered; `None`: it is to be asked.
+    /// What becomes readable when a queue has something, to be waited for edge-triggered; `None`: it is to be asked, or there is no
+    /// such queue.
     fn queue_fd(&self, queue: usize) -> Option<BorrowedFd<'_>>;
 
     /// Reads the next frame of `queue` into `packet`, which has room for the longest one.
@@ -99,7 +100,7 @@ impl Device for Tap {
     }
 
     fn queue_fd(&self, queue: usize) -> Option<BorrowedFd<'_>> {
-        Some(Tap::queue_fd(self, queue))
+        (queue < Tap::queues(self)).then(|| Tap::queue_fd(self, queue))
     }
 
     fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use weirgate_port::{Offload, Packet};
 
 use super::device::{Device, Received, Sent};
-use super::software::in_software;
+use super::software::{frames_of, in_software};
 use crate::vhost::{TransmitError, VhostUser};
 
 impl Device for VhostUser {
@@ -20,7 +20,7 @@ impl Device for VhostUser {
     }
 
     fn queue_fd(&self, queue: usize) -> Option<BorrowedFd<'_>> {
-        Some(Self::queue_fd(self, self.own().start + queue as u16))
+        self.own().nth(queue).map(|queue| Self::queue_fd(self, queue))
     }
 
     fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {
@@ -49,7 +49,8 @@ impl Device for VhostUser {
         match put(self, packet.bytes(), packet.offload()) {
             Ok(()) => Ok(Sent::Yes),
             Err(TransmitError::Full) => Ok(Sent::Full),
-            // What the guest's driver did not agree to do.
+            // What the guest's driver did not agree to do: none of it, where there is no room for all.
+            Err(TransmitError::Header(_)) if !self.has_room(out(self), frames_of(packet)) => Ok(Sent::Full),
             Err(TransmitError::Header(_)) => in_software(packet, |bytes, offload| match put(self, bytes, offload) {
                 Ok(()) => Ok(Sent::Yes),
                 Err(TransmitError::Full) => Ok(Sent::Full),
@@ -76,10 +77,11 @@ impl Device for VhostUser {
 }
 
 fn put(device: &VhostUser, bytes: &[u8], offload: &Offload) -> Result<(), TransmitError> {
+    device.transmit(out(device), *offload, bytes)
+}
+
+/// The queue to send by: the first of its own, unless the guest uses fewer than it was offered.
+fn out(device: &VhostUser) -> u16 {
     let own = device.own().start;
-    match device.transmit(own, *offload, bytes) {
-        // The guest uses fewer queues than it was offered.
-        Err(TransmitError::Down) if own != 0 => device.transmit(0, *offload, bytes),
-        other => other,
-    }
+    if device.takes(own) { own } else { 0 }
 }

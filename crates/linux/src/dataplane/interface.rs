@@ -16,7 +16,7 @@ impl Device for PacketPort {
     }
 
     fn queue_fd(&self, queue: usize) -> Option<BorrowedFd<'_>> {
-        Some(Self::queue_fd(self, queue))
+        (queue < self.queues()).then(|| Self::queue_fd(self, queue))
     }
 
     fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {

@@ -98,9 +98,12 @@ impl PortCounters {
 }
 
 struct Port {
+    /// What the bridge calls it.
+    id: BridgePort,
     device: Option<Box<dyn Device>>,
-    /// Why the device was let go.
+    /// Why the device was let go, and whether that is to be told to the bridge still.
     failed: Option<io::Error>,
+    is_new_failure: bool,
     unsent: VecDeque<Unsent>,
     /// The first of its queues, whose file tells of room, and whether it is watched for that.
     queue: usize,
@@ -185,8 +188,10 @@ impl Dataplane {
             self.queues.push(Queue { port, number, source, ready: true });
         }
         self.ports.push(Port {
+            id: port,
             device: Some(device),
             failed: None,
+            is_new_failure: false,
             unsent: VecDeque::new(),
             queue,
             watched: false,
@@ -365,6 +370,9 @@ impl Dataplane {
         for port in &mut self.ports {
             port.flush();
             port.watch_room(&self.waiter);
+            if std::mem::take(&mut port.is_new_failure) {
+                self.bridge.handle_gone(port.id);
+            }
         }
     }
 
@@ -478,5 +486,6 @@ impl Port {
         tracing::warn!("the switch goes on without a port: {error}");
         self.device = None;
         self.failed = Some(error);
+        self.is_new_failure = true;
     }
 }

@@ -7,6 +7,12 @@ use weirgate_switch::frame::{Frame, Segments, Sums, checksum};
 
 use super::device::Sent;
 
+/// How many frames [`in_software`] makes of `packet` at most: its headers count as payload.
+pub(super) fn frames_of(packet: &Packet) -> usize {
+    let bytes = packet.bytes().len();
+    packet.offload().gso.map_or(1, |gso| bytes.div_ceil(usize::from(gso.size.get())))
+}
+
 /// Sends `packet` by `put` as it goes on the wire, in as many frames as that takes; bounded by the packet's length. Where there is
 /// no room for the first of them, [`Sent::Full`]; where the room ends in the middle, the rest is lost, as on a wire.
 ///

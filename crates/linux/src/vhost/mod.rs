@@ -298,9 +298,20 @@ impl VhostUser {
         self.shared.receiveq(queue).transmit(offload, frame)
     }
 
+    /// Whether so many frames of an ordinary length would find room in the guest now; half of its ring is always enough, so that
+    /// more is not waited for in vain. If not, [`Events::room`] will tell.
+    pub fn has_room(&self, queue: u16, frames: usize) -> bool {
+        self.shared.receiveq(queue).has_room(frames)
+    }
+
+    /// Whether a driver in the guest takes frames by `queue`.
+    pub fn takes(&self, queue: u16) -> bool {
+        self.shared.receiveq(queue).ready().is_some()
+    }
+
     /// Whether a driver in the guest uses `queue`, in both directions.
     pub fn is_up(&self, queue: u16) -> bool {
-        self.shared.transmitq(queue).ready().is_some() && self.shared.receiveq(queue).ready().is_some()
+        self.shared.transmitq(queue).ready().is_some() && self.takes(queue)
     }
 
     /// What frames to the guest may leave undone, as its driver has agreed; nothing before it has.

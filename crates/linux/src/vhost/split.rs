@@ -88,6 +88,17 @@ impl Split {
         Ok(self.queue.avail_idx(memory, Ordering::Acquire)?.0)
     }
 
+    /// Whether the guest has made so many more chains available; if not, it is asked to kick.
+    pub(super) fn room(&mut self, memory: &Memory, wanted: u16) -> Result<bool, Error> {
+        let known = self.available_end(memory)?;
+        if known.wrapping_sub(self.next_available()) >= wanted {
+            return Ok(true);
+        }
+        // It may have meanwhile.
+        self.listen(memory, known)?;
+        Ok(self.available_end(memory)?.wrapping_sub(self.next_available()) >= wanted)
+    }
+
     /// Gives chains back, by head and bytes written, all in one step.
     pub(super) fn give_back(&mut self, memory: &Memory, chains: &[(u16, u32)]) -> Result<(), Error> {
         let (size, ring) = (self.queue.size(), GuestAddress(self.queue.used_ring()));

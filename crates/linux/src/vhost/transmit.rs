@@ -63,6 +63,14 @@ impl Ring {
         result
     }
 
+    /// Whether so many frames of one chain each, or half of the ring, would find room; if not, a kick is asked for.
+    pub(super) fn has_room(&mut self, frames: usize) -> bool {
+        let Some(memory) = self.ready() else { return false };
+        let wanted = frames.min(usize::from(self.split.size() / 2)) as u16;
+        let room = self.split.room(&memory, wanted);
+        self.believe(room) == Some(true)
+    }
+
     fn transmit_into(
         &mut self,
         reservation: &mut Reservation,

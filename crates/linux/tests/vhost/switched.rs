@@ -1,11 +1,12 @@
 //! The device as a port of the switch: who sends too fast has its descriptors back when its frames have left, not before.
 
 use std::io;
+use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
 
 use weirgate_linux::clock;
 use weirgate_linux::dataplane::{Dataplane, Device as PortDevice, Received, Sent};
-use weirgate_port::Packet;
+use weirgate_port::{Checksum, Gso, GsoKind, Offload, Packet};
 use weirgate_switch::bridge::{Bridge, BridgeClass};
 use weirgate_switch::class::Rule;
 use weirgate_switch::frame::Accounting;
@@ -81,6 +82,35 @@ fn frames_that_wait_for_a_limit_keep_their_descriptors() {
     assert!(driver.rings[1].signalled());
     let took = clock::boottime().saturating_since(now);
     assert!(took >= Duration::from_millis(120), "20,000 bytes less the burst at 1 Mbit/s: {took}");
+}
+
+#[test]
+fn a_guest_that_does_not_segment_is_sent_all_of_a_super_packet_or_none() {
+    let Device { mut device, folder } = Device::start(1);
+    // Without GUEST_TSO4.
+    let mut driver = super::Driver::connect(&super::socket(folder.path()), 1, 256, 1 << 7);
+    while !device.is_up(0) {
+        std::thread::yield_now();
+    }
+    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    bytes.extend((40 + 20_000_u16).to_be_bytes());
+    bytes.extend([0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    // TCP: ports, numbers, a header of 20 bytes, ACK.
+    bytes.extend([0, 80, 0, 81, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    bytes.resize(54 + 20_000, 7);
+    let mut packet = Packet::copy_of(&bytes);
+    let gso = Gso { kind: GsoKind::TcpV4, size: NonZeroU16::new(1_000).expect("not 0"), ecn: false };
+    packet.set_offload(Offload {
+        checksum: Checksum::Partial { start: 34, offset: 16 },
+        gso: Some(gso),
+        header_len: 54,
+    });
+    driver.rings[0].give_room(0, 19, 1_526);
+    assert!(matches!(PortDevice::send(&mut device, &mut packet), Ok(Sent::Full)));
+    assert_eq!((device.counters().transmitted, driver.rings[0].take_used().len()), (0, 0), "none of it");
+    assert!(driver.rings[0].give_room(19, 2, 1_526), "a kick was asked for");
+    assert!(matches!(PortDevice::send(&mut device, &mut packet), Ok(Sent::Yes)));
+    assert_eq!((device.counters().transmitted, driver.rings[0].take_used().len()), (20, 20));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! A frame that comes in is read ([`Frame`]), finds its way ([`Macs`]: learnt, flooded, or the port's fixed peer), and is classified
 //! twice ([`Classifier`]): by the port it came from and by the port it goes to. A super-packet that would take longer than
-//! [`STEP`] at the lowest rate on its way is cut before it waits. Then the limits of the first class, and those of the second
+//! [`STEP`] at the lowest rate on its way, or is more than a limit ever lets pass, is cut before it waits. Then the limits of the first class, and those of the second
 //! ([`Limits`]); what is released is handed out, to be sent by whoever drives this.
 //!
 //! No clock, no device: [`Bridge::handle_frame`] in, [`Bridge::poll_frame`] out, [`Bridge::poll_at`] says when. Nothing that comes
@@ -18,12 +18,12 @@ use weirgate_port::{Offload, Packet};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 use crate::class::{Classifier, Rule, RuleError};
-use crate::frame::{Accounting, Frame, Segments, Sums};
+use crate::frame::{Accounting, Frame, Mac, Segments, Sums};
 use crate::limits::{
     Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SharedLimit, SourceId,
     Verdict,
 };
-use crate::macs::{AGE_MAX, Decision, Learnt, Macs};
+use crate::macs::{AGE_MAX, Decision, Learnt, Macs, MacsFull};
 
 /// The longest that a super-packet may take at the lowest rate on its way without being cut: what others wait for behind it, and
 /// what a look at any window of time may miss at either end (of 100 ms, half a percent).
@@ -108,7 +108,8 @@ impl BridgeCounters {
 struct Item {
     packet: Packet,
     to: Target,
-    /// The limits that are still before it.
+    /// The limits that are behind it, and those still before it.
+    passed: Option<(ClassId, Bytes)>,
     next: Option<(ClassId, Bytes)>,
     source: Option<SourceId>,
     flow: u32,
@@ -255,6 +256,19 @@ impl Bridge {
         self.limits.set_rate(now, limit, rate);
     }
 
+    /// Has an address at a port only, whatever others say; see [`Macs::set`].
+    ///
+    /// # Errors
+    /// Where there is no room for more of these.
+    pub fn set_address(&mut self, mac: Mac, port: BridgePort) -> Result<(), MacsFull> {
+        self.macs().set(mac, port)
+    }
+
+    /// Says that a port is gone: what was learnt of it is forgotten.
+    pub fn handle_gone(&mut self, port: BridgePort) {
+        self.macs().forget_port(port);
+    }
+
     /// Changes what may pass a limit at once after idling; see [`Limits::set_burst`].
     pub fn set_burst(&mut self, now: Instant, limit: LimitId, burst: Bytes) {
         self.limits.set_burst(now, limit, burst);
@@ -327,7 +341,7 @@ impl Bridge {
             item.packet.set_at(release.at);
             match release.fate {
                 ReleaseFate::Drop(_) => {
-                    self.counters.limited += 1;
+                    self.drop_limited(&item);
                     continue;
                 }
                 ReleaseFate::Mark if mark(&mut item.packet) => {
@@ -397,7 +411,7 @@ impl Bridge {
         });
         let counted = counted.unwrap_or(packet.size());
         match self.segments_max(stages, frame, packet.offload()) {
-            None => self.enter(now, stages, frame, Item { packet, to, next: None, source, flow }),
+            None => self.enter(now, stages, frame, Item { packet, to, passed: None, next: None, source, flow }),
             Some(most) => {
                 let Ok(pieces) = Segments::new(packet.bytes(), frame, packet.offload(), most, Sums::Partial) else {
                     self.counters.malformed += 1;
@@ -410,7 +424,8 @@ impl Bridge {
                     piece.set_hold(packet.hold().cloned());
                     match Frame::ethernet(piece.bytes()) {
                         Ok(frame) => {
-                            self.enter(now, stages, &frame, Item { packet: piece, to, next: None, source, flow })
+                            let item = Item { packet: piece, to, passed: None, next: None, source, flow };
+                            self.enter(now, stages, &frame, item);
                         }
                         Err(_) => self.counters.malformed += 1,
                     }
@@ -435,6 +450,7 @@ impl Bridge {
             item.next = second;
             return self.offer(now, item);
         };
+        item.passed = second.and(first);
         item.next = second;
         self.offer_to(now, class, size, item);
     }
@@ -471,7 +487,16 @@ impl Bridge {
         match self.limits.handle_packet(now, arrival, item) {
             Verdict::Pass(item) => self.offer(now, item),
             Verdict::Wait => {}
-            Verdict::Drop(_, _) => self.counters.limited += 1,
+            Verdict::Drop(item, _) => self.drop_limited(&item),
+        }
+    }
+
+    /// Counts what a limit dropped. Where it was one after others, they have it back: of two limits that drop, the first is not
+    /// used up by what the second refuses.
+    fn drop_limited(&mut self, item: &Item) {
+        self.counters.limited += 1;
+        if let Some((class, size)) = item.passed.filter(|_| item.next.is_none()) {
+            self.limits.handle_lost(class, item.source, size);
         }
     }
 
@@ -486,11 +511,11 @@ impl Bridge {
         let classes = stages.iter().flatten().map(|class| &self.classes[class.0 as usize]);
         let lowest = classes
             .filter_map(|class| {
-                let rate = self.limits.lowest_rate(class.id)?;
+                let most = self.limits.lowest_rate(class.id)?.bytes_in(STEP).min(self.limits.largest(class.id));
                 let size = class.accounting.size(frame, offload);
-                (rate.bytes_in(STEP) < size.bytes).then(|| {
+                (most < size.bytes).then(|| {
                     let segment = size.bytes.as_u64().div_ceil(size.packets.as_u64().max(1));
-                    rate.bytes_in(STEP).as_u64() / segment.max(1)
+                    most.as_u64() / segment.max(1)
                 })
             })
             .min()?;

@@ -178,6 +178,61 @@ fn a_super_packet_is_cut_where_it_would_take_long() {
 }
 
 #[test]
+fn a_super_packet_is_cut_where_it_would_never_pass_whole() {
+    for (mode, queue_max) in [(Mode::Drop, 8 << 20), (Mode::Pace, 40_000)] {
+        let (mut bridge, ports) = bridge(2);
+        bridge.join(ports[0], ports[1]);
+        // 62 KB take half a millisecond.
+        let id = bridge.add_limit(at(0), LimitSettings { rate: mbit(1_000), burst: Bytes::new(20_000), mode });
+        let queue = ClassSettings { codel: None, queue_max: Bytes::new(queue_max), ..ClassSettings::default() };
+        let class = bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
+        bridge.set_rules(vec![Rule { port: Some(ports[0].0), ..Rule::any(0, class) }], vec![]).expect("sound rules");
+        bridge.handle_frame(at(0), ports[0], None, super_packet(44_000));
+        let left: usize = run(&mut bridge, at(1_000_000)).iter().map(|(.., packet)| packet.bytes().len()).sum();
+        assert!(bridge.counters().cut == 1 && left > 15_000, "{mode:?}: {left} bytes, {:?}", bridge.counters());
+    }
+}
+
+#[test]
+fn what_a_later_limit_drops_is_not_charged_to_the_first() {
+    let (mut bridge, ports) = bridge(2);
+    bridge.join(ports[0], ports[1]);
+    let burst = |bytes| LimitSettings { rate: BitRate::ZERO, burst: Bytes::new(bytes), mode: Mode::Drop };
+    let ids = [10_000, 3_000].map(|bytes| bridge.add_limit(at(0), burst(bytes)));
+    let classes = ids.map(|id| {
+        let (accounting, queue) = (Accounting::default(), ClassSettings::default());
+        bridge.add_class(&BridgeClass { limits: vec![id], accounting, queue })
+    });
+    let rule = |port: BridgePort, class| vec![Rule { port: Some(port.0), ..Rule::any(0, class) }];
+    bridge.set_rules(rule(ports[0], classes[0]), rule(ports[1], classes[1])).expect("sound rules");
+    // IP packets of 1,000 bytes.
+    let passed = |bridge: &mut Bridge| {
+        (0..20).for_each(|_| _ = bridge.handle_frame(at(0), ports[0], None, frame(1, 2, 960)));
+        run(bridge, at(1)).len()
+    };
+    assert_eq!(passed(&mut bridge), 3);
+    bridge.set_rules(rule(ports[0], classes[0]), vec![]).expect("sound rules");
+    assert_eq!(passed(&mut bridge), 7, "the first has the rest of its burst");
+}
+
+#[test]
+fn an_address_set_by_hand_is_nobody_else_s() {
+    let (mut bridge, ports) = bridge(3);
+    let gateway = Mac([2, 0, 0, 0, 0, 9]);
+    bridge.set_address(gateway, ports[2]).expect("there is room");
+    let mut send = |from: usize, source, destination| {
+        bridge.handle_frame(at(1), ports[from], None, frame(source, destination, 10));
+        run(&mut bridge, at(1)).iter().map(|(_, port, _)| port.index()).collect::<Vec<_>>()
+    };
+    assert_eq!(send(0, 9, 1), [0_usize; 0], "not from there");
+    assert_eq!(send(0, 1, 9), [2]);
+    assert_eq!(send(2, 9, 1), [0]);
+    bridge.handle_gone(ports[0]);
+    bridge.handle_frame(at(1), ports[2], None, frame(9, 1, 10));
+    assert_eq!(run(&mut bridge, at(1)).len(), 2, "who was there is looked for");
+}
+
+#[test]
 fn what_is_read_counts_as_the_class_counts_it_that_limits_it() {
     for (side, direction) in [(0, Direction::From), (1, Direction::To)] {
         for learnt in [true, false] {

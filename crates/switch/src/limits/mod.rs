@@ -179,7 +179,7 @@ enum Means {
 #[derive(Debug)]
 struct State {
     means: Means,
-    /// Of the whole limit.
+    /// Of the whole limit, as the burst is.
     rate: BitRate,
     burst: Bytes,
     /// What came to a gate, in bytes; a pacer counts for itself.
@@ -267,12 +267,11 @@ impl<T> Limits<T> {
     /// # Panics
     /// Past 2^32 limits, or where there is no such member.
     pub fn add_shared_limit(&mut self, now: Instant, shared: &Arc<SharedLimit>, member: usize) -> LimitId {
-        let id = self.add_limit(now, LimitSettings { rate: shared.share(member), ..shared.settings() });
-        let state = &mut self.limits[id.index()];
-        state.rate = shared.rate();
+        let id = self.add_limit(now, LimitSettings { rate: shared.rate(), ..shared.settings() });
         if let Some(lease) = shared.lease() {
-            state.means = Means::Lease(lease);
+            self.limits[id.index()].means = Means::Lease(lease);
         }
+        self.set_share(now, id, shared.share(member));
         self.shared.push((id, Arc::clone(shared), member));
         id
     }
@@ -345,6 +344,19 @@ impl<T> Limits<T> {
         self.classes[class.index()].chain.iter().map(|limit| self.rate(*limit)).min()
     }
 
+    /// The largest packet that can pass: one that is longer than what a limit that drops lets through at once never does, nor one
+    /// that does not fit into the queue where it waits. What is longer is better cut before.
+    pub fn largest(&self, class: ClassId) -> Bytes {
+        let Class { chain, paced, gated } = &self.classes[class.index()];
+        let bursts = chain.iter().filter_map(|limit| {
+            let State { means, burst, .. } = &self.limits[limit.index()];
+            matches!(means, Means::Drop(_) | Means::Lease(_) | Means::Gate(..)).then_some(*burst)
+        });
+        // A flow has half of the queue.
+        let room = paced.filter(|_| !gated).map(|paced| Bytes::new(self.pacer.queue_max(paced).as_u64() / 2));
+        bursts.chain(room).min().unwrap_or(ALL)
+    }
+
     /// What a limit did until `now`.
     pub fn counters(&self, limit: LimitId, now: Instant) -> LimitCounters {
         let State { means, counters, .. } = &self.limits[limit.index()];
@@ -361,28 +373,21 @@ impl<T> Limits<T> {
     /// it when they [`balance`](Self::balance). Steps: the shared limits.
     pub fn set_rate(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
         self.limits[limit.index()].rate = rate;
-        let shared = self.shared.iter().find(|(of, ..)| *of == limit);
-        let share = shared.map_or(rate, |(_, shared, member)| {
+        let share = self.shared(limit).map_or(rate, |(shared, member)| {
             shared.set_rate(now, rate);
-            shared.share(*member)
+            shared.share(member)
         });
         self.set_share(now, limit, share);
     }
 
-    /// Changes what may pass at once after idling, from `now` on; where the limit is shared, this member's part of it. A shared limit
-    /// that drops keeps its own.
+    /// Changes what may pass at once after idling, from `now` on; where the limit is shared, say the same to each member. Steps: the
+    /// shared limits.
     pub fn set_burst(&mut self, now: Instant, limit: LimitId, burst: Bytes) {
-        let state = &mut self.limits[limit.index()];
-        state.burst = burst;
-        match &mut state.means {
-            Means::Pace(limit) => self.pacer.set_burst(now, *limit, burst),
-            Means::Gate(gate, limit) => {
-                gate.set_burst(now, burst);
-                self.pacer.set_burst(now, *limit, burst);
-            }
-            Means::Drop(bucket) => bucket.set_depth(now, burst),
-            Means::Borrow(_) | Means::Lease(_) => {}
+        self.limits[limit.index()].burst = burst;
+        if let Some((shared, _)) = self.shared(limit) {
+            shared.set_burst(burst);
         }
+        self.set_share(now, limit, self.share(limit));
     }
 
     /// Changes what may wait in a class. Nothing where it waits for nothing, or for gates only: what those have let in is not
@@ -394,16 +399,33 @@ impl<T> Limits<T> {
         }
     }
 
-    fn set_share(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
-        match &mut self.limits[limit.index()].means {
-            Means::Pace(limit) => self.pacer.set_rate(now, *limit, rate),
-            Means::Gate(gate, limit) => {
-                gate.set_rate(now, rate);
-                self.pacer.set_rate(now, *limit, rate);
+    /// What the limit is kept with, and as which member; `None`: it is this one's alone.
+    fn shared(&self, limit: LimitId) -> Option<(&SharedLimit, usize)> {
+        let (_, shared, member) = self.shared.iter().find(|(of, ..)| *of == limit)?;
+        Some((shared, *member))
+    }
+
+    /// Holds at `share` of a limit's rate, with as much of its burst.
+    fn set_share(&mut self, now: Instant, limit: LimitId, share: BitRate) {
+        let State { means, rate, burst, .. } = &mut self.limits[limit.index()];
+        let burst = part(*burst, share, *rate);
+        match means {
+            Means::Pace(limit) => {
+                self.pacer.set_rate(now, *limit, share);
+                self.pacer.set_burst(now, *limit, burst);
             }
-            Means::Borrow(borrow) => borrow.set_rate(now, rate),
-            Means::Drop(bucket) => bucket.set_rate(now, rate),
-            // Its aggregate has the rate.
+            Means::Gate(gate, limit) => {
+                gate.set_rate(now, share);
+                gate.set_burst(now, burst);
+                self.pacer.set_rate(now, *limit, share);
+                self.pacer.set_burst(now, *limit, burst);
+            }
+            Means::Borrow(borrow) => borrow.set_rate(now, share),
+            Means::Drop(bucket) => {
+                bucket.set_rate(now, share);
+                bucket.set_depth(now, burst);
+            }
+            // Its aggregate has both.
             Means::Lease(_) => {}
         }
     }
@@ -619,6 +641,9 @@ impl<T> Limits<T> {
                 }
             }
         }
+        if out.fate == Fate::Drop {
+            self.handle_lost(class, out.item.source, out.size);
+        }
         let fate = match out.fate {
             Fate::Send => ReleaseFate::Send,
             Fate::Mark => ReleaseFate::Mark,
@@ -677,6 +702,13 @@ impl<T> Limits<T> {
         Ok(())
     }
 
+    /// Puts back what was charged for a packet that passed this class's limits, and was dropped by what came after them. Those that
+    /// pace have spent the time.
+    pub fn handle_lost(&mut self, class: ClassId, source: Option<SourceId>, size: Bytes) {
+        let gated_by = source.and_then(|source| self.sources[source.index()].gated_by).map(|(limit, _)| limit);
+        self.refund(class, gated_by, size);
+    }
+
     fn refund(&mut self, class: ClassId, gated_by: Option<LimitId>, size: Bytes) {
         let all = self.classes[class.index()].chain.len();
         self.refund_first(class, all, gated_by, size);
@@ -697,6 +729,15 @@ impl<T> Limits<T> {
             }
         }
     }
+}
+
+/// Of a burst, as much as `share` is of the `whole` rate; of a part, two packets at least, so that each can pass something.
+fn part(burst: Bytes, share: BitRate, whole: BitRate) -> Bytes {
+    if share >= whole {
+        return burst;
+    }
+    let part = u128::from(burst.as_u64()) * u128::from(share.as_bits_per_sec()) / u128::from(whole.as_bits_per_sec());
+    Bytes::new(part as u64).max(PACKET + PACKET).min(burst)
 }
 
 /// Takes from a shared limit; who is refused has nothing to send, and keeps no credit from the others.

@@ -8,8 +8,8 @@ use weirgate_units::{BitRate, Bytes, Instant};
 use super::{LimitSettings, Mode, PACKET};
 
 /// One limit of several [`Limits`](super::Limits), one on each thread. A limit that drops is leased from ([`Aggregate`]): its bound
-/// is the rate, the burst, and a lease for each thread. Others hold at their parts of the rate ([`Division`]), each with its
-/// part of the burst, two packets at least.
+/// is the rate, the burst, and a lease and a packet for each thread. Others hold at their parts of the rate ([`Division`]), each with
+/// as much of the burst, two packets at least.
 #[derive(Debug)]
 pub struct SharedLimit {
     settings: LimitSettings,
@@ -34,11 +34,10 @@ impl SharedLimit {
             Mode::Drop => How::Leased(Arc::new(Aggregate::new(now, rate, burst, PACKET))),
             Mode::Pace | Mode::Gate | Mode::Borrow => How::Divided(Division::new(now, rate, &vec![1; members])),
         };
-        let part = Bytes::new(burst.as_u64().div_ceil(members as u64)).max(PACKET + PACKET);
-        Self { settings: LimitSettings { burst: part, ..settings }, how }
+        Self { settings, how }
     }
 
-    /// Each member's; the rate is not in force, see [`share`](Self::share).
+    /// What the limit was made with.
     pub(super) const fn settings(&self) -> LimitSettings {
         self.settings
     }
@@ -56,6 +55,13 @@ impl SharedLimit {
         match &self.how {
             How::Leased(aggregate) => aggregate.set_rate(now, rate),
             How::Divided(division) => division.set_rate(now, rate),
+        }
+    }
+
+    /// Changes the whole burst. To be called by who calls [`set_rate`](Self::set_rate).
+    pub(super) fn set_burst(&self, burst: Bytes) {
+        if let How::Leased(aggregate) = &self.how {
+            aggregate.set_burst(burst);
         }
     }
 

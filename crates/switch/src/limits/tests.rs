@@ -390,6 +390,30 @@ fn a_shared_rate_changes_for_all_at_once() {
 }
 
 #[test]
+fn parts_of_a_burst_are_as_the_rate_s() {
+    let of = |share| part(Bytes::new(60_000), mbit(share), mbit(100)).as_u64();
+    assert_eq!([0, 1, 25, 75, 100].map(of), [3_028, 3_028, 15_000, 45_000, 60_000]);
+    assert_eq!(part(Bytes::new(2_000), mbit(1), mbit(100)), Bytes::new(2_000));
+    assert_eq!(part(Bytes::new(2_000), BitRate::ZERO, BitRate::ZERO), Bytes::new(2_000));
+}
+
+#[test]
+fn a_shared_burst_changes_with_the_limit() {
+    let settings = LimitSettings { rate: mbit(1), burst: Bytes::new(3_000), mode: Mode::Drop };
+    let shared = Arc::new(SharedLimit::new(at(0), settings, 2));
+    let mut limits = limits();
+    let id = limits.add_shared_limit(at(0), &shared, 0);
+    let class = limits.add_class(ClassSettings::default(), &[id]);
+    let passed = |limits: &mut Limits<u64>, now| {
+        (0..20).filter(|n| limits.handle_packet(now, arrival(class, None), *n) == Verdict::Pass(*n)).count()
+    };
+    assert_eq!(passed(&mut limits, at(0)), 2);
+    limits.set_rate(at(0), id, mbit(1_000));
+    limits.set_burst(at(0), id, Bytes::new(15_000));
+    assert_eq!(passed(&mut limits, at(1_000_000_000)), 10, "of 1,500 B each");
+}
+
+#[test]
 fn who_has_nothing_to_do_keeps_no_credit_from_the_others() {
     let settings = LimitSettings { rate: mbit(1_000), burst: Bytes::new(15_000), mode: Mode::Drop };
     let shared = Arc::new(SharedLimit::new(at(0), settings, 2));

@@ -77,17 +77,16 @@ fn a_flood_of_addresses_costs_the_oldest_only() {
 fn what_was_set_by_hand_stays() {
     let mut macs = table(2);
     macs.learn(at(0), 1, &link(mac(1), mac(9), None));
-    assert_eq!(macs.set(0, mac(1), 2), Ok(()));
-    assert_eq!((macs.lookup(at(9_999), 0, mac(1)), macs.len()), (Some(2), 0));
+    assert_eq!(macs.set(mac(1), 2), Ok(()));
+    assert_eq!((macs.lookup(at(9_999), 0, mac(1)), macs.lookup(at(9_999), 7, mac(1))), (Some(2), Some(2)));
     assert_eq!(macs.learn(at(1), 1, &link(mac(1), mac(9), None)), Learnt::Refused, "not from here");
     assert_eq!(macs.learn(at(1), 2, &link(mac(1), mac(9), None)), Learnt::Known);
-    assert_eq!((macs.set(0, mac(2), 3), macs.set(0, mac(3), 3)), (Ok(()), Err(MacsFull(2))));
-    assert_eq!(macs.set(0, mac(1), 4), Ok(()), "moved by hand");
-    assert_eq!((macs.unset(0, mac(1)), macs.unset(0, mac(1))), (true, false));
-    assert_eq!(macs.learn(at(2), 1, &link(mac(1), mac(9), None)), Learnt::New);
+    assert_eq!((macs.set(mac(2), 3), macs.set(mac(3), 3)), (Ok(()), Err(MacsFull(2))));
+    assert_eq!(macs.set(mac(1), 4), Ok(()), "moved by hand");
+    assert_eq!(macs.learn(at(2), 1, &link(mac(3), mac(9), None)), Learnt::New);
     macs.forget_port(1);
-    macs.forget_port(3);
-    assert_eq!((macs.lookup(at(2), 0, mac(1)), macs.lookup(at(2), 0, mac(2)), macs.len()), (None, None, 0));
+    macs.forget_port(4);
+    assert_eq!((macs.lookup(at(2), 0, mac(1)), macs.lookup(at(2), 0, mac(3)), macs.len()), (Some(4), None, 0));
     assert!(macs.is_valid());
 }
 

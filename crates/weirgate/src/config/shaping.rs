@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use weirgate_switch::bridge::Direction;
 use weirgate_switch::class::Ports;
-use weirgate_switch::frame::{Accounting, Layer};
+use weirgate_switch::frame::{Accounting, Layer, Mac};
 use weirgate_switch::limits::{CodelSettings, Mode};
 use weirgate_units::{BitRate, Bytes, Duration, Prefix};
 
@@ -44,6 +44,8 @@ pub struct Port {
     pub kind: PortKind,
     /// Queues that are read from.
     pub queues: u16,
+    /// Addresses that are there and nowhere else.
+    pub macs: Vec<Mac>,
     /// Where all that comes in by it goes, by its place in [`Shaping::ports`]; `None`: where the addresses were learnt.
     pub peer: Option<usize>,
 }
@@ -159,6 +161,7 @@ struct TypedPort {
     namespace: Maybe<String>,
     xdp: Maybe<bool>,
     queues: Maybe<u64>,
+    macs: Maybe<Vec<Mac>>,
     peer: Maybe<String>,
 }
 
@@ -203,6 +206,7 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
         namespace: s.parsed("namespace"),
         xdp: s.boolean("xdp"),
         queues: s.integer("queues", 1, 64),
+        macs: s.list("macs"),
         peer: s.parsed("peer"),
     });
     let limits = root.tables("limit", |s, line| TypedLimit {
@@ -251,6 +255,8 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
     }
     let coalesce = or(typed.coalesce, COALESCE);
     let lines: Vec<usize> = typed.ports.iter().map(|port| port.line).collect();
+    let pinned = typed.ports.iter().enumerate().filter_map(|(at, port)| Some((at, port.macs.as_ref()?.line)));
+    let pinned: Vec<(usize, usize)> = pinned.collect();
     let peers = peers(&typed.ports, &port_names, problems);
     let ports = typed.ports.into_iter().zip(peers);
     let ports: Vec<Port> = ports.map(|(typed, peer)| Port { peer, ..port(typed, threads, problems) }).collect();
@@ -260,12 +266,23 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
             problems.push(problem(line, "port", what));
         }
     }
+    for (at, line) in pinned {
+        if ports[at].peer.is_some() {
+            let what = "`macs` says nothing where a port has a `peer`: all that comes goes there".into();
+            problems.push(problem(line, "port", what));
+        }
+        let twice = |mac: &&Mac| ports[..at].iter().any(|other| other.macs.contains(mac));
+        if let Some(mac) = ports[at].macs.iter().find(twice) {
+            problems.push(problem(line, "port", format!("{mac} is at another port already")));
+        }
+    }
     let limits: Vec<Limit> = typed.limits.into_iter().map(|typed| limit(typed, problems)).collect();
     let mut classes: Vec<Class> = Vec::new();
     for typed in typed.classes {
         let line = typed.line;
         let Some(class) = class(typed, &port_names, &limit_names, &limits, problems) else { continue };
-        if let Some(what) = unreached(&class, &classes, &limits) {
+        if let Some(what) = unreached(&class, &classes, &limits).or_else(|| ungated(&class, &classes, &limits, &ports))
+        {
             problems.push(problem(line, "class", what));
         }
         classes.push(class);
@@ -318,9 +335,36 @@ fn unreached(class: &Class, before: &[Class], limits: &[Limit]) -> Option<String
         return Some("nothing is left for it: a class before it takes all frames of this port and direction".into());
     }
     let gates = |class: &Class| class.limits.iter().any(|at| matches!(limits[*at].mode, Mode::Gate | Mode::Borrow));
-    (class.direction == Direction::From && gates(class) && same.next().is_some()).then(|| {
-        "a limit that gates holds back all that comes from a port: let its class be the port's only one, or write mode = \"pace\""
+    (gates(class) && same.next().is_some()).then(|| {
+        "a limit that gates holds back all that comes by a port: let its class be the port's only one, or write mode = \"pace\""
             .into()
+    })
+}
+
+/// The limit of a class that gates, if one does, and the port whose queue it holds back: its own, or the only one from which frames
+/// come to it. `None`: they come from anywhere.
+pub(crate) fn gate(class: &Class, limits: &[Limit], ports: &[Port]) -> Option<(usize, Option<usize>)> {
+    let gates = |at: &&usize| matches!(limits[**at].mode, Mode::Gate | Mode::Borrow);
+    let limit = *class.limits.iter().find(gates)?;
+    let port = if class.direction == Direction::From { Some(class.port) } else { ports[class.port].peer };
+    Some((limit, port))
+}
+
+/// Why a class's limit that gates would have nothing to hold back.
+fn ungated(class: &Class, before: &[Class], limits: &[Limit], ports: &[Port]) -> Option<String> {
+    let (limit, port) = gate(class, limits, ports)?;
+    let (limit, name) = (&limits[limit].name, &ports[class.port].name);
+    let Some(port) = port else {
+        return Some(format!(
+            "`{limit}` gates, and what goes to `{name}` can come by every port: write a `peer` for `{name}`, or mode = \"pace\""
+        ));
+    };
+    let other = before.iter().filter_map(|other| gate(other, limits, ports)).find(|other| other.1 == Some(port));
+    other.map(|(other, _)| {
+        let (other, port) = (&limits[other].name, &ports[port].name);
+        format!(
+            "`{limit}` gates what comes by `{port}`, as `{other}` does: one can; write mode = \"pace\" for the other"
+        )
     })
 }
 
@@ -335,6 +379,7 @@ fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
             name: or(typed.name, String::new()),
             kind: PortKind::VhostUser { socket: PathBuf::new() },
             queues: 1,
+            macs: Vec::new(),
             peer: None,
         };
     };
@@ -361,13 +406,14 @@ fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
     }
     let name = or(typed.name, String::new());
     let queues = or(typed.queues, threads.into()) as u16;
+    let macs = or(typed.macs, Vec::new());
     if kind.value == Kind::VhostUser {
         if typed.socket.is_none() {
             let what = "a VM's card needs a `socket`: the path that QEMU connects to";
             problems.push(problem(typed.line, "port", what.into()));
         }
         let socket = directory(typed.socket, problems).unwrap_or_default();
-        return Port { name, kind: PortKind::VhostUser { socket }, queues, peer: None };
+        return Port { name, kind: PortKind::VhostUser { socket }, queues, macs, peer: None };
     }
     let device = or(typed.device, name.clone());
     if device.len() > 15 {
@@ -386,7 +432,7 @@ fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
         Kind::Interface => PortKind::Interface { device, namespace, xdp },
         _ => PortKind::Tap { device, namespace },
     };
-    Port { name, kind, queues, peer: None }
+    Port { name, kind, queues, macs, peer: None }
 }
 
 fn limit(typed: TypedLimit, problems: &mut Vec<Problem>) -> Limit {
@@ -452,9 +498,9 @@ fn class(
     };
     let gates: Vec<&Limit> =
         chosen.iter().map(|at| &known[*at]).filter(|limit| matches!(limit.mode, Mode::Gate | Mode::Borrow)).collect();
-    if direction == Direction::From && !gates.is_empty() && (matches != Match::default() || gates.len() > 1) {
+    if !gates.is_empty() && (matches != Match::default() || gates.len() > 1) {
         let what = format!(
-            "`{}` gates, which holds back all that comes from a port: let one such limit stand in one class without conditions, \
+            "`{}` gates, which holds back all that comes by a port: let one such limit stand in one class without conditions, \
              or write mode = \"pace\"",
             gates[0].name
         );

@@ -137,8 +137,23 @@ fn limits_that_contradict_each_other_are_refused() {
     assert!(with(&format!("{other}{class}[\"a\", \"b\"]\n")).contains("do not count alike"));
     let gate = "[[limit]]\nname = \"g\"\nrate = \"1 Mbit/s\"\nmode = \"gate\"\n";
     assert!(
-        with(&format!("{gate}{class}[\"g\"]\nprotocol = \"udp\"\n")).contains("holds back all that comes from a port")
+        with(&format!("{gate}{class}[\"g\"]\nprotocol = \"udp\"\n")).contains("holds back all that comes by a port")
     );
+    let to = "[[class]]\nport = \"vm1\"\ndirection = \"to\"\nlimits = [\"g\"]\n";
+    let text = with(&format!("{gate}{to}"));
+    assert!(text.contains("what goes to `vm1` can come by every port: write a `peer`"), "{text}");
+    let uplink = |more: &str| format!("[[port]]\nname = \"up\"\nkind = \"tap\"\n{more}");
+    let text = format!("{ground}{gate}{to}{}", uplink("peer = \"vm1\"\n"));
+    assert!(Config::from_text(&text, &root()).is_ok(), "{}", problems(&text));
+    let both =
+        "[[limit]]\nname = \"h\"\nrate = \"1 Mbit/s\"\nmode = \"gate\"\n[[class]]\nport = \"up\"\nlimits = [\"h\"]\n";
+    let text = with(&format!("{gate}{to}{both}{}", uplink("peer = \"vm1\"\n")));
+    assert!(text.contains("`h` gates what comes by `up`, as `g` does"), "{text}");
+    let text = with(&uplink("peer = \"vm1\"\nmacs = [\"02:00:00:00:00:01\"]\n"));
+    assert!(text.contains("`macs` says nothing where a port has a `peer`"), "{text}");
+    let pinned = |name: &str| format!("[[port]]\nname = \"{name}\"\nkind = \"tap\"\nmacs = [\"02:00:00:00:00:01\"]\n");
+    let text = with(&format!("{}{}", pinned("x"), pinned("y")));
+    assert!(text.contains("02:00:00:00:00:01 is at another port already"), "{text}");
     assert!(with("[[limit]]\nname = \"c\"\nrate = \"5 Mbit\"\n").contains("limit.rate"));
     assert!(with(&format!("{class}[\"a\", \"a\"]\n")).contains("`a` stands there twice"));
     let text = with(&format!("{class}[\"a\"]\nqueue = \"1 KB\"\n"));

@@ -12,7 +12,7 @@ use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettin
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 use super::ports;
-use crate::config::shaping::{Class, Limit, Port, Shaping};
+use crate::config::shaping::{Class, Limit, Port, Shaping, gate};
 use crate::view::api;
 
 /// What waits in all queues takes at most this.
@@ -72,6 +72,9 @@ impl Shaper {
             for (port, id) in &ports {
                 if let Some(peer) = port.peer {
                     bridge.join(*id, ports[peer].1);
+                }
+                for mac in &port.macs {
+                    bridge.set_address(*mac, *id)?;
                 }
             }
             classes = set_classes(bridge, shaping, &limits, &ports)?;
@@ -138,7 +141,7 @@ impl Shaper {
             }
         };
         let id = *id;
-        let burst = part(burst(limit, rate), self.threads.len());
+        let burst = burst(limit, rate);
         let classes: Vec<_> = self.classes.iter().filter(|(_, chain)| chain.contains(&id)).cloned().collect();
         for (at, thread) in self.threads.iter().enumerate() {
             let classes = classes.clone();
@@ -216,11 +219,10 @@ fn set_classes(
     Ok(by_rate)
 }
 
-/// The limit that gates what comes from port number `port`.
+/// The limit that gates what comes by port number `port`.
 fn gate_of(shaping: &Shaping, port: usize) -> Option<usize> {
-    let gates = |limit: &&usize| matches!(shaping.limits[**limit].mode, Mode::Gate | Mode::Borrow);
-    let classes = shaping.classes.iter().filter(|class| class.port == port && class.direction == Direction::From);
-    classes.flat_map(|class| &class.limits).find(gates).copied()
+    let gates = shaping.classes.iter().filter_map(|class| gate(class, &shaping.limits, &shaping.ports));
+    gates.filter(|(_, by)| *by == Some(port)).map(|(limit, _)| limit).next()
 }
 
 /// What may pass at once: what the mode needs to meet the rate on a machine that wakes up late, or what was configured.
@@ -232,11 +234,6 @@ fn burst(limit: &Limit, rate: BitRate) -> Bytes {
         Mode::Drop => Duration::from_millis(50),
     };
     limit.burst.unwrap_or_else(|| rate.bytes_in(time)).max(BURST_MIN)
-}
-
-/// Each thread's part of a burst.
-fn part(burst: Bytes, threads: usize) -> Bytes {
-    Bytes::new(burst.as_u64().div_ceil(threads.max(1) as u64)).max(BURST_MIN)
 }
 
 fn queue(class: &Class, lowest: BitRate) -> ClassSettings {
