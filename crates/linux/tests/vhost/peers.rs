@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -109,12 +110,9 @@ fn a_front_end_that_hears_of_the_end_finds_everything_given_back() {
     }
 }
 
-/// Part of the test below, which runs it as a process of its own: it takes 64 frames, gives the later half back, and waits.
-#[test]
-#[ignore = "run by the next one, and killed"]
-fn a_device_that_is_killed() {
-    let path = std::env::var_os("WEIRGATE_TEST_SOCKET").expect("from the next test");
-    let device = VhostUser::start(&options(path.as_ref(), 1)).expect("starts");
+/// Takes 64 frames, gives the later half back, and says so.
+fn hold_half(path: &Path) -> ! {
+    let device = VhostUser::start(&options(path, 1)).expect("starts");
     let mut held = Vec::new();
     while held.len() < 64 {
         device.receive(0, 64, &mut |f| held.push(f.hold()));
@@ -122,20 +120,25 @@ fn a_device_that_is_killed() {
     }
     device.complete(held.drain(32..));
     println!("{HELD}");
-    loop {
-        std::thread::park();
-    }
+    // Until it is killed, or nobody is there to do that.
+    let _ = std::io::stdin().read(&mut [0]);
+    std::process::exit(1)
 }
 
 const HELD: &str = "half of them are held";
 
 #[test]
 fn what_a_killed_device_held_goes_back_once() {
+    // This test in a process of its own, which is the one to be killed.
+    if let Some(path) = std::env::var_os("WEIRGATE_TEST_SOCKET") {
+        hold_half(path.as_ref());
+    }
     let folder = TempDir::new().expect("a folder");
     let path = socket(folder.path());
     let mut killed = Command::new(std::env::current_exe().expect("a path"))
-        .args(["--exact", "peers::a_device_that_is_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "peers::what_a_killed_device_held_goes_back_once", "--nocapture"])
         .env("WEIRGATE_TEST_SOCKET", &path)
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("starts");
