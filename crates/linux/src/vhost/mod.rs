@@ -24,7 +24,6 @@
 
 mod control;
 mod held;
-mod inflight;
 mod offloads;
 mod receive;
 mod ring;
@@ -47,7 +46,6 @@ pub use transmit::TransmitError;
 use weirgate_port::Offload;
 
 use held::Dropped;
-use inflight::Inflight;
 use serve::{Source, Stop};
 use shared::Shared;
 
@@ -92,15 +90,6 @@ pub enum VhostError {
     /// The socket cannot be made.
     #[error("cannot listen on `{path}`: is there such a folder, and is it writable?")]
     Listen {
-        /// The socket's path.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// What the guest's frames are noted in cannot be made or locked.
-    #[error("cannot make or lock `{path}.inflight`: is another process there, or the disk full?")]
-    Inflight {
         /// The socket's path.
         path: PathBuf,
         /// What the kernel said.
@@ -181,8 +170,6 @@ pub struct Counters {
     pub full: u64,
     /// Frames whose descriptors are held now.
     pub held: u64,
-    /// Frames that a killed device had taken: their descriptors went back to the guest when the ring started.
-    pub lost: u64,
     /// Completions that came after their ring had stopped, or twice.
     pub stale: u64,
     /// Chains that cannot be true: dropped.
@@ -210,10 +197,8 @@ impl VhostUser {
         if !(1..=QUEUES_MAX).contains(&options.queues) {
             return Err(VhostError::Queues(options.queues));
         }
+        let shared = Arc::new(Shared::new(options).map_err(VhostError::Resources)?);
         let source = Source::open(&options.socket, options.role)?;
-        let inflight = Inflight::open(&options.socket, options.queues)
-            .map_err(|source| VhostError::Inflight { path: options.socket.clone(), source })?;
-        let shared = Arc::new(Shared::new(options, inflight).map_err(VhostError::Resources)?);
         let stop = Arc::new(Stop::new().map_err(VhostError::Resources)?);
         let (ours, theirs) = (Arc::clone(&shared), Arc::clone(&stop));
         let thread = std::thread::Builder::new()

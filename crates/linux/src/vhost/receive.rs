@@ -67,7 +67,7 @@ impl Ring {
         each: &mut dyn FnMut(&mut Frame<'_>),
     ) {
         let head = chain.head_index();
-        if !self.take_chain(head) {
+        if !self.may_give(head) {
             self.counters.bad_chains += 1;
             received.malformed += 1;
             return;
@@ -88,8 +88,7 @@ impl Ring {
                     self.counters.received += 1;
                     self.counters.received_bytes += len as u64;
                     if held {
-                        self.counters.held += 1;
-                        return;
+                        return self.hold(head);
                     }
                 } else {
                     self.counters.bad_headers += 1;
@@ -97,7 +96,7 @@ impl Ring {
                 }
             }
         }
-        self.return_chain(memory, head);
+        self.give_back(memory, &[(head, 0)]);
     }
 }
 

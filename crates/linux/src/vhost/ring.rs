@@ -12,10 +12,9 @@ use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::{Error, QueueT as _};
 use weirgate_port::Offload;
 
-use super::inflight::Notes;
 use super::split::{Memory, Split};
 use super::transmit::Reservation;
-use super::{Completion, Counters, FRAME_MAX, RING_MAX};
+use super::{Completion, Counters};
 
 pub(super) struct Ring {
     pub(super) split: Split,
@@ -34,8 +33,8 @@ pub(super) struct Ring {
     call: Option<File>,
     /// Changes whenever the ring stops, so that older completions are known as such.
     epoch: u32,
-    /// What is taken and not yet given back; `None`: what is taken goes back in the same call.
-    notes: Option<Notes>,
+    /// By head: taken and not yet given back.
+    held: Box<[bool]>,
 }
 
 /// Where a ring's kicks are told.
@@ -47,19 +46,10 @@ pub(super) struct Id {
 }
 
 impl Ring {
-    /// A ring of at most [`RING_MAX`] entries that goes into the guest.
-    pub(super) fn into_guest(id: Id) -> Result<Self, Error> {
-        Self::new(id, None, 0)
-    }
-
-    /// One that goes out of it.
-    pub(super) fn out_of_guest(id: Id, notes: Notes) -> Result<Self, Error> {
-        Self::new(id, Some(notes), Offload::LEN + FRAME_MAX)
-    }
-
-    fn new(id: Id, notes: Option<Notes>, frame: usize) -> Result<Self, Error> {
+    /// A ring of at most `size` entries that receives frames into a buffer of `frame` bytes.
+    pub(super) fn new(id: Id, size: u16, frame: usize) -> Result<Self, Error> {
         Ok(Self {
-            split: Split::new(RING_MAX)?,
+            split: Split::new(size)?,
             memory: None,
             features: 0,
             counters: Counters::default(),
@@ -71,7 +61,7 @@ impl Ring {
             kick: None,
             call: None,
             epoch: 0,
-            notes,
+            held: vec![false; usize::from(size)].into_boxed_slice(),
         })
     }
 
@@ -138,42 +128,24 @@ impl Ring {
         Ok(())
     }
 
-    /// Starts where the guest's indices stand, with what a killed device had given back.
+    /// Starts where the guest's indices stand.
     pub(super) fn start(&mut self) -> Result<(), Error> {
         let memory = self.memory.clone().ok_or(Error::QueueNotReady)?;
         self.broken = false;
-        self.split.start(&memory)?;
-        if let Some(notes) = &self.notes {
-            let (used, next) = (self.split.next_used(), self.split.next_available());
-            let left = notes.left(used);
-            notes.begin(used);
-            let (waiting, known) = (self.split.available_end(&memory)?.wrapping_sub(used), next.wrapping_sub(used));
-            // Of another guest where that has not offered so much, or the front end begins anywhere else.
-            if (1..=usize::from(waiting)).contains(&left.len()) && [0, left.len()].contains(&known.into()) {
-                tracing::warn!("the device before this one was killed: {} frames of its guest's are lost", left.len());
-                self.counters.lost += left.len() as u64;
-                left.into_iter().for_each(|head| self.return_chain(&memory, head));
-                self.split.go_to(&memory, self.split.next_used())?;
-                self.signal(&memory);
-            }
-        }
-        Ok(())
+        self.split.start(&memory)
     }
 
     /// Stops, with every held chain given back, so that none is lost to the guest; says which one would have been next.
     pub(super) fn stop(&mut self) -> u16 {
         if let Some(memory) = self.memory.clone().filter(|_| self.split.is_running() && !self.broken) {
-            for head in 0..self.split.size() {
-                if self.has(head) {
-                    self.return_chain(&memory, head);
+            for head in 0..self.held.len() {
+                if self.held[head] {
+                    self.give_back(&memory, &[(head as u16, 0)]);
                 }
             }
             self.signal(&memory);
         }
-        // Not where it never started: what a killed device had is noted there still.
-        if let Some(notes) = self.notes.as_ref().filter(|_| self.split.is_running()) {
-            notes.begin(self.split.next_used());
-        }
+        self.held.fill(false);
         self.counters.held = 0;
         self.epoch = self.epoch.wrapping_add(1);
         self.split.stop();
@@ -191,17 +163,15 @@ impl Ring {
         self.split.queue().reset();
     }
 
-    /// Takes a chain of the guest's, or refuses: the guest does not have it, or it is none.
-    pub(super) fn take_chain(&self, head: u16) -> bool {
-        let may = head < self.split.size() && !self.has(head);
-        if let Some(notes) = self.notes.as_ref().filter(|_| may) {
-            notes.take(head);
-        }
-        may
+    /// Holds the chain of `head` until it is completed.
+    pub(super) fn hold(&mut self, head: u16) {
+        self.held[usize::from(head)] = true;
+        self.counters.held += 1;
     }
 
-    fn has(&self, head: u16) -> bool {
-        self.notes.as_ref().is_some_and(|notes| notes.has(head))
+    /// Whether the guest may give this head: it has it, and it is one.
+    pub(super) fn may_give(&self, head: u16) -> bool {
+        head < self.split.size() && !self.held[usize::from(head)]
     }
 
     pub(super) const fn completion(&self, head: u16) -> Completion {
@@ -210,14 +180,15 @@ impl Ring {
 
     /// Gives a held chain back, without a signal. Nothing happens where the ring has stopped since: it was given back then.
     pub(super) fn complete(&mut self, completion: &Completion) {
-        let known = completion.epoch == self.epoch && self.has(completion.head);
+        let known = completion.epoch == self.epoch && self.held.get(usize::from(completion.head)) == Some(&true);
         if !known {
             self.counters.stale += 1;
             return;
         }
+        self.held[usize::from(completion.head)] = false;
         self.counters.held -= 1;
         if let Some(memory) = self.memory.clone().filter(|_| !self.broken) {
-            self.return_chain(&memory, completion.head);
+            self.give_back(&memory, &[(completion.head, 0)]);
         }
     }
 
@@ -225,18 +196,6 @@ impl Ring {
     pub(super) fn completed(&mut self) {
         if let Some(memory) = self.memory.clone().filter(|_| self.split.is_running() && !self.broken) {
             self.signal(&memory);
-        }
-    }
-
-    /// Gives one back that was [taken](Self::take_chain).
-    pub(super) fn return_chain(&mut self, memory: &Memory, head: u16) {
-        let used = self.split.next_used().wrapping_add(1);
-        if let Some(notes) = &self.notes {
-            notes.giving(head, used);
-        }
-        self.give_back(memory, &[(head, 0)]);
-        if let Some(notes) = &self.notes {
-            notes.given(head, used);
         }
     }
 

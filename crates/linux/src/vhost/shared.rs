@@ -9,10 +9,10 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_net::{VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use weirgate_port::Offload;
 
-use super::inflight::{Inflight, Notes};
 use super::ring::{Id, Ring};
-use super::{Counters, Events, VhostOptions};
+use super::{Counters, Events, FRAME_MAX, RING_MAX, VhostOptions};
 
 /// What a queue's file tells of.
 const ROOM: u64 = 0;
@@ -25,8 +25,6 @@ pub(super) struct Shared {
     pub(super) features: u64,
     /// Written when something changed that a caller should look at; every queue's file has it.
     changed: OwnedFd,
-    /// Goes last: everything was given back then.
-    _inflight: Inflight,
     pub(super) connections: AtomicU64,
     pub(super) vanished: AtomicU64,
     pub(super) protocol_errors: AtomicU64,
@@ -40,10 +38,9 @@ pub(super) struct Pair {
 }
 
 impl Shared {
-    pub(super) fn new(options: &VhostOptions, inflight: Inflight) -> io::Result<Self> {
+    pub(super) fn new(options: &VhostOptions) -> io::Result<Self> {
         let changed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let pairs = (0..options.queues).map(|queue| Pair::new(queue, &changed, inflight.notes(queue)));
-        let pairs = pairs.collect::<io::Result<_>>()?;
+        let pairs = (0..options.queues).map(|queue| Pair::new(queue, &changed)).collect::<io::Result<_>>()?;
         let mut features = options.offloads.features();
         for bit in [VIRTIO_F_VERSION_1, VIRTIO_NET_F_MRG_RXBUF, VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC] {
             features |= 1 << bit;
@@ -55,7 +52,6 @@ impl Shared {
             pairs,
             features,
             changed,
-            _inflight: inflight,
             connections: AtomicU64::new(0),
             vanished: AtomicU64::new(0),
             protocol_errors: AtomicU64::new(0),
@@ -112,7 +108,6 @@ impl Shared {
             sum.transmitted_bytes += one.transmitted_bytes;
             sum.full += one.full;
             sum.held += one.held;
-            sum.lost += one.lost;
             sum.stale += one.stale;
             sum.bad_chains += one.bad_chains;
             sum.bad_headers += one.bad_headers;
@@ -124,14 +119,16 @@ impl Shared {
 }
 
 impl Pair {
-    fn new(queue: u16, changed: &OwnedFd, notes: Notes) -> io::Result<Self> {
+    fn new(queue: u16, changed: &OwnedFd) -> io::Result<Self> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&*epoll, changed, epoll::EventData::new_u64(STATE), edge)?;
-        let id = |token| Id { queue, epoll: Arc::clone(&epoll), token };
-        let receiveq = Ring::into_guest(id(ROOM)).map_err(io::Error::other)?;
-        let transmitq = Ring::out_of_guest(id(SENT), notes).map_err(io::Error::other)?;
-        Ok(Self { receiveq: Mutex::new(receiveq), transmitq: Mutex::new(transmitq), epoll })
+        let ring = |token, frame| {
+            let id = Id { queue, epoll: Arc::clone(&epoll), token };
+            Ring::new(id, RING_MAX, frame).map(Mutex::new).map_err(io::Error::other)
+        };
+        let (receiveq, transmitq) = (ring(ROOM, 0)?, ring(SENT, Offload::LEN + FRAME_MAX)?);
+        Ok(Self { receiveq, transmitq, epoll })
     }
 
     pub(super) fn events(&self) -> Events {

@@ -46,10 +46,6 @@ impl Split {
         self.queue.next_avail()
     }
 
-    pub(super) fn next_used(&self) -> u16 {
-        self.queue.next_used()
-    }
-
     /// Begins where the guest's indices stand.
     pub(super) fn start(&mut self, memory: &Memory) -> Result<(), Error> {
         self.queue.set_ready(true);
@@ -70,12 +66,6 @@ impl Split {
     /// Takes the next chain, and says how many were there with it.
     pub(super) fn pop<'m>(&mut self, memory: &'m Memory) -> Result<Option<DescriptorChain<&'m Memory>>, Error> {
         Ok(self.queue.iter(memory)?.next())
-    }
-
-    /// Goes on at `next_available`, up to which all is known of.
-    pub(super) fn go_to(&mut self, memory: &Memory, next_available: u16) -> Result<(), Error> {
-        self.queue.set_next_avail(next_available);
-        self.listen(memory, next_available).map(drop)
     }
 
     /// Goes back to where [`next_available`](Self::next_available) was: the chains since then were not taken.

@@ -139,7 +139,7 @@ impl Ring {
             let known = self.split.available_end(memory)?;
             let Some(chain) = self.split.pop(memory)? else { return Ok(Reserved::TooLittle(known)) };
             let head = chain.head_index();
-            if !self.take_chain(head) {
+            if !self.may_give(head) {
                 return Ok(Reserved::Lie);
             }
             let honest = reservation.add(chain, memory, self.header_len());

@@ -1,10 +1,8 @@
 //! Front ends that come, go, come again and talk nonsense; a device that comes again.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use tempfile::TempDir;
@@ -108,81 +106,6 @@ fn a_front_end_that_hears_of_the_end_finds_everything_given_back() {
         });
         assert_eq!(used, 64);
     }
-}
-
-/// Takes 64 frames, gives the later half back, and says so.
-fn hold_half(path: &Path) -> ! {
-    let device = VhostUser::start(&options(path, 1)).expect("starts");
-    let mut held = Vec::new();
-    while held.len() < 64 {
-        device.receive(0, 64, &mut |f| held.push(f.hold()));
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    device.complete(held.drain(32..));
-    println!("{HELD}");
-    // Until it is killed, or nobody is there to do that.
-    let _ = std::io::stdin().read(&mut [0]);
-    std::process::exit(1)
-}
-
-const HELD: &str = "half of them are held";
-
-#[test]
-fn what_a_killed_device_held_goes_back_once() {
-    // This test in a process of its own, which is the one to be killed.
-    if let Some(path) = std::env::var_os("WEIRGATE_TEST_SOCKET") {
-        hold_half(path.as_ref());
-    }
-    let folder = TempDir::new().expect("a folder");
-    let path = socket(folder.path());
-    let mut killed = Command::new(std::env::current_exe().expect("a path"))
-        .args(["--exact", "peers::what_a_killed_device_held_goes_back_once", "--nocapture"])
-        .env("WEIRGATE_TEST_SOCKET", &path)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("starts");
-    let mut says = BufReader::new(killed.stdout.take().expect("piped")).lines();
-    while UnixStream::connect(&path).is_err() {
-        assert!(killed.try_wait().expect("a child").is_none(), "it ended");
-    }
-    let mut driver = Driver::connect(&path, 1, 256, 0);
-    for slot in 0..64 {
-        driver.rings[1].send(slot, &frame(1, 70));
-    }
-    assert!(says.any(|line| line.expect("reads").contains(HELD)));
-    killed.kill().expect("a child");
-    killed.wait().expect("a child");
-    let mut rings = driver.vanish();
-    // One successor that never meets the guest, and one that does.
-    drop(VhostUser::start(&options(&path, 1)).expect("starts"));
-    let device = VhostUser::start(&options(&path, 1)).expect("starts");
-    let d = Device { device, folder };
-    rings[1].send(64, &frame(2, 70));
-    let mut driver = Driver::negotiate(&path, 1, 0);
-    driver.rings = rings;
-    driver.start();
-    d.until(|d| d.is_up(0));
-    let mut used: Vec<u32> = driver.rings[1].take_used().iter().map(|(head, _)| *head).collect();
-    used.sort_unstable();
-    assert!(used.into_iter().eq(0..64), "each once");
-    assert_eq!((d.device.counters().lost, d.device.counters().held), (32, 0));
-    assert!(driver.rings[1].signalled(), "the guest hears of it");
-    assert_eq!(d.receive_all(0), [(Offload::default(), frame(2, 70))], "what nobody had taken");
-    // Where the guest began anew meanwhile, nothing is given back.
-    let inflight = d.folder.path().join("vm.sock.inflight");
-    let mut held = None;
-    driver.rings[1].send(3, &frame(3, 70));
-    d.until(|d| d.receive(0, 1, &mut |f| held = Some(f.hold())).frames == 1);
-    let noted = std::fs::read(&inflight).expect("noted");
-    drop((driver, d.device));
-    assert!(!inflight.exists());
-    std::fs::write(&inflight, noted).expect("writes");
-    let d = Device { device: VhostUser::start(&options(&path, 1)).expect("starts"), folder: d.folder };
-    let driver = d.connect(0);
-    d.until(|d| d.is_up(0));
-    assert_eq!((driver.rings[1].used_index(), d.device.counters().lost), (0, 0));
-    drop((driver, held));
 }
 
 #[test]
