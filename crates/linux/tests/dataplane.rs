@@ -36,8 +36,9 @@ const fn mbit(n: u64) -> BitRate {
 }
 
 /// The daemon's default.
-fn burst(rate: BitRate) -> Bytes {
-    rate.bytes_in(weirgate_units::Duration::from_millis(5)).max(Bytes::new(3_028))
+fn burst(rate: BitRate, mode: Mode) -> Bytes {
+    let ms = if mode == Mode::Drop { 50 } else { 5 };
+    rate.bytes_in(weirgate_units::Duration::from_millis(ms)).max(Bytes::new(3_028))
 }
 
 impl Ground {
@@ -85,7 +86,7 @@ impl Ground {
     /// A limit on all that goes by port `side` in `direction`.
     fn limit(&self, rate: BitRate, mode: Mode, side: usize, direction: Direction) -> LimitId {
         let port = u16::try_from(self.ports[side].index()).unwrap();
-        let burst = burst(rate);
+        let burst = burst(rate, mode);
         let (now, settings) = (clock::boottime(), LimitSettings { rate, burst, mode });
         let shared = Arc::new(SharedLimit::new(now, settings, self.threads.len()));
         let alone = self.threads.len() == 1;
@@ -115,6 +116,30 @@ impl Ground {
 
     fn passed(&self, id: LimitId) -> u64 {
         self.counters(id).passed_bytes
+    }
+
+    /// The same by several connections at a time.
+    fn transfer_by(&self, connections: u16, time: Duration) -> u64 {
+        std::thread::scope(|scope| {
+            let one = |n| scope.spawn(move || self.transfer_to(5_000 + n, time));
+            let all: Vec<_> = (0..connections).map(one).collect();
+            all.into_iter().map(|one| one.join().unwrap()).sum()
+        })
+    }
+
+    /// Runs `load`, and looks at a limit every quarter of a second meanwhile.
+    fn watched<T: Send>(&self, id: LimitId, load: impl FnOnce() -> T + Send) -> (T, Vec<Window>) {
+        std::thread::scope(|scope| {
+            let load = scope.spawn(load);
+            let (mut began, mut passed, mut windows) = (Instant::now(), self.passed(id), Vec::new());
+            while !load.is_finished() {
+                std::thread::sleep(Duration::from_millis(250));
+                let (next, now) = (Instant::now(), self.passed(id));
+                windows.push(Window { passed: now - passed, time: began.elapsed() });
+                (began, passed) = (next, now);
+            }
+            (load.join().unwrap(), windows)
+        })
     }
 
     fn address(side: usize, port: u16) -> SocketAddr {
@@ -158,6 +183,39 @@ impl Drop for Ground {
     }
 }
 
+/// What passed a limit between two looks at it.
+struct Window {
+    passed: u64,
+    /// The longest that it may have lasted: from before the one look until after the other.
+    time: Duration,
+}
+
+/// What of its rate a limit let pass in the best of all windows, the burst not counted; of as many runs as it takes to see `wanted`: a
+/// busy machine has a quiet moment now and then.
+fn best_share(rate: BitRate, burst: Bytes, wanted: f64, mut run: impl FnMut() -> Vec<Window>) -> f64 {
+    let share = |window: &Window| {
+        let earned = rate.as_bits_per_sec() as f64 / 8.0 * window.time.as_secs_f64();
+        window.passed.saturating_sub(burst.as_u64()) as f64 / earned
+    };
+    let mut best = 0.0_f64;
+    for _ in 0..5 {
+        best = run().iter().map(share).fold(best, f64::max);
+        if best >= wanted {
+            break;
+        }
+    }
+    best
+}
+
+/// While something waited for it, a limit let pass all that it could, but for what it says that it missed: true on a machine whose
+/// processors are taken away, too.
+fn assert_met(counters: &LimitCounters, rate: BitRate) {
+    let earned = rate.bytes_in(counters.throttled).as_u64();
+    // What is left in the bucket, or owed, at the end.
+    let left = burst(rate, Mode::Pace).as_u64() + 1_514;
+    assert!(counters.passed_bytes + counters.missed_bytes + left >= earned, "{earned} bytes, {counters:?}");
+}
+
 /// What of a rate has to come, at the least, on a machine whose processors may be taken away for longer than a burst lasts: credit
 /// that a burst cannot hold is lost then. How exact a rate is where nobody disturbs is what `lab run limit-precision` measures.
 const DISTURBED: f64 = 0.4;
@@ -168,16 +226,30 @@ fn assert_share(got: u64, allowed: u64, low: f64, high: f64) {
 }
 
 #[test]
-fn a_tcp_connection_gets_its_rate_and_no_more() {
+fn tcp_gets_its_rate_and_no_more() {
     let Some(ground) = Ground::new() else { return };
-    for (mode, low) in [(Mode::Pace, DISTURBED), (Mode::Drop, 0.0)] {
-        let id = ground.limit(mbit(100), mode, 0, Direction::From);
-        let got = ground.transfer(Duration::from_secs(3));
-        assert_share(got, 37_500_000, low, 1.005);
+    let rate = mbit(100);
+    // One connection alone has a quarter of a limit that drops: it stands still for its timeout of 200 ms, in which a burst of 50 is
+    // earned. Eight do not do so at a time.
+    for (mode, connections, wanted) in [(Mode::Pace, 1, 0.9), (Mode::Drop, 8, 0.7)] {
+        let id = ground.limit(rate, mode, 0, Direction::From);
+        let best = best_share(rate, burst(rate, mode), wanted, || {
+            let before = ground.passed(id);
+            let (got, windows) = ground.watched(id, || ground.transfer_by(connections, Duration::from_secs(3)));
+            assert!(ground.passed(id) - before >= got, "{got} bytes came");
+            assert_share(got, 37_500_000, 0.0, 1.01);
+            for Window { passed, time } in &windows {
+                let most = 12_500_000.0 * time.as_secs_f64() + (burst(rate, mode).as_u64() + 1_514) as f64;
+                assert!(*passed as f64 <= most, "{mode:?}: {passed} bytes in {time:?}");
+            }
+            windows
+        });
+        assert!(best >= wanted, "{mode:?}: {best:.3} of the rate in the best quarter of a second");
         let counters = ground.counters(id);
-        assert!(counters.passed_bytes >= got, "{counters:?}");
+        println!("{mode:?}: {best:.3} of the rate in the best quarter of a second; {counters:?}");
         assert_eq!(counters.dropped_rate > 0, mode == Mode::Drop, "{counters:?}");
         assert_eq!(counters.throttled.as_nanos() > 1_000_000_000, mode == Mode::Pace, "{counters:?}");
+        assert_met(&counters, rate);
     }
 }
 
@@ -207,6 +279,7 @@ fn a_sender_that_does_not_slow_down_gets_its_rate() {
     flood.join().unwrap();
     assert_share(got, 7_500_000, DISTURBED, 1.01);
     let counters = ground.counters(id);
+    assert_met(&counters, mbit(20));
     assert!(counters.dropped_codel + counters.dropped_room > 0, "{counters:?}");
 }
 
@@ -218,17 +291,17 @@ fn a_rate_is_changed_while_it_runs_and_without_a_limit_it_is_fast() {
     let (began, slow) = (Instant::now(), ground.transfer(Duration::from_secs(2)));
     // What came in order by then; what was passed is exact.
     assert_share(slow, 2_500_000, 0.2, 1.05);
-    let most = began.elapsed().as_secs_f64() * 1_250_000.0 + burst(mbit(10)).as_u64() as f64 + 1_514.0;
+    let most = began.elapsed().as_secs_f64() * 1_250_000.0 + burst(mbit(10), Mode::Pace).as_u64() as f64 + 1_514.0;
     assert_share(ground.passed(id), most as u64, DISTURBED, 1.0);
     let change = move |dataplane: &mut Dataplane| {
         let (bridge, now) = (dataplane.bridge_mut(), clock::boottime());
         bridge.set_rate(now, id, mbit(50));
-        bridge.set_burst(now, id, burst(mbit(50)));
+        bridge.set_burst(now, id, burst(mbit(50), Mode::Pace));
     };
     ground.threads[0].call(change).unwrap();
     let (began, before) = (Instant::now(), ground.passed(id));
     let faster = ground.transfer(Duration::from_secs(2));
-    let most = began.elapsed().as_secs_f64() * 6_250_000.0 + burst(mbit(50)).as_u64() as f64 + 1_514.0;
+    let most = began.elapsed().as_secs_f64() * 6_250_000.0 + burst(mbit(50), Mode::Pace).as_u64() as f64 + 1_514.0;
     assert_share(ground.passed(id) - before, most as u64, DISTURBED, 1.0);
     assert!(free > 10 * faster / 2, "{free} bytes in a second without a limit");
     println!("without a limit: {} Mbit/s", free * 8 / 1_000_000);
@@ -264,27 +337,26 @@ fn a_device_that_vanishes_is_let_go_and_said() {
 #[test]
 fn two_threads_hold_one_limit_together() {
     let Some(ground) = Ground::with(2, 2) else { return };
-    for (mode, low) in [(Mode::Pace, DISTURBED), (Mode::Drop, 0.0)] {
-        let id = ground.limit(mbit(100), mode, 0, Direction::From);
-        let began = Instant::now();
-        let got: u64 = std::thread::scope(|scope| {
-            let flows: Vec<_> = (0..8)
-                .map(|n| {
-                    let ground = &ground;
-                    scope.spawn(move || ground.transfer_to(5_000 + n, Duration::from_secs(3)))
-                })
-                .collect();
-            flows.into_iter().map(|flow| flow.join().unwrap()).sum()
+    let rate = mbit(100);
+    for (mode, wanted) in [(Mode::Pace, 0.9), (Mode::Drop, 0.7)] {
+        let id = ground.limit(rate, mode, 0, Direction::From);
+        let best = best_share(rate, burst(rate, mode), wanted, || {
+            let (began, before) = (Instant::now(), ground.passed(id));
+            let (got, windows) = ground.watched(id, || ground.transfer_by(8, Duration::from_secs(3)));
+            // Each thread may have a part of a burst more.
+            let more = (burst(rate, mode).as_u64() + 140_000) as f64;
+            let most = began.elapsed().as_secs_f64() * 12_500_000.0 + more;
+            assert_share(ground.passed(id) - before, most as u64, 0.0, 1.005);
+            assert_share(got, 37_500_000, 0.0, 1.01);
+            windows
         });
-        let most = began.elapsed().as_secs_f64() * 12_500_000.0 + 200_000.0;
-        assert_share(ground.passed(id), most as u64, 0.0, 1.005);
-        assert_share(got, 37_500_000, low, 1.01);
+        assert!(best >= wanted, "{mode:?}: {best:.3} of the rate in the best quarter of a second");
         let by: Vec<u64> = ground
             .threads
             .iter()
             .map(|t| t.call(move |d| d.bridge().limit_counters(id, clock::boottime()).passed_bytes).unwrap())
             .collect();
-        println!("{mode:?}: {} Mbit/s, bytes by thread: {by:?}", got * 8 / 3_000_000);
+        println!("{mode:?}: {best:.3} of the rate in the best quarter of a second, bytes by thread: {by:?}");
         assert!(by.iter().all(|bytes| *bytes > 0), "both threads work: {by:?}");
     }
 }

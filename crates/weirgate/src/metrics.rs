@@ -155,7 +155,10 @@ fn limits(out: &mut Text, limits: &[api::Limit]) {
         let labels = [("limit", limit.name.as_str()), ("mode", &limit.mode)];
         out.sample("limit_rate_bytes_per_second", &labels, limit.rate_bits_per_s as f64 / 8.0);
     }
-    out.counter("limit_throttled_seconds_total", "Time during which something waited.");
+    out.counter(
+        "limit_throttled_seconds_total",
+        "Time during which something waited, summed over the switch's threads.",
+    );
     for limit in limits {
         out.sample("limit_throttled_seconds_total", &[("limit", &limit.name)], seconds_of_ms(limit.throttled_ms));
     }

@@ -10,7 +10,7 @@ use weirgate_switch::limits::Mode;
 use weirgate_units::{BitRate, Duration};
 
 use super::crowd::{Mice, RESPONSE, Senders};
-use super::ground::{A, Arm, CORES, Ground, Plan};
+use super::ground::{A, Arm, CORES, Ground, Plan, has_fq_codel};
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
 use crate::net::AllowedCongestion;
@@ -46,7 +46,12 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     ];
     let mut table = Table::new("100 Mbit/s for 20 senders, an elephant and 50 mice", &heads);
     let (mut fairness, mut p99, mut p99_htb) = (f64::NAN, f64::NAN, f64::NAN);
-    for arm in [Arm::Switch(Mode::Drop), Arm::Htb, Arm::Switch(Mode::Gate), Arm::Switch(Mode::Pace)] {
+    let mut managed = None;
+    let fq_codel = has_fq_codel()?;
+    let mut arms = vec![Arm::Switch(Mode::Drop), Arm::Htb];
+    arms.extend(fq_codel.then_some(Arm::HtbFqCodel));
+    arms.extend([Arm::Switch(Mode::Gate), Arm::Switch(Mode::Pace)]);
+    for arm in arms {
         options.say(arm.name());
         let one = measure(arm, settle, seconds, options.seed)?;
         let mbit = |bytes: &u64| *bytes as f64 * 8.0 / 1e6 / seconds as f64;
@@ -56,6 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         match arm {
             Arm::Switch(Mode::Pace) => (fairness, p99) = (index, quantile(&mice, 0.99)),
             Arm::Htb => p99_htb = quantile(&mice, 0.99),
+            Arm::HtbFqCodel => managed = Some((index, quantile(&mice, 0.99))),
             _ => {}
         }
         let numbers = [
@@ -75,17 +81,24 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     }
     let mut expectations = Expectations::of("limit-fair")?;
     expectations.measured("jain", fairness)?;
+    let beside = managed.map_or("this kernel has no fq_codel to put below htb".to_owned(), |(index, p99)| {
+        format!("with fq_codel below htb {} ms, and Jain's index is {index:.4}", number(p99))
+    });
     expectations.measured("mice_p99_over_htb", p99 / p99_htb)?.explanation =
-        Some(format!("{} ms and {} ms", number(p99), number(p99_htb)));
+        Some(format!("{} ms and {} ms, by a FIFO below htb; {beside}", number(p99), number(p99_htb)));
+    let leaf = if fq_codel {
+        "The kernel's htb has a FIFO of 1,000 packets (pfifo) below it, and in an arm of its own fq_codel with its defaults"
+    } else {
+        "The kernel's htb has a FIFO of 1,000 packets (pfifo) below it: fq_codel would be the better rival, but this kernel has none"
+    };
     report.finish(
         format!(
             "Behind one limit of {RATE} and a path of {RTT}: {SENDERS} connections, each from an address of its own, that always have \
              something to send; an elephant of {ELEPHANT} such connections from one address; and {MICE} clients beyond the limit that \
              ask a server before it for {RESPONSE} bytes, each on a new connection, and rest for {} ms on average. Kernel TCP (CUBIC), \
              all on this machine, threads of this process. Payload is counted where it arrives, for {seconds} s after the first {settle}; a \
-             request's time is that from its SYN to the last byte of the response, at the client. The kernel's htb has its own queue of \
-             1,000 packets. `gate` does not read the TAP, whose queue is one for all. What a qdisc takes of the processors is only in \
-             the last column.",
+             request's time is that from its SYN to the last byte of the response, at the client. {leaf}. \
+             `gate` does not read the TAP, whose queue is one for all. What a qdisc takes of the processors is only in the last column.",
             REST.as_millis()
         ),
         json!({

@@ -44,8 +44,10 @@ pub(super) enum Arm {
     Switch(Mode),
     /// The kernel's token bucket filter on the router.
     Tbf,
-    /// The kernel's hierarchical token bucket on the router.
+    /// The kernel's hierarchical token bucket on the router; what waits does so in a FIFO.
     Htb,
+    /// The same, and what waits does so in fq_codel (RFC 8290), where [the kernel has it](has_fq_codel).
+    HtbFqCodel,
     /// Open vSwitch in the switch's place, its policer with a burst of this much time at the rate, or without any limit.
     Ovs { burst_ms: Option<u64> },
 }
@@ -59,6 +61,7 @@ impl Arm {
             Self::Switch(Mode::Drop) => "drop",
             Self::Tbf => "kernel tbf",
             Self::Htb => "kernel htb",
+            Self::HtbFqCodel => "kernel htb, fq_codel",
             Self::Ovs { burst_ms: Some(_) } => "Open vSwitch, its policer",
             Self::Ovs { burst_ms: None } => "Open vSwitch, no limit",
         }
@@ -163,12 +166,15 @@ impl Ground {
                 let burst = (bits / 8 / 250).max(5_000);
                 sh(&format!("tc -n {mn} qdisc add dev vb root tbf rate {bits}bit burst {burst} latency 100ms"))?;
             }
-            // The queue of its class is what an Ethernet device's would be.
-            Arm::Htb => sh(&format!(
-                "tc -n {mn} qdisc add dev vb root handle 1: htb default 1
-                 tc -n {mn} class add dev vb parent 1: classid 1:1 htb rate {bits}bit
-                 tc -n {mn} qdisc add dev vb parent 1:1 pfifo limit 1000"
-            ))?,
+            Arm::Htb | Arm::HtbFqCodel => {
+                // The FIFO of its class is what an Ethernet device's would be.
+                let queue = if plan.arm == Arm::Htb { "pfifo limit 1000" } else { "fq_codel" };
+                sh(&format!(
+                    "tc -n {mn} qdisc add dev vb root handle 1: htb default 1
+                     tc -n {mn} class add dev vb parent 1: classid 1:1 htb rate {bits}bit
+                     tc -n {mn} qdisc add dev vb parent 1:1 {queue}"
+                ))?;
+            }
             Arm::Switch(_) | Arm::Ovs { .. } => {}
         }
         Ok(Self { a, b, _m: m, carrier, _delay: delay, limit, released, port: AtomicU16::new(5_201) })
@@ -225,6 +231,12 @@ impl Ground {
         let (client, server) = (client?, server?);
         Ok(Iperf { client, server, reverse: arguments.contains("-R"), before, after })
     }
+}
+
+/// Whether this kernel has the qdisc fq_codel.
+pub(super) fn has_fq_codel() -> Result<bool> {
+    let ns = Namespace::create("fq")?;
+    Ok(sh(&format!("tc -n {} qdisc add dev lo root fq_codel", ns.name())).is_ok())
 }
 
 /// Starts a program in a namespace.

@@ -166,7 +166,7 @@ impl Cell {
             match self.arm {
                 Arm::Ovs { burst_ms } => burst_ms.map_or("-".into(), |ms| ms.to_string()),
                 Arm::Switch(mode) => burst_ms(mode).to_string(),
-                Arm::Tbf | Arm::Htb => "-".into(),
+                Arm::Tbf | Arm::Htb | Arm::HtbFqCodel => "-".into(),
             },
             number(self.payload() / 1e6),
             limited(number(of_the_limit)),

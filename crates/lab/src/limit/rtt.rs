@@ -65,9 +65,11 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         format!(
             "One CUBIC connection (iperf3, buffers of up to 64 MB) through the switch, which has the limit or only the delay, and a router, \
              which has the kernel's limit in its arms. All arms have the same path. Goodput is the payload received in {seconds} s after \
-             the first {omit}, with headers put back, over the limit, which counts IP bytes. `drop` has a burst of 50 ms, tbf and htb \
-             their manual's; pace is told the round trip, by which CoDel's target is a quarter of that where it is more than 5 ms. `gate` and `borrow` do not read the TAP, whose queue then holds 10,000 super-packets: a TAP's \
-             sender is not held back by that."
+             the first {omit}, with headers put back, over the limit, which counts IP bytes; tbf and htb count 14 bytes more of each packet, \
+             its Ethernet header, which is 0.9 %. `drop` has a burst of 50 ms, tbf and htb their manual's. `pace` is told the round trip of \
+             each cell (`rtt` of a class), by which CoDel's target is a quarter of that where it is more than 5 ms, and its interval four of \
+             them where these are more than 100 ms. Its rivals have nothing of the kind. `gate` and `borrow` do not read the TAP, whose \
+             queue then holds 10,000 super-packets: a TAP's sender is not held back by that."
         ),
         json!({ "rate": rate.as_bits_per_sec(), "rtt_ms": rtts, "seconds": seconds, "omitted": omit }),
         expectations,

@@ -94,14 +94,21 @@ fn rate(limit: &Value) -> String {
     BitRate::from_bits_per_sec(number(limit, "rate_bits_per_s")).to_string()
 }
 
-/// As people say times: to three digits.
+/// A bound, as people say times: to three digits, and not less than it is.
 fn wait(us: &Value) -> String {
-    match us.as_u64() {
-        None => "-".to_owned(),
-        Some(us) if us < 1_000 => format!("{us} us"),
-        Some(us) if us < 1_000_000 => format!("{} ms", us / 1_000),
-        Some(us) => format!("{} s", us / 1_000_000),
-    }
+    let Some(us) = us.as_u64() else { return "-".to_owned() };
+    let (unit, name) = match us {
+        0..1_000 => return format!("{us} us"),
+        1_000..1_000_000 => (1_000, "ms"),
+        _ => (1_000_000, "s"),
+    };
+    let digits = match us / unit {
+        0..10 => 2,
+        10..100 => 1,
+        _ => 0,
+    };
+    let rounded = (us * 10_u64.pow(digits)).div_ceil(unit) as f64 / f64::from(10_u32.pow(digits));
+    format!("{rounded:.0$} {name}", digits as usize)
 }
 
 fn dropped(limit: &Value) -> u64 {
@@ -178,4 +185,16 @@ fn show(limit: &Value, out: &mut Output) -> Result<(), Failure> {
         out.line(&format!("  {below:<9}{packets:>9} {bar}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_is_rounded_up() {
+        let said = [1, 512, 1_024, 16_384, 32_768, 131_072, 1_048_576, 33_554_432].map(|us: u64| wait(&us.into()));
+        assert_eq!(said, ["1 us", "512 us", "1.03 ms", "16.4 ms", "32.8 ms", "132 ms", "1.05 s", "33.6 s"]);
+        assert_eq!((wait(&2_000_000.into()), wait(&Value::Null)), ("2.00 s".to_owned(), "-".to_owned()));
+    }
 }

@@ -343,7 +343,7 @@ pub struct Limit {
     pub passed_bytes: u64,
     /// Packets that wait below it.
     pub waiting: u64,
-    /// How long something waited or was held back, since the start.
+    /// How long something waited or was held back, since the start, summed over the switch's threads.
     pub throttled_ms: u64,
     /// What could have passed beside that while something waited, had the switch not been away for longer than the burst lasts.
     pub missed_bytes: u64,
@@ -355,7 +355,7 @@ pub struct Limit {
     pub dropped_room: u64,
     /// Dropped because their flow's queue was too long for too long.
     pub dropped_codel: u64,
-    /// Half of those that passed had waited less; `null` where none passed.
+    /// Half of those that passed had waited less: the bound of a slot of `delays`; `null` where none passed.
     pub delay_p50_us: Option<u64>,
     /// 99 of 100 had waited less.
     pub delay_p99_us: Option<u64>,

@@ -1,10 +1,10 @@
 //! The software switch in the daemon: two hosts that are namespaces, a limit between them, asked and changed while it runs.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::ground::{Daemon, Space, ip, text};
+use super::ground::{Daemon, PATIENCE, Space, ip, text, until};
 
 #[test]
 fn a_limit_holds_is_shown_and_is_changed_while_it_runs() {
@@ -21,7 +21,8 @@ fn holds_is_shown_and_is_changed(threads: u16) {
     let sections = format!(
         "[switch]\nthreads = {threads}\n[[port]]\nname = \"a\"\nkind = \"tap\"\ndevice = \"wg0\"\nnamespace = \"{}\"\n\
          [[port]]\nname = \"b\"\nkind = \"tap\"\ndevice = \"wg0\"\nnamespace = \"{}\"\n\
-         [[limit]]\nname = \"tenant\"\nrate = \"8 Mbit/s\"\n\
+         [[limit]]\nname = \"tenant\"\nrate = \"8 Mbit/s\"\n[[limit]]\nname = \"udp\"\nrate = \"8 Mbit/s\"\n\
+         [[class]]\nport = \"a\"\nprotocol = \"udp\"\nlimits = [\"udp\"]\ntarget = \"off\"\n\
          [[class]]\nport = \"a\"\nlimits = [\"tenant\"]\n",
         a.name, b.name
     );
@@ -64,6 +65,8 @@ fn holds_is_shown_and_is_changed(threads: u16) {
     let took = send(6_000_000);
     assert!(took < Duration::from_secs(4), "{took:?}");
 
+    nothing_is_lost_as_a_rate_is_changed(&daemon, &a, &b);
+
     let near = daemon.run(&["limit", "set", "tennant", "1 Mbit/s"]);
     assert_eq!(near.status.code(), Some(1));
     assert!(text(&near.stderr).contains("did you mean `tenant`?"), "{}", text(&near.stderr));
@@ -78,4 +81,41 @@ fn holds_is_shown_and_is_changed(threads: u16) {
     assert!(
         !text(&std::process::Command::new("ip").args(["-n", &a.name, "link"]).output().unwrap().stdout).contains("wg0")
     );
+}
+
+/// Datagrams, which nobody sends again: they wait at a rate of zero, and all leave in order at the next one.
+fn nothing_is_lost_as_a_rate_is_changed(daemon: &Daemon, a: &Space, b: &Space) {
+    const DATAGRAMS: u32 = 40;
+    let receiver = b.ns.within(|| UdpSocket::bind("10.97.0.2:6000").unwrap()).unwrap();
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    let sender = a.ns.within(|| UdpSocket::bind("10.97.0.1:0").unwrap()).unwrap();
+    let limit = || daemon.json("/api/v1/limits")["limits"][1].clone();
+    let set = |rate: &str| {
+        let set = daemon.run(&["limit", "set", "udp", rate]);
+        assert_eq!(set.status.code(), Some(0), "{}", text(&set.stderr));
+    };
+    set("0 bit/s");
+    for n in 0..DATAGRAMS {
+        let mut datagram = [0; 1_000];
+        datagram[..4].copy_from_slice(&n.to_be_bytes());
+        sender.send_to(&datagram, "10.97.0.2:6000").unwrap();
+    }
+    until("all of them passed or wait", || {
+        let limit = limit();
+        limit["passed_packets"].as_u64().unwrap() + limit["waiting"].as_u64().unwrap() == u64::from(DATAGRAMS)
+    });
+    // Two bursts at most, of two threads.
+    assert!(limit()["waiting"].as_u64() > Some(u64::from(DATAGRAMS) - 10), "{}", limit());
+    set("16 Mbit/s");
+    let mut datagram = [0; 1_000];
+    for n in 0..DATAGRAMS {
+        assert_eq!(receiver.recv(&mut datagram).unwrap(), datagram.len());
+        assert_eq!(datagram[..4], n.to_be_bytes());
+    }
+    let limit = limit();
+    for (count, wanted) in
+        [("passed_packets", DATAGRAMS), ("waiting", 0), ("dropped_rate", 0), ("dropped_room", 0), ("dropped_codel", 0)]
+    {
+        assert_eq!(limit[count].as_u64(), Some(wanted.into()), "{count}: {limit}");
+    }
 }
