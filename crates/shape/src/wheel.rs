@@ -2,23 +2,31 @@
 //! Saeed et al., "Carousel" (SIGCOMM 2017), section 4; and "Eiffel" (NSDI 2019) for the bitmaps above the slots.
 //!
 //! Time is cut into ticks, and ticks into blocks of [`FINE`]. Each later block has a list, in no order but that in which items
-//! came. When time reaches a block, its list is linked into rings, one for each tick, without moving anything; what comes for the
-//! block that time is in is linked in at once. So what is touched all the time stays in a processor's nearest caches: slots for
-//! every tick of two seconds are eight megabytes, and nearly every touch of one misses; and lists are written and read in order,
-//! where chained entries lie anywhere. Of an item the wheel keeps its tick and nothing more, for the same reason. Lists keep what
-//! room they had, so putting in and taking out allocate nothing once they have grown, but for bursts. Bitmaps of the ticks and blocks that hold
-//! something find the next one in a few instructions however far it is, so nobody has to tick.
+//! came. When time reaches a block, its list is sorted by tick, by counting; what comes for the block that time is in is linked into
+//! rings, one for each tick. So nearly everything is written and read in order, and what is not stays in a processor's nearest
+//! caches: slots for every tick of two seconds are eight megabytes, and nearly every touch of one misses. Of an item the wheel keeps
+//! its tick and nothing more, for the same reason. Lists keep what room they had, so putting in and taking out allocate nothing once
+//! they have grown, but for bursts. Bitmaps of the ticks and blocks that hold something find the next one in a few instructions
+//! however far it is, so nobody has to tick.
+
+mod bitmap;
+mod rings;
+mod spare;
 
 use weirgate_units::{Duration, Instant};
 
-/// Ticks in a block. Of half as many and twice as many this is the fastest in the benchmark `bench-shape`, by up to 3 ns a packet.
-const FINE: u64 = 1_024;
+use self::bitmap::Bitmap;
+use self::rings::Rings;
+use self::spare::Spare;
+
+/// Ticks in a block. Of half as many and twice as many this is the fastest in the benchmark `bench-shape`, by 1 ns a packet.
+const FINE: u64 = 512;
 
 /// A list that had more room than this gives it back when it is empty: what one burst took is not kept for ever.
-const ROOM_MAX: usize = 4_096;
+const ROOM_MAX: usize = 8_192;
 
-/// Empty lists of blocks that are kept for the next ones.
-const SPARE_MAX: usize = 8;
+/// So many items are sorted by comparing: counting walks all ticks of a block.
+const FEW: usize = 32;
 
 /// No item.
 const NONE: u32 = u32::MAX;
@@ -32,14 +40,20 @@ const NONE: u32 = u32::MAX;
 pub struct Wheel<T> {
     /// A tick is 2 to the power of this nanoseconds: a division less each time.
     shift: u32,
-    /// The block that time is in: that of the first tick that is not done.
-    present: Present<T>,
+    /// What came before its block was the present one, that of the first tick that is not done. The last one is the next to come out.
+    sorted: List<T>,
+    /// What came for the present block since it began.
+    late: Rings<T>,
     /// The first tick after it.
     end: u64,
+    /// The first tick that may be past the horizon.
+    far: u64,
     /// Later blocks; the present one's place is empty.
     blocks: Box<[Block<T>]>,
     blocks_occupied: Bitmap,
-    spare: Vec<List<T>>,
+    spare: Spare<T>,
+    /// Of the ticks of a block, where the next item of each goes while these are sorted.
+    places: Box<[u32; FINE as usize]>,
     len: usize,
     /// The tick up to which everything was taken out. What waits is due in one of the ticks after it.
     done: u64,
@@ -47,50 +61,44 @@ pub struct Wheel<T> {
     due: u64,
 }
 
-/// Each item with its tick's place in the block, in whose stead the next one's number comes once it is linked.
+/// Each item with its tick's place in the block.
 type List<T> = Vec<(u32, T)>;
 
 #[derive(Clone, Debug)]
 struct Block<T> {
     /// In the order in which they came.
     items: List<T>,
-    /// The first tick in which one of them is due.
+    /// The first tick in which one of them is due; `u64::MAX`: there is none.
     first: u64,
-}
-
-/// A block's items in rings, one for each tick, in the order in which they came; those that are out in a list.
-#[derive(Clone, Debug)]
-struct Present<T> {
-    items: List<T>,
-    /// The last item of each tick, whose next one is the first; [`NONE`]: it has none.
-    last: Box<[u32; FINE as usize]>,
-    occupied: Ticks,
-    /// The first of the places whose items are out, and are free.
-    free: u32,
 }
 
 impl<T: Copy> Wheel<T> {
     /// A wheel whose first tick begins at `now`.
     ///
     /// `tick` is the precision, rounded down to a power of two of nanoseconds, at least 1 ns. `slots` is how many ticks
-    /// ahead an item can wait, rounded up to a power of two from 1,024 to 2^24.
+    /// ahead an item can wait, rounded up to a power of two from 512 to 2^24.
     pub fn new(now: Instant, tick: Duration, slots: usize) -> Self {
         let shift = tick.as_nanos().max(1).ilog2();
         let blocks = (slots.clamp(1, 1 << 24) as u64).div_ceil(FINE).next_power_of_two();
         // Beside those ahead, the present one.
         let blocks = (blocks * 2) as usize;
         let done = now.as_nanos() >> shift;
-        Self {
+        let mut wheel = Self {
             shift,
-            present: Present::default(),
-            end: end_of(done + 1),
-            blocks: (0..blocks).map(|_| Block { items: Vec::new(), first: 0 }).collect(),
+            sorted: Vec::new(),
+            late: Rings::default(),
+            end: 0,
+            far: 0,
+            blocks: (0..blocks).map(|_| Block::default()).collect(),
             blocks_occupied: Bitmap::new(blocks),
-            spare: Vec::new(),
+            spare: Spare::default(),
+            places: Box::new([0; FINE as usize]),
             len: 0,
             done,
             due: u64::MAX,
-        }
+        };
+        wheel.begin_block();
+        wheel
     }
 
     /// The precision.
@@ -116,39 +124,47 @@ impl<T: Copy> Wheel<T> {
     /// Puts `item` in until `at`. An instant that has passed is the next tick. Constant time.
     ///
     /// # Panics
-    /// Past 2^32 items due in one block of 1,024 ticks.
+    /// Past 2^32 items due in one block of 512 ticks.
     #[expect(clippy::inline_always, reason = "a call's saved registers are a tenth of what it costs")]
     #[inline(always)]
     pub fn insert(&mut self, at: Instant, item: T) {
         // Rounded up to the first tick whose end is not before `at`: never early.
         let due = at.as_nanos().saturating_add((1 << self.shift) - 1) >> self.shift;
+        if (self.end..self.far).contains(&due) {
+            let place = self.place(due);
+            let block = &mut self.blocks[place];
+            if due >= block.first && block.items.len() < block.items.capacity() {
+                block.items.push((fine(due) as u32, item));
+                self.len += 1;
+                return;
+            }
+        }
+        self.insert_anywhere(due, item);
+    }
+
+    /// Where there is more to it than a list to be written on.
+    #[inline(never)]
+    fn insert_anywhere(&mut self, due: u64, item: T) {
         let due = due.max(self.done + 1).min(self.done + self.ahead());
         self.len += 1;
         self.due = self.due.min(due);
         if due < self.end {
-            self.present.insert(fine(due), item);
+            self.late.insert(fine(due), item);
             return;
         }
         let place = self.place(due);
         let block = &mut self.blocks[place];
         if block.items.is_empty() {
-            self.open_block(place, due, item);
-            return;
+            self.blocks_occupied.set(place);
+            block.items = self.spare.take();
+        } else if block.items.len() == block.items.capacity() {
+            self.spare.lengthen(&mut block.items);
         }
         block.first = block.first.min(due);
         block.items.push((fine(due) as u32, item));
     }
 
-    /// Puts the first item into a block, whose list was taken when it was the present one.
-    #[cold]
-    fn open_block(&mut self, place: usize, due: u64, item: T) {
-        self.blocks_occupied.set(place);
-        let mut items = self.spare.pop().unwrap_or_default();
-        items.push((fine(due) as u32, item));
-        self.blocks[place] = Block { items, first: due };
-    }
-
-    /// Takes out one item that is due at `now`. Constant time, but that the items of a block are linked when time comes to it;
+    /// Takes out one item that is due at `now`. Constant time, but that the items of a block are sorted when time comes to it;
     /// call until `None`.
     #[inline]
     pub fn poll(&mut self, now: Instant) -> Option<T> {
@@ -158,12 +174,20 @@ impl<T: Copy> Wheel<T> {
             return None;
         }
         // Everything before this tick is out; the tick itself is not done until its items are.
-        self.advance(self.due - 1);
-        let (item, more) = self.present.pop(fine(self.due));
-        self.len -= 1;
-        if !more {
-            self.due = self.first(fine(self.due));
+        self.done = self.due - 1;
+        if self.due >= self.end {
+            self.begin_block();
         }
+        self.len -= 1;
+        // Of one tick, what was sorted came earlier.
+        let item = match *self.sorted {
+            [.., (tick, item)] if tick <= self.late.first => {
+                self.sorted.pop();
+                item
+            }
+            _ => self.late.pop(),
+        };
+        self.due = self.first();
         Some(item)
     }
 
@@ -175,11 +199,14 @@ impl<T: Copy> Wheel<T> {
     /// What always holds: the lists, the bitmaps and the counts agree. Walks everything; for tests.
     pub fn is_valid(&self) -> bool {
         let mut blocks = self.blocks.iter().enumerate();
-        self.present.is_valid()
-            && self.present.len() + self.blocks.iter().map(|b| b.items.len()).sum::<usize>() == self.len
+        let later: usize = self.blocks.iter().map(|b| b.items.len()).sum();
+        self.late.is_valid()
+            && self.sorted.iter().rev().is_sorted_by_key(|item| item.0)
+            && self.sorted.len() + self.late.len() + later == self.len
             && blocks.all(|(at, block)| self.blocks_occupied.has(at) != block.items.is_empty())
+            && self.blocks.iter().all(|block| block.items.is_empty() == (block.first == u64::MAX))
             && self.blocks_occupied.is_valid()
-            && self.due == self.first(0)
+            && self.due == self.first()
             && self.due > self.done
             && self.end == end_of(self.done + 1)
     }
@@ -207,106 +234,68 @@ impl<T: Copy> Wheel<T> {
     #[cold]
     fn begin_block(&mut self) {
         self.end = end_of(self.done + 1);
+        self.far = self.end - FINE + self.ahead();
         let place = self.place(self.done + 1);
-        let items = if self.blocks_occupied.has(place) {
-            self.blocks_occupied.clear(place);
-            core::mem::take(&mut self.blocks[place].items)
-        } else {
-            self.spare.pop().unwrap_or_default()
-        };
-        let mut items = self.present.begin(items);
-        if (1..=ROOM_MAX).contains(&items.capacity()) && self.spare.len() < SPARE_MAX {
-            items.clear();
-            self.spare.push(items);
+        self.late.clear();
+        if !self.blocks_occupied.has(place) {
+            return;
+        }
+        self.blocks_occupied.clear(place);
+        let Block { mut items, .. } = core::mem::take(&mut self.blocks[place]);
+        self.sort(&items);
+        items.clear();
+        self.spare.keep(items);
+    }
+
+    /// Sorts a block's items by tick, backwards.
+    fn sort(&mut self, items: &[(u32, T)]) {
+        if self.sorted.capacity() > ROOM_MAX {
+            self.sorted = Vec::with_capacity(items.len());
+        }
+        self.sorted.extend_from_slice(items);
+        if items.len() <= FEW {
+            self.sorted.reverse();
+            self.sorted.sort_by_key(|item| core::cmp::Reverse(item.0));
+            return;
+        }
+        self.places.fill(0);
+        for (tick, _) in items {
+            self.places[fine(u64::from(*tick))] += 1;
+        }
+        // One past the place of each tick's first item.
+        let mut after = items.len() as u32;
+        for place in &mut *self.places {
+            after -= core::mem::replace(place, after);
+        }
+        for item in items {
+            let place = &mut self.places[fine(u64::from(item.0))];
+            *place -= 1;
+            self.sorted[*place as usize] = *item;
         }
     }
 
-    /// The first tick in which something is due, of the present block from place `from` on; `u64::MAX`: nothing waits.
+    /// The first tick in which something is due; `u64::MAX`: nothing waits.
     #[inline]
-    fn first(&self, from: usize) -> u64 {
-        if let Some(tick) = self.present.occupied.next(from) {
-            return self.end - FINE + tick as u64;
+    fn first(&self) -> u64 {
+        let sorted = if let [.., (tick, _)] = *self.sorted { tick } else { NONE };
+        let tick = sorted.min(self.late.first);
+        if tick != NONE {
+            return self.end - FINE + u64::from(tick);
         }
+        self.first_later()
+    }
+
+    /// The same of the blocks after the present one.
+    #[cold]
+    fn first_later(&self) -> u64 {
         let place = self.blocks_occupied.next(self.place(self.end)).or_else(|| self.blocks_occupied.next(0));
         place.map_or(u64::MAX, |place| self.blocks[place].first)
     }
 }
 
-impl<T> Default for Present<T> {
+impl<T> Default for Block<T> {
     fn default() -> Self {
-        Self { items: Vec::new(), last: Box::new([NONE; FINE as usize]), occupied: Ticks::default(), free: NONE }
-    }
-}
-
-impl<T: Copy> Present<T> {
-    /// Takes the next block's items, where its own are all out; its empty list.
-    fn begin(&mut self, items: List<T>) -> List<T> {
-        let empty = core::mem::replace(&mut self.items, items);
-        self.free = NONE;
-        for number in 0..self.items.len() {
-            self.link(self.items[number].0 as usize, number as u32);
-        }
-        empty
-    }
-
-    #[inline]
-    fn insert(&mut self, tick: usize, item: T) {
-        let mut number = self.free;
-        if let Some(place) = self.items.get_mut(number as usize) {
-            self.free = place.0;
-            place.1 = item;
-        } else {
-            number = u32::try_from(self.items.len()).unwrap_or(NONE);
-            assert!(number != NONE, "fewer than 2^32 items in a block");
-            self.items.push((NONE, item));
-        }
-        self.link(tick, number);
-    }
-
-    /// Makes `number` the last of the tick's ring.
-    #[inline]
-    fn link(&mut self, tick: usize, number: u32) {
-        let before = core::mem::replace(&mut self.last[tick], number);
-        // Alone, it is its own next one.
-        let before = if before == NONE { number } else { before };
-        self.items[number as usize].0 = number;
-        self.items[number as usize].0 = core::mem::replace(&mut self.items[before as usize].0, number);
-        self.occupied.set(tick);
-    }
-
-    /// Takes out the first item of a tick that has one; whether there are more.
-    #[inline]
-    fn pop(&mut self, tick: usize) -> (T, bool) {
-        let last = self.last[tick];
-        let first = self.items[last as usize].0;
-        let more = first != last;
-        if more {
-            self.items[last as usize].0 = self.items[first as usize].0;
-        } else {
-            self.last[tick] = NONE;
-            self.occupied.clear(tick);
-        }
-        let (next, item) = &mut self.items[first as usize];
-        *next = core::mem::replace(&mut self.free, first);
-        (*item, more)
-    }
-
-    /// The number of items that wait.
-    fn len(&self) -> usize {
-        let free = core::iter::successors(Some(self.free), |at| self.items.get(*at as usize).map(|item| item.0));
-        self.items.len() - free.take_while(|at| *at != NONE).count()
-    }
-
-    fn is_valid(&self) -> bool {
-        let mut last = self.last.iter().enumerate();
-        let ring = |last: u32| {
-            let after = core::iter::successors(Some(last), |at| Some(self.items[*at as usize].0));
-            1 + after.skip(1).take_while(|at| *at != last).count()
-        };
-        let linked: usize = self.last.iter().filter(|last| **last != NONE).map(|last| ring(*last)).sum();
-        self.occupied.is_valid()
-            && last.all(|(tick, last)| self.occupied.has(tick) == (*last != NONE))
-            && linked == self.len()
+        Self { items: Vec::new(), first: u64::MAX }
     }
 }
 
@@ -318,119 +307,6 @@ const fn end_of(tick: u64) -> u64 {
 /// A tick's place in its block.
 const fn fine(tick: u64) -> usize {
     (tick % FINE) as usize
-}
-
-/// The present block's ticks that have something: a bit for each, and one for each word that has any.
-#[derive(Clone, Debug, Default)]
-struct Ticks {
-    words: [u64; FINE as usize / 64],
-    top: u64,
-}
-
-impl Ticks {
-    const fn has(&self, bit: usize) -> bool {
-        self.words[bit / 64] >> (bit % 64) & 1 == 1
-    }
-
-    #[inline]
-    const fn set(&mut self, bit: usize) {
-        self.words[bit / 64] |= 1 << (bit % 64);
-        self.top |= 1 << (bit / 64);
-    }
-
-    #[inline]
-    const fn clear(&mut self, bit: usize) {
-        self.words[bit / 64] &= !(1 << (bit % 64));
-        if self.words[bit / 64] == 0 {
-            self.top &= !(1 << (bit / 64));
-        }
-    }
-
-    /// The first set bit at or after `from`.
-    #[inline]
-    const fn next(&self, from: usize) -> Option<usize> {
-        let word = self.words[from / 64] >> (from % 64);
-        if word != 0 {
-            return Some(from + word.trailing_zeros() as usize);
-        }
-        // Two shifts: one by 64 would be none.
-        let later = self.top >> (from / 64) >> 1;
-        if later == 0 {
-            return None;
-        }
-        let at = from / 64 + 1 + later.trailing_zeros() as usize;
-        Some(at * 64 + self.words[at].trailing_zeros() as usize)
-    }
-
-    fn is_valid(&self) -> bool {
-        self.words.iter().enumerate().all(|(at, word)| (*word != 0) == (self.top >> at & 1 == 1))
-    }
-}
-
-/// Blocks that have something: level 0 has a bit per block, each higher level a bit per word of the one below; the top is one word.
-#[derive(Clone, Debug)]
-struct Bitmap {
-    levels: Vec<Box<[u64]>>,
-}
-
-impl Bitmap {
-    fn new(bits: usize) -> Self {
-        let mut levels = Vec::new();
-        let mut bits = bits;
-        loop {
-            let words = bits.div_ceil(64);
-            levels.push(vec![0; words].into_boxed_slice());
-            if words == 1 {
-                return Self { levels };
-            }
-            bits = words;
-        }
-    }
-
-    fn has(&self, bit: usize) -> bool {
-        self.levels[0][bit / 64] >> (bit % 64) & 1 == 1
-    }
-
-    fn set(&mut self, mut bit: usize) {
-        for level in &mut self.levels {
-            level[bit / 64] |= 1 << (bit % 64);
-            bit /= 64;
-        }
-    }
-
-    fn clear(&mut self, mut bit: usize) {
-        for level in &mut self.levels {
-            level[bit / 64] &= !(1 << (bit % 64));
-            if level[bit / 64] != 0 {
-                return;
-            }
-            bit /= 64;
-        }
-    }
-
-    /// The first set bit at or after `from`: up until a word has one, then down along the lowest bits.
-    fn next(&self, from: usize) -> Option<usize> {
-        let mut bit = from;
-        for height in 0..self.levels.len() {
-            let word = self.levels[height].get(bit / 64)? & (u64::MAX << (bit % 64));
-            if word != 0 {
-                let mut at = bit / 64 * 64 + word.trailing_zeros() as usize;
-                for level in self.levels[..height].iter().rev() {
-                    at = at * 64 + level[at].trailing_zeros() as usize;
-                }
-                return Some(at);
-            }
-            // Nothing here: look from the next word on, one level up.
-            bit = bit / 64 + 1;
-        }
-        None
-    }
-
-    fn is_valid(&self) -> bool {
-        self.levels.windows(2).all(|pair| {
-            pair[0].iter().enumerate().all(|(i, word)| (*word != 0) == (pair[1][i / 64] >> (i % 64) & 1 == 1))
-        })
-    }
 }
 
 #[cfg(all(test, not(loom)))]

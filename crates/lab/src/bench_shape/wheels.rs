@@ -41,24 +41,26 @@ trait Waiting {
     fn release(&mut self, out: &mut Vec<u32>);
 }
 
-struct OurWheel {
-    wheel: Wheel<u32>,
-    now: Instant,
+struct OurWheel(Wheel<u32>);
+
+impl OurWheel {
+    fn new() -> Self {
+        Self(Wheel::new(Instant::ZERO, TICK, SLOTS))
+    }
 }
 
 impl Waiting for OurWheel {
     fn insert(&mut self, at: u64, flow: u32) {
-        self.wheel.insert(Instant::from_nanos(at), flow);
+        self.0.insert(Instant::from_nanos(at), flow);
     }
 
     fn release(&mut self, out: &mut Vec<u32>) {
+        // What is inserted is due after what came out, so time does not go back.
         while out.len() < BATCH
-            && let Some(next) = self.wheel.poll_at()
+            && let Some(now) = self.0.poll_at()
+            && let Some(flow) = self.0.poll(now)
         {
-            self.now = self.now.max(next);
-            if let Some(flow) = self.wheel.poll(self.now) {
-                out.push(flow);
-            }
+            out.push(flow);
         }
     }
 }
@@ -195,8 +197,7 @@ pub(super) fn with_flows(held: usize, repeats: usize, seed: u64) -> Cost {
     let intervals = intervals(seed);
     let mut runs: [Vec<f64>; 4] = Default::default();
     for _ in 0..repeats {
-        let mut wheel = OurWheel { wheel: Wheel::new(Instant::ZERO, TICK, SLOTS), now: Instant::ZERO };
-        runs[0].push(cost_of(&mut wheel, held, &intervals));
+        runs[0].push(cost_of(&mut OurWheel::new(), held, &intervals));
         runs[1].push(cost_of(&mut Heap(BinaryHeap::with_capacity(held)), held, &intervals));
         let mut hash = HashWheel { wheel: QuadWheelWithOverflow::new(no_prune), tick: 0, due: Vec::new() };
         runs[2].push(cost_of(&mut hash, held, &intervals));
@@ -271,7 +272,7 @@ pub(super) fn with_millions(held: usize, in_order: bool, seed: u64) -> Cost {
             }
         })
     };
-    let wheel = all(&mut OurWheel { wheel: Wheel::new(Instant::ZERO, TICK, SLOTS), now: Instant::ZERO }, stamps());
+    let wheel = all(&mut OurWheel::new(), stamps());
     let heap = all(&mut Heap(BinaryHeap::new()), stamps());
     Cost { wheel, heap, hash_wheel: f64::NAN, path: f64::NAN }
 }
