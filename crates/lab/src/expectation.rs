@@ -23,9 +23,19 @@ pub(crate) struct Expectation {
     /// The measured value does not keep to it, an end of its 95 % interval does, and the run was too short to tell.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) undecided: bool,
+    /// The bound repeats what an article says of its own system, and an honest run contradicts it: `explanation` says why.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) contradicts: bool,
     /// What a reader must know beside the number, where there is something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) explanation: Option<String>,
+}
+
+impl Expectation {
+    /// Whether nothing is to be mended: the bound is kept to, or is an article's that an explained run contradicts.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.holds || self.contradicts
+    }
 }
 
 /// The bounds of one experiment, ticked off as they are measured.
@@ -49,7 +59,16 @@ impl Expectations {
         let bound = self.open.remove(name).with_context(|| format!("`{name}` has no bound, or was measured twice"))?;
         let holds = holds(value, &bound)?;
         let name = name.to_owned();
-        self.measured.push(Expectation { name, measured: value, bound, holds, undecided: false, explanation: None });
+        let noted = Expectation {
+            name,
+            measured: value,
+            bound,
+            holds,
+            undecided: false,
+            contradicts: false,
+            explanation: None,
+        };
+        self.measured.push(noted);
         self.measured.last_mut().context("just pushed")
     }
 
@@ -66,6 +85,16 @@ impl Expectations {
             ));
         }
         Ok(noted)
+    }
+
+    /// The same for a bound that repeats what an article says of its own system. Where `value` does not keep to it, the run contradicts
+    /// the article, and no failure, if without the disturbance that `explanation` names an end of the interval, `calm`, keeps to it:
+    /// then there is no difference to be found here.
+    pub(crate) fn measured_claim(&mut self, name: &str, value: f64, calm: Interval, explanation: String) -> Result<()> {
+        let noted = self.measured(name, value)?;
+        noted.contradicts = !noted.holds && (holds(calm.low, &noted.bound)? || holds(calm.high, &noted.bound)?);
+        noted.explanation = Some(explanation);
+        Ok(())
     }
 
     /// All of them; an error where one was forgotten.
@@ -99,6 +128,17 @@ mod tests {
         assert!(holds(0.0, "== 0").unwrap() && !holds(1.0, "== 0").unwrap());
         assert!(!holds(f64::NAN, ">= 0").unwrap() && !holds(f64::NAN, "<= 0").unwrap());
         assert!(holds(1.0, "~ 0").is_err());
+    }
+
+    #[test]
+    fn an_article_is_contradicted_only_where_there_is_no_difference() {
+        let mut e = Expectations::of("limit-10g").unwrap();
+        let (tie, worse) = (Interval { low: 0.9, high: 1.2 }, Interval { low: -3.0, high: -1.0 });
+        e.measured_claim("pace_over_gate_stdev_from_vm", 7.0, tie, "stalls".into()).unwrap();
+        e.measured_claim("pace_minus_gate_to_vm_mbit", -2.0, worse, "none".into()).unwrap();
+        let [stdev, mean] = &e.finish().unwrap()[..] else { panic!("two") };
+        assert!(!stdev.holds && stdev.contradicts && stdev.is_settled());
+        assert!(!mean.holds && !mean.contradicts && !mean.is_settled());
     }
 
     #[test]

@@ -93,9 +93,9 @@ impl Report {
         self.numbers.extend(numbers.map(|(name, value)| (name.to_owned(), value)));
     }
 
-    /// Whether every expectation holds.
+    /// Whether every expectation holds, or is an article's that an explained run contradicts.
     pub fn holds(&self) -> bool {
-        self.expectations.iter().all(|e| e.holds)
+        self.expectations.iter().all(Expectation::is_settled)
     }
 
     /// Writes `result.json` and `report.html` into `dir`, which is made.
@@ -128,10 +128,11 @@ impl Report {
                 .expectations
                 .iter()
                 .map(|e| {
-                    let verdict = match (e.holds, e.undecided) {
-                        (true, false) => "holds",
-                        (true, true) => "undecided: too short a run",
-                        (false, _) => "DOES NOT HOLD",
+                    let verdict = match e {
+                        Expectation { holds: true, undecided: false, .. } => "holds",
+                        Expectation { holds: true, .. } => "undecided: too short a run",
+                        Expectation { contradicts: true, .. } => "the article's; contradicted, and explained",
+                        Expectation { .. } => "DOES NOT HOLD",
                     };
                     vec![e.name.clone(), number(e.measured), e.bound.clone(), verdict.into()]
                 })

@@ -1,7 +1,9 @@
 //! `limit-10g`: a limit of as much as this machine carries, up to 10 Gbit/s, in both directions: gate against pace.
 //!
-//! The gate leaves what waits in its sender's long queue, where nothing manages it. So it is compared with a pace without queue
-//! management: the bounds are of how packets are let go, not of how many wait. Pace as it comes, with CoDel, is beside them.
+//! The bounds are what an article says of pacing in place of its gate: nearer to the limit, and steadier. They are judged against
+//! our gate, which is the better one; the article's own is beside it. A gate leaves what waits in its sender's long queue, where
+//! nothing manages it. So it is compared with a pace without queue management: the bounds are of how packets are let go, not of how
+//! many wait. Pace as it comes, with CoDel, is beside them.
 
 use anyhow::Result;
 use serde_json::json;
@@ -22,12 +24,22 @@ const GBIT: u64 = 1_000_000_000;
 /// Of what is carried without a limit, so much is the most that is asked for: the rest is what a limit and a busy moment take.
 const HEADROOM: f64 = 0.75;
 
-/// A second of the gate and one of pace, IP bit/s.
+/// A second of one way and one of another, IP bit/s.
 type Pair = (f64, f64);
+
+/// A block of seconds in one arm.
+struct Block {
+    /// IP bit/s of each second, as the receiver has them.
+    seconds: Vec<f64>,
+    /// What was lost of the limit because the switch came too late, in bytes.
+    missed: u64,
+}
 
 /// Who lets go, and what waits meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
+    /// The article's gate.
+    Borrow,
     Gate,
     /// Without queue management, as the gate.
     Pace,
@@ -35,15 +47,14 @@ enum Way {
     PaceCodel,
 }
 
-const WAYS: [Way; 3] = [Way::Gate, Way::Pace, Way::PaceCodel];
+const WAYS: [Way; 4] = [Way::Borrow, Way::Gate, Way::Pace, Way::PaceCodel];
 
 /// One way in one direction.
 struct Cell {
     direction: Direction,
     way: Way,
     ground: Ground,
-    /// IP bit/s of each second, as the receiver has them.
-    seconds: Vec<f64>,
+    blocks: Vec<Block>,
     again: u64,
     rtt_ms: Vec<f64>,
     cores: Vec<[f64; 2]>,
@@ -60,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         options.say(format!("{}, no limit", name(direction)));
         let mut cell = Cell::new(direction, Way::Pace, BitRate::from_bits_per_sec(100 * GBIT))?;
         cell.measure(if full { 10 } else { 2 })?;
-        *carried = mean(cell.seconds.iter().copied());
+        *carried = mean(cell.seconds());
     }
     let rate = step(carried[0].min(carried[1]) * HEADROOM);
     let mut cells = Vec::new();
@@ -82,6 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         "mean, Mbit/s",
         "deviation of seconds, Mbit/s",
         "seconds",
+        "missed, MB",
         "sent again",
         "RTT, ms",
         switch,
@@ -91,12 +103,14 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let mut seconds_of = Table::new("Each second, Mbit/s", &["limit", "direction", "in the order of the run"]);
     for cell in &cells {
         let cores = [0, 1].map(|which| mean(cell.cores.iter().map(|pair| pair[which])));
-        let (centre, spread) = (mean(cell.seconds.iter().copied()), deviation(&cell.seconds));
+        let seconds: Vec<f64> = cell.seconds().collect();
+        let (centre, spread) = (mean(cell.seconds()), deviation(&seconds));
         let rtt_ms = mean(cell.rtt_ms.iter().copied());
-        let (seconds, again) = (cell.seconds.len() as f64, cell.again as f64);
-        let numbers = [centre / 1e6, spread / 1e6, seconds, again, rtt_ms, cores[0], cores[1]];
+        let missed = cell.blocks.iter().map(|block| block.missed).sum::<u64>() as f64 / 1e6;
+        let (length, again) = (seconds.len() as f64, cell.again as f64);
+        let numbers = [centre / 1e6, spread / 1e6, length, missed, again, rtt_ms, cores[0], cores[1]];
         let who = [cell.way.name().to_owned(), name(cell.direction).to_owned()];
-        let each: Vec<String> = cell.seconds.iter().map(|bits| number(bits / 1e6)).collect();
+        let each: Vec<String> = seconds.iter().map(|bits| number(bits / 1e6)).collect();
         seconds_of.rows.push(who.iter().cloned().chain([each.join(" ")]).collect());
         table.rows.push(who.into_iter().chain(numbers.map(number)).collect());
     }
@@ -109,23 +123,32 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         let spread = |of: fn(&&Pair) -> f64| deviation(&pairs.iter().map(of).collect::<Vec<_>>());
         spread(|pair| pair.1) / spread(|pair| pair.0)
     };
-    let closer = |way| estimate(&pairs(&cells, Direction::To, way), options.seed, nearer);
-    let spread = |way| estimate(&pairs(&cells, Direction::From, way), options.seed, steadier);
     let mut expectations = Expectations::of("limit-10g")?;
-    for (bound, [(value, interval), (codel, its)]) in [
-        ("pace_minus_gate_to_vm_mbit", [Way::Pace, Way::PaceCodel].map(closer)),
-        ("pace_over_gate_stdev_from_vm", [Way::Pace, Way::PaceCodel].map(spread)),
-    ] {
-        if full {
-            let [low, high, codel, its_low, its_high] =
-                [interval.low, interval.high, codel, its.low, its.high].map(number);
-            expectations.measured(bound, value)?.explanation = Some(format!(
-                "95 % interval over seconds {low} to {high}; of pace with CoDel: {codel} ({its_low} to {its_high})"
-            ));
-        } else {
+    let mut judge = |bound, direction, statistic: &dyn Fn(&[&Pair]) -> f64| -> Result<()> {
+        let of = |way, calm| estimate(&pairs(&cells, direction, [Way::Gate, way], calm), options.seed, statistic);
+        let (value, interval) = of(Way::Pace, false);
+        if !full {
             expectations.measured_roughly(bound, value, interval)?;
+            return Ok(());
         }
-    }
+        let (codel, its_codel) = of(Way::PaceCodel, false);
+        let (calm, its_calm) = of(Way::Pace, true);
+        let (article, its_article) =
+            estimate(&pairs(&cells, direction, [Way::Borrow, Way::Pace], false), options.seed, statistic);
+        let explanation = format!(
+            "{}. In blocks in which neither came too late for more than its burst: {}. Pace with CoDel: {}. Pace against the article's own \
+             gate: {}. What a switch comes too late for is decided by this machine: most of the receiving, and of the sending again after an \
+             acknowledgement, is done by the kernel within the switch's own writes to the TAP devices, and once in some tens of seconds that \
+             takes longer than the 5 ms that a limit makes up for.",
+            of_seconds(value, interval),
+            of_seconds(calm, its_calm),
+            of_seconds(codel, its_codel),
+            of_seconds(article, its_article),
+        );
+        expectations.measured_claim(bound, value, its_calm, explanation)
+    };
+    judge("pace_minus_gate_to_vm_mbit", Direction::To, &nearer)?;
+    judge("pace_over_gate_stdev_from_vm", Direction::From, &steadier)?;
     report.finish(
         format!(
             "Four CUBIC connections (iperf3) between two namespaces of this machine, through TAP devices with TSO, the switch and a router: \
@@ -133,7 +156,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              step that is at most {:.0} % of the lower one. The arms take turns, {blocks} times {seconds} s after one that is not counted. \
              Numbers are payload with the headers put back, in each second, at the receiver. `gate` does not read the queue that the \
              traffic comes by: of the tenant's TAP, or of the uplink's, which is all this tenant's here; a TAP's sender is not held back by \
-             that: as many packets wait as its senders' windows hold, which is in the round-trip time. Compared with it is `pace` where as \
+             that: as many packets wait as its senders' windows hold, which is in the round-trip time. `borrow` reads all that there is and then nothing \
+             until that is repaid, and of what goes to the tenant it passes all or drops all. Compared with `gate` is `pace` where as \
              many may wait: without CoDel (`target = \"off\"`). With CoDel, as it comes, 5 ms wait, and a sender that stands still for longer, as \
              happens where senders, receivers and the switch share two processors, has nothing waiting. \
              `pace_minus_gate_to_vm_mbit` is how far the gate's mean is from the limit, less how far pace's is; the other bound is the ratio of the \
@@ -151,6 +175,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
 impl Way {
     const fn name(self) -> &'static str {
         match self {
+            Self::Borrow => "borrow (the article's gate)",
             Self::Gate => "gate",
             Self::Pace => "pace, no CoDel",
             Self::PaceCodel => "pace",
@@ -160,21 +185,35 @@ impl Way {
 
 impl Cell {
     fn new(direction: Direction, way: Way, rate: BitRate) -> Result<Self> {
-        let mode = if way == Way::Gate { Mode::Gate } else { Mode::Pace };
+        let mode = match way {
+            Way::Borrow => Mode::Borrow,
+            Way::Gate => Mode::Gate,
+            Way::Pace | Way::PaceCodel => Mode::Pace,
+        };
         let plan = Plan { arm: Arm::Switch(mode), rate, rtt: Duration::ZERO };
         let codel = (way == Way::PaceCodel).then(CodelSettings::default);
         let ground = Ground::limited(plan, direction, codel)?;
-        Ok(Self { direction, way, ground, seconds: Vec::new(), again: 0, rtt_ms: Vec::new(), cores: Vec::new() })
+        Ok(Self { direction, way, ground, blocks: Vec::new(), again: 0, rtt_ms: Vec::new(), cores: Vec::new() })
     }
 
     fn measure(&mut self, seconds: u64) -> Result<()> {
         let reverse = if self.direction == Direction::To { "-R" } else { "" };
+        let before = self.missed()?;
         let iperf = self.ground.iperf(&format!("-P 4 -O 1 {reverse}"), Duration::from_secs(seconds))?;
-        self.seconds.extend(iperf.by_second().into_iter().map(|payload| payload / TCP_PAYLOAD));
+        let seconds = iperf.by_second().into_iter().map(|payload| payload / TCP_PAYLOAD).collect();
+        self.blocks.push(Block { seconds, missed: self.missed()? - before });
         self.again += iperf.retransmits();
         self.rtt_ms.push(iperf.rtt_ms());
         self.cores.push(iperf.cores_per_gbit());
         Ok(())
+    }
+
+    fn missed(&self) -> Result<u64> {
+        Ok(self.ground.counters()?.map_or(0, |counters| counters.missed_bytes))
+    }
+
+    fn seconds(&self) -> impl Iterator<Item = f64> {
+        self.blocks.iter().flat_map(|block| &block.seconds).copied()
     }
 }
 
@@ -183,13 +222,20 @@ fn estimate(pairs: &[Pair], seed: u64, statistic: impl Fn(&[&Pair]) -> f64) -> (
     (statistic(&pairs.iter().collect::<Vec<_>>()), bootstrap(pairs, 2_000, seed, statistic))
 }
 
-/// Seconds of the gate beside seconds of another way, in one direction.
-fn pairs(cells: &[Cell], direction: Direction, way: Way) -> Vec<Pair> {
+/// How an explanation says it.
+fn of_seconds(value: f64, interval: Interval) -> String {
+    format!("{} (95 % interval over seconds {} to {})", number(value), number(interval.low), number(interval.high))
+}
+
+/// Seconds of one way beside seconds of the other, in one direction; where `calm`, of those blocks only in which neither missed
+/// anything.
+fn pairs(cells: &[Cell], direction: Direction, ways: [Way; 2], calm: bool) -> Vec<Pair> {
     let of = |way| {
         let cells = cells.iter().filter(move |cell| cell.direction == direction && cell.way == way);
-        cells.flat_map(|cell| cell.seconds.iter().copied())
+        cells.flat_map(|cell| &cell.blocks)
     };
-    of(Way::Gate).zip(of(way)).collect()
+    let both = of(ways[0]).zip(of(ways[1])).filter(|(one, other)| !calm || one.missed + other.missed == 0);
+    both.flat_map(|(one, other)| one.seconds.iter().copied().zip(other.seconds.iter().copied())).collect()
 }
 
 const fn name(direction: Direction) -> &'static str {

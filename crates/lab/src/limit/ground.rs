@@ -123,7 +123,8 @@ impl Ground {
     }
 
     /// What comes from `a`'s port is limited, or what goes to it; with CoDel in the switch's queues or without. The kernel's limits and
-    /// Open vSwitch's know only the first. A gate does not read the queue that this comes by.
+    /// Open vSwitch's know only the first. A gate does not read the queue that this comes by; the article's does so only for what comes
+    /// from `a`.
     pub(super) fn limited(plan: Plan, direction: Direction, codel: Option<CodelSettings>) -> Result<Self> {
         let [a, m, b] = ["a", "m", "b"].map(Namespace::create);
         let (a, m, b) = (a?, m?, b?);
@@ -382,7 +383,13 @@ fn switch(
         }
         _ => None,
     };
-    let gate = limit.filter(|_| matches!(plan.arm, Arm::Switch(Mode::Gate | Mode::Borrow)));
+    let gates = match plan.arm {
+        Arm::Switch(Mode::Gate) => true,
+        // The article's cannot hold back what goes to its tenant: it passes all or drops all.
+        Arm::Switch(Mode::Borrow) => direction == Direction::From,
+        _ => false,
+    };
+    let gate = limit.filter(|_| gates);
     let mut dataplane = Dataplane::new(bridge)?;
     let near = Tap::create(a.netns(), "wg0", 1)?;
     let far = Recorder::new(Tap::create(m.netns(), "wg0", 1)?, now);
