@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weirgate_port::{Offload, Packet};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
-use crate::class::{Classifier, Rule, RuleError};
+use crate::class::{Cached, Classifier, Rule, RuleError};
 use crate::frame::{Accounting, Frame, Mac, Segments, Sums};
 use crate::limits::{
     Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SharedLimit, SourceId,
@@ -136,19 +136,24 @@ pub struct Bridge {
     ports: Vec<Option<BridgePort>>,
     macs: Arc<Mutex<Macs<BridgePort>>>,
     classes: Vec<Class>,
-    from: Classifier<ClassRef>,
-    to: Classifier<ClassRef>,
+    from: Cached<ClassRef>,
+    to: Cached<ClassRef>,
     limits: Limits<Item>,
     leaving: VecDeque<(BridgePort, Packet)>,
     seed: u64,
     counters: BridgeCounters,
 }
 
+/// Rules, and what was found by them where that takes long.
+fn classifier(rules: Vec<Rule<ClassRef>>, seed: u64) -> Result<Cached<ClassRef>, RuleError> {
+    Ok(Cached::where_it_pays(Classifier::new(rules, 0, seed)?, seed))
+}
+
 impl Bridge {
     /// A bridge without ports. The rates of its limits are best between `slowest` and `fastest`; what waits takes at most
     /// `memory_max`. `seed` is to be secret: flows and addresses are hashed with it.
     pub fn new(now: Instant, slowest: BitRate, fastest: BitRate, memory_max: Bytes, seed: u64) -> Self {
-        let none = || Classifier::new(Vec::new(), 0, seed).expect("no rules are sound rules");
+        let none = || classifier(Vec::new(), seed).expect("no rules are sound rules");
         Self {
             ports: Vec::new(),
             macs: Arc::new(Mutex::new(Macs::new(MACS_MAX, AGE_MAX, seed))),
@@ -230,8 +235,8 @@ impl Bridge {
     /// # Errors
     /// The rule that cannot be; nothing is changed.
     pub fn set_rules(&mut self, from: Vec<Rule<ClassRef>>, to: Vec<Rule<ClassRef>>) -> Result<(), RuleError> {
-        let from = Classifier::new(from, 0, self.seed)?;
-        self.to = Classifier::new(to, 0, self.seed)?;
+        let from = classifier(from, self.seed)?;
+        self.to = classifier(to, self.seed)?;
         self.from = from;
         Ok(())
     }
@@ -407,7 +412,10 @@ impl Bridge {
         let size = |class: Option<ClassRef>| self.size(class, frame, packet.offload());
         let counted = stages.into_iter().find_map(size).or_else(|| match to {
             Target::Port(_) => None,
-            Target::AllBut(port) => self.others(port).filter_map(|to| size(self.to.classify(to.0, frame))).max(),
+            Target::AllBut(port) => {
+                let class = |to: BridgePort| self.to.classifier().classify(to.0, frame);
+                self.others(port).filter_map(|to| size(class(to))).max()
+            }
         });
         let counted = counted.unwrap_or(packet.size());
         match self.segments_max(stages, frame, packet.offload()) {

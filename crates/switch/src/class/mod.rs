@@ -124,6 +124,11 @@ impl<C: Copy> Classifier<C> {
         self.rules.len()
     }
 
+    /// How many lengths of networks its rules ask for, of sources and destinations.
+    fn lengths(&self) -> usize {
+        [&self.fields.source, &self.fields.destination].into_iter().flatten().map(|networks| networks.lengths).sum()
+    }
+
     fn first_rule(&self, port: u16, frame: &Frame) -> Option<usize> {
         let ip = frame.ip.as_ref();
         let (source_port, destination_port) = ip.and_then(|ip| ip.transport.ports()).unzip();

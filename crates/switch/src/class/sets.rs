@@ -111,6 +111,8 @@ impl Values {
 /// An address.
 #[derive(Clone, Debug)]
 pub(super) struct Networks {
+    /// How many lengths of prefixes are asked for.
+    pub(super) lengths: usize,
     table: Table<u16>,
     sets: Sets,
 }
@@ -125,6 +127,7 @@ impl Networks {
         }
         // Shorter prefixes first: a network's set is that of the longest one around it, and its own rules.
         networks.sort_unstable_by_key(|(network, _)| (network.len(), *network));
+        let lengths = networks.chunk_by(|a, b| a.0.len() == b.0.len()).count();
         let mut sets = Sets::new(&Set::of(asked.map(|network| network.is_none()), rules));
         let mut table: Table<u16> = Table::new();
         for same in networks.chunk_by(|a, b| a.0 == b.0) {
@@ -134,7 +137,7 @@ impl Networks {
             same.iter().for_each(|(_, rule)| set.flip(*rule));
             table.insert(network, sets.push(&set));
         }
-        Some(Self { table, sets })
+        Some(Self { lengths, table, sets })
     }
 
     pub(super) fn set(&self, address: Option<IpAddr>) -> &[u64] {
