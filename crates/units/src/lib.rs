@@ -3,7 +3,11 @@
 //!
 //! Depends on nothing. The text forms ([`core::str::FromStr`], [`core::fmt::Display`]) are those of the configuration
 //! file and the command line: a number, a space, a unit written out (`"50 Mbit/s"`, `"20 ms"`, `"100 KB"`).
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+
 
 mod prefix;
 mod size;

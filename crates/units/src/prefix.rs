@@ -1,5 +1,7 @@
 //! Ranges of IP addresses.
 
+use alloc::format;
+use alloc::string::String;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;

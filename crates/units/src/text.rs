@@ -1,5 +1,8 @@
 //! The one reader and the one writer of quantities.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 /// A unit's name and how many of the smallest unit it is.

@@ -11,6 +11,7 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("shape", &["units"]),
+    ("balance", &["units"]),
     ("port", &["units", "shape"]),
     ("switch", &["units", "port", "shape"]),
     ("sockets", &["units"]),

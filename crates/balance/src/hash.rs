@@ -1,0 +1,78 @@
+//! The hash of a flow. Read first: Aumasson and Bernstein, "SipHash: a fast short-input PRF" (2012); RFC 2992 for what routers do with it.
+
+use core::hash::Hasher;
+use core::net::IpAddr;
+
+use siphasher::sip::SipHasher13;
+
+/// What names a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FiveTuple {
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// Where it goes.
+    pub destination: IpAddr,
+    /// IANA's protocol number.
+    pub protocol: u8,
+    /// The sender's port, 0 where there is none.
+    pub source_port: u16,
+    /// The receiver's.
+    pub destination_port: u16,
+}
+
+/// SipHash-1-3 of a [`FiveTuple`], the same on every machine and in every version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowHash(u64);
+
+impl FlowHash {
+    /// The hash of a flow under a network's key.
+    ///
+    /// The bytes are hashed in network order: addresses of 4 or 16 bytes, source first; the ports, source first; the protocol.
+    pub fn new(flow: &FiveTuple, key: u64) -> Self {
+        let mut hasher = SipHasher13::new_with_keys(key, 0);
+        for address in [flow.source, flow.destination] {
+            match address {
+                IpAddr::V4(address) => hasher.write(&address.octets()),
+                IpAddr::V6(address) => hasher.write(&address.octets()),
+            }
+        }
+        hasher.write(&flow.source_port.to_be_bytes());
+        hasher.write(&flow.destination_port.to_be_bytes());
+        hasher.write(&[flow.protocol]);
+        Self(hasher.finish())
+    }
+
+    /// What a switch makes of it with its own `seed`. With one seed for all, flows that one switch sends the same way meet at the
+    /// next one as well: it chooses among them no more (polarisation).
+    ///
+    /// The finaliser of MurmurHash3: every bit of the hash and the seed changes each bit of the result in half of all cases.
+    pub const fn at(self, seed: u64) -> Self {
+        let mut hash = self.0 ^ seed;
+        hash ^= hash >> 33;
+        hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
+        hash ^= hash >> 33;
+        hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        Self(hash ^ (hash >> 33))
+    }
+
+    /// A number below `bound`, by its upper half (Lemire, "Fast random integer generation in an interval", 2019).
+    pub const fn below(self, bound: u32) -> u32 {
+        (((self.0 >> 32) * bound as u64) >> 32) as u32
+    }
+
+    /// All of it.
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+/// A hash of two numbers, in this order: two products of 64 by 64 bits, crossed, so that each half of the result has the upper half of one of
+/// them, in which all bits have met. For what nobody attacks.
+pub(crate) const fn mix(a: u128, b: u128) -> u128 {
+    const fn product(a: u64, b: u64) -> u128 {
+        a as u128 * b as u128
+    }
+    let low = product(a as u64 ^ 0x9e37_79b9_7f4a_7c15, b as u64 ^ 0x8cb9_2ba7_2f3d_8dd7);
+    let high = product((a >> 64) as u64 ^ 0xd1b5_4a32_d192_ed03, (b >> 64) as u64 ^ 0xa076_1d64_78bd_642f);
+    low.wrapping_add(high.rotate_left(64)) ^ a.rotate_left(29).wrapping_add(b.rotate_left(87))
+}
