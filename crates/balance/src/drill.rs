@@ -89,8 +89,23 @@ impl Memory {
     /// # Panics
     /// Where the group is empty.
     pub fn pick(&mut self, looks: Looks, group: &[Port], depths: &impl Depths, sampler: &mut impl Sampler) -> Port {
+        // As much room as is needed: clearing it would be most of the work.
+        match looks.m {
+            0 | 1 => self.pick_in::<1>(looks, group, depths, sampler),
+            2..=4 => self.pick_in::<4>(looks, group, depths, sampler),
+            _ => self.pick_in::<LOOKS_MAX>(looks, group, depths, sampler),
+        }
+    }
+
+    fn pick_in<const KEPT: usize>(
+        &mut self,
+        looks: Looks,
+        group: &[Port],
+        depths: &impl Depths,
+        sampler: &mut impl Sampler,
+    ) -> Port {
         assert!(!group.is_empty(), "a group of next hops has one at least");
-        let mut seen = Seen { looks: [(0, 0); 2 * LOOKS_MAX], len: 0 };
+        let mut least = Least { looks: [(0, 0); KEPT], len: 0 };
         let d = looks.d().min(group.len());
         let mut drawn = [0_u16; LOOKS_MAX];
         for at in 0..d {
@@ -103,37 +118,44 @@ impl Memory {
             }
             drawn.copy_within(sorted..at, sorted + 1);
             drawn[sorted] = place;
-            seen.insert(place, depths.depth(group[usize::from(place)]));
+            least.insert(place, depths.depth(group[usize::from(place)]));
         }
         for place in self.places() {
             // A group that has shrunk is to be forgotten; until it is, nothing outside is read.
             if let Some(port) = group.get(usize::from(*place)) {
-                seen.insert(*place, depths.depth(*port));
+                least.insert(*place, depths.depth(*port));
             }
         }
-        self.len = looks.m.min(seen.len as u8);
-        for (kept, (place, _)) in self.places[..usize::from(self.len)].iter_mut().zip(&seen.looks) {
+        self.len = looks.m.min(least.len as u8);
+        for (kept, (place, _)) in self.places[..usize::from(self.len)].iter_mut().zip(&least.looks) {
             *kept = *place;
         }
-        group[usize::from(seen.looks[0].0)]
+        group[usize::from(least.looks[0].0)]
     }
 }
 
-/// Places and depths, the least first; of equals, who was looked at first.
-struct Seen {
-    looks: [(u16, u64); 2 * LOOKS_MAX],
+/// The least loaded places that were looked at, with their depths, the least first; of equals, who was looked at first.
+struct Least<const KEPT: usize> {
+    looks: [(u16, u64); KEPT],
     len: usize,
 }
 
-impl Seen {
+impl<const KEPT: usize> Least<KEPT> {
     fn insert(&mut self, place: u16, depth: u64) {
         let looks = &self.looks[..self.len];
+        // Seen twice, a port counts once: its depth is the same.
         if looks.iter().any(|(seen, _)| *seen == place) {
             return;
         }
         let at = looks.iter().position(|(_, other)| depth < *other).unwrap_or(self.len);
-        self.looks.copy_within(at..self.len, at + 1);
+        if at == KEPT {
+            return;
+        }
+        self.len = KEPT.min(self.len + 1);
+        self.looks.copy_within(at..self.len - 1, at + 1);
         self.looks[at] = (place, depth);
-        self.len += 1;
     }
 }
+
+#[cfg(test)]
+mod tests;

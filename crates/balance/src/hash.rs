@@ -60,6 +60,11 @@ impl FlowHash {
         (((self.0 >> 32) * bound as u64) >> 32) as u32
     }
 
+    /// One that was made elsewhere, or drawn.
+    pub const fn from_u64(hash: u64) -> Self {
+        Self(hash)
+    }
+
     /// All of it.
     pub const fn as_u64(self) -> u64 {
         self.0

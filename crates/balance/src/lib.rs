@@ -8,16 +8,27 @@
 
 extern crate alloc;
 
-
+mod conga;
 mod drill;
+mod flowlet;
 mod hash;
+mod label;
+mod presto;
+mod reps;
 mod spread;
 pub mod symmetry;
+#[cfg(test)]
+mod testing;
 pub mod topology;
 
+pub use conga::{Conga, CongaSettings, Estimator, Header};
 pub use drill::{LOOKS_MAX, Looks, LooksError, Memory};
+pub use flowlet::{Flowlets, Known, LetFlow};
 pub use hash::{FiveTuple, FlowHash};
-pub use spread::{Ecmp, RoundRobin, Wcmp, random};
+pub use label::{Label, LabelSettings};
+pub use presto::{CELL, Cell, Cells, Schedule, ScheduleError};
+pub use reps::Reps;
+pub use spread::{Ecmp, RoundRobin, Wcmp, random, shortest};
 
 /// An output port, by its number in the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
-//! Balancers that look at no queue: by flow (ECMP, WCMP), by packet at random, by packet in turn.
+//! Balancers without a state to speak of: by flow (ECMP, WCMP), by packet at random, in turn, or to the shortest queue of all.
 
-use crate::{FlowHash, Port, Sampler};
+use crate::{Depths, FlowHash, Port, Sampler};
 
 /// Equal-cost multipath: all packets of a flow by one port. RFC 2992, with the hash scaled to the group's size instead of regions kept
 /// in a table.
@@ -69,5 +69,103 @@ impl RoundRobin {
         let at = if self.next < group.len() { self.next } else { 0 };
         self.next = at + 1;
         group[at]
+    }
+}
+
+/// Each packet to the shortest queue of all, of equals to any (JSQ). Switches that route adaptively know a queue's length in steps of
+/// `quantum` bytes; with 1 it is exact. Steps: the group.
+///
+/// # Panics
+/// Where the group is empty, or `quantum` is 0.
+pub fn shortest(group: &[Port], quantum: u64, depths: &impl Depths, sampler: &mut impl Sampler) -> Port {
+    let (mut least, mut ties) = ((u64::MAX, group[0]), 0);
+    for port in group {
+        let depth = depths.depth(*port) / quantum;
+        if ties == 0 || depth < least.0 {
+            (least, ties) = ((depth, *port), 1);
+        } else if depth == least.0 {
+            ties += 1;
+            // Each of them with the same chance, in one pass.
+            if sampler.below(ties) == 0 {
+                least.1 = *port;
+            }
+        }
+    }
+    least.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FiveTuple;
+    use crate::testing::Pcg;
+
+    fn group(ports: u16) -> Vec<Port> {
+        (0..ports).map(Port).collect()
+    }
+
+    /// The hashes of so many flows.
+    fn flows(flows: u16) -> impl Iterator<Item = FlowHash> {
+        let flow = |port| FiveTuple {
+            source: [10, 0, 0, 1].into(),
+            destination: [10, 0, 1, 1].into(),
+            protocol: 6,
+            source_port: port,
+            destination_port: 80,
+        };
+        (0..flows).map(move |port| FlowHash::new(&flow(port), 1))
+    }
+
+    /// How many of each of `places`, by its place.
+    fn count(places: usize, of: impl Iterator<Item = usize>) -> Vec<u32> {
+        let mut counts = vec![0; places];
+        of.for_each(|at| counts[at] += 1);
+        counts
+    }
+
+    #[test]
+    fn a_flow_keeps_its_port_and_ports_have_equal_shares() {
+        let (group, ecmp) = (group(16), Ecmp { seed: 3 });
+        let pick = |flow| usize::from(ecmp.pick(&group, flow).0);
+        assert!(flows(100).all(|flow| pick(flow) == pick(flow)));
+        let counts = count(16, flows(16_000).map(pick));
+        assert!(counts.iter().all(|count| (850..1_150).contains(count)), "{counts:?}");
+    }
+
+    /// With one seed for all, flows that a switch sends one way would all be sent one way by the next one as well.
+    #[test]
+    fn switches_with_seeds_of_their_own_do_not_polarise() {
+        let group = group(8);
+        let first = Ecmp { seed: 1 };
+        let same_way: Vec<_> = flows(16_000).filter(|flow| first.pick(&group, *flow) == Port(0)).collect();
+        let used = |second: Ecmp| {
+            let counts = count(8, same_way.iter().map(|flow| usize::from(second.pick(&group, *flow).0)));
+            counts.iter().filter(|count| **count > same_way.len() as u32 / 16).count()
+        };
+        assert_eq!([used(first), used(Ecmp { seed: 2 })], [1, 8]);
+    }
+
+    #[test]
+    fn weights_are_shares_of_the_flows() {
+        let wcmp = Wcmp { seed: 3 };
+        let counts = count(3, flows(40_000).map(|flow| wcmp.pick(&[1, 0, 3], flow)));
+        assert!(counts[1] == 0 && (9_500..10_500).contains(&counts[0]), "{counts:?}");
+    }
+
+    #[test]
+    fn the_shortest_queue_is_taken_and_of_equals_any() {
+        let (group, mut sampler) = (group(4), Pcg::new(1));
+        let depths = |port: Port| [900, 120, 100, 180][usize::from(port.0)];
+        assert_eq!(shortest(&group, 1, &depths, &mut sampler), Port(2));
+        let counts = count(4, (0..3_000).map(|_| usize::from(shortest(&group, 100, &depths, &mut sampler).0)));
+        assert!(counts[0] == 0 && counts[1..].iter().all(|count| (900..1_100).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn turns_are_taken_though_the_group_shrinks() {
+        let (group, mut turns) = (group(3), RoundRobin::default());
+        let picks: Vec<u16> = (0..4).map(|_| turns.pick(&group).0).collect();
+        assert_eq!(picks, [0, 1, 2, 0]);
+        assert_eq!([turns.pick(&group[..1]), turns.pick(&group[..1])], [Port(0); 2]);
     }
 }

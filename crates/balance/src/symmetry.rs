@@ -185,7 +185,8 @@ impl Symmetry {
             return;
         }
         let score = 2 * link.index() as u32;
-        let changes: Vec<Change> = self.ways.iter().map(|ways| ways.change(&self.graph, [a, b], score, is_up)).collect();
+        let changes: Vec<Change> =
+            self.ways.iter().map(|ways| ways.change(&self.graph, [a, b], score, is_up)).collect();
         let mut touched = vec![false; self.leaf_at.len()];
         for (at, change) in changes.iter().enumerate() {
             match change {
@@ -400,7 +401,10 @@ enum Change {
     /// Some nodes are farther than they were, or nearer.
     Distances,
     /// One way more or less, from `far` to `near`.
-    Way { far: Node, near: Node },
+    Way {
+        far: Node,
+        near: Node,
+    },
 }
 
 impl Sources {

@@ -8,7 +8,6 @@
 
 extern crate alloc;
 
-
 mod prefix;
 mod size;
 mod text;

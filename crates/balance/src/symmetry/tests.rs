@@ -74,16 +74,8 @@ fn the_articles_unequal_links_are_three_components() {
 /// unlike the other for who uses both, and nothing for who is within a plane.
 #[test]
 fn a_failed_link_in_a_pod_parts_the_planes() {
-    let pods = Pods {
-        pods: 3,
-        tors: 2,
-        planes: 2,
-        spines: 2,
-        hosts: 1,
-        edge: gbits(10),
-        fabric: gbits(40),
-        spine: gbits(40),
-    };
+    let pods =
+        Pods { pods: 3, tors: 2, planes: 2, spines: 2, hosts: 1, edge: gbits(10), fabric: gbits(40), spine: gbits(40) };
     let mut topology = pods.build().unwrap();
     let mut symmetry = Symmetry::new(&topology);
     let leaves = topology.leaves();
@@ -121,7 +113,8 @@ fn paths(topology: &Topology, from: Node, to: Node) -> Vec<Vec<(Node, Link)>> {
     let mut open = vec![vec![]];
     let mut at = vec![from];
     loop {
-        let done: Vec<_> = open.iter().zip(&at).filter(|(_, at)| **at == to).map(|(path, _)| Clone::clone(path)).collect();
+        let done: Vec<_> =
+            open.iter().zip(&at).filter(|(_, at)| **at == to).map(|(path, _)| Clone::clone(path)).collect();
         if !done.is_empty() || open.is_empty() || open[0].len() > topology.nodes().len() {
             return done;
         }
@@ -145,12 +138,18 @@ fn paths(topology: &Topology, from: Node, to: Node) -> Vec<Vec<(Node, Link)>> {
 fn by_the_letter(topology: &Topology, from: Node, to: Node) -> BTreeSet<(Vec<Port>, u64)> {
     let leaves = topology.leaves();
     let mut labels: BTreeMap<usize, BTreeSet<(Node, Node, u128)>> = BTreeMap::new();
-    for (source, destination) in leaves.iter().flat_map(|s| leaves.iter().map(move |d| (*s, *d))).filter(|(s, d)| s != d) {
+    for (source, destination) in
+        leaves.iter().flat_map(|s| leaves.iter().map(move |d| (*s, *d))).filter(|(s, d)| s != d)
+    {
         for path in paths(topology, source, destination) {
             let mut brought = None;
             for (node, link) in path {
                 let rate = topology.settings(link).rate;
-                labels.entry(directed(topology, node, link)).or_default().insert((source, destination, factor(brought, rate)));
+                labels.entry(directed(topology, node, link)).or_default().insert((
+                    source,
+                    destination,
+                    factor(brought, rate),
+                ));
                 brought = Some(brought.map_or(rate, |brought: BitRate| brought.min(rate)));
             }
         }
@@ -180,7 +179,8 @@ fn directed(topology: &Topology, from: Node, link: Link) -> usize {
 }
 
 fn any_network() -> impl Strategy<Value = Topology> {
-    let links = prop::collection::vec((0_usize..9, 0_usize..9, prop::sample::select(vec![10_u64, 10, 10, 25, 40])), 8..24);
+    let links =
+        prop::collection::vec((0_usize..9, 0_usize..9, prop::sample::select(vec![10_u64, 10, 10, 25, 40])), 8..24);
     links.prop_map(|links| {
         let mut topology = Topology::new();
         let nodes: Vec<Node> = (0..9).map(|at| topology.add(Kind::Switch { stage: at / 4 })).collect();

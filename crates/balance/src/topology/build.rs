@@ -158,7 +158,12 @@ fn many(topology: &mut Topology, count: u32, kind: Kind) -> Vec<Node> {
 }
 
 /// Links as many hosts to each leaf, in order.
-fn attach(topology: &mut Topology, hosts: &[Node], leaves: &[Node], settings: LinkSettings) -> Result<(), TopologyError> {
+fn attach(
+    topology: &mut Topology,
+    hosts: &[Node],
+    leaves: &[Node],
+    settings: LinkSettings,
+) -> Result<(), TopologyError> {
     let each = hosts.len() / leaves.len().max(1);
     for (hosts, leaf) in hosts.chunks(each.max(1)).zip(leaves) {
         for host in hosts {
