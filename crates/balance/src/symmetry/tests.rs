@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use weirgate_units::{BitRate, Duration};
 
+use super::ways::factor;
 use super::*;
 use crate::topology::{FatTree, Kind, LeafSpine, LinkSettings, Pods, Topology};
 
