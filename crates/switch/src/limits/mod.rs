@@ -218,7 +218,7 @@ pub struct Limits<T> {
     memory_max: Bytes,
     memory: Bytes,
     /// Limits that are kept together with others, and as which member.
-    shared: Vec<(LimitId, Arc<SharedLimit>, usize)>,
+    shared: Vec<Part>,
     /// When their shares are divided anew.
     balance_at: Instant,
 }
@@ -272,7 +272,7 @@ impl<T> Limits<T> {
             self.limits[id.index()].means = Means::Lease(lease);
         }
         self.set_share(now, id, shared.share(member));
-        self.shared.push((id, Arc::clone(shared), member));
+        self.shared.push(Part { limit: id, shared: Arc::clone(shared), member, is_behind: false });
         id
     }
 
@@ -401,8 +401,8 @@ impl<T> Limits<T> {
 
     /// What the limit is kept with, and as which member; `None`: it is this one's alone.
     fn shared(&self, limit: LimitId) -> Option<(&SharedLimit, usize)> {
-        let (_, shared, member) = self.shared.iter().find(|(of, ..)| *of == limit)?;
-        Some((shared, *member))
+        let part = self.shared.iter().find(|part| part.limit == limit)?;
+        Some((&part.shared, part.member))
     }
 
     /// Holds at `share` of a limit's rate, with as much of its burst.
@@ -436,13 +436,16 @@ impl<T> Limits<T> {
     /// limits; where they are divided anew, each with the square of its members.
     pub fn balance(&mut self, now: Instant) {
         let due = self.balance_at <= now;
-        let shared = core::mem::take(&mut self.shared);
-        for (limit, shared, member) in &shared {
+        let mut parts = core::mem::take(&mut self.shared);
+        for Part { limit, shared, member, is_behind } in &mut parts {
             let before = self.share(*limit);
-            if due || before == BitRate::ZERO {
-                let (charged, behind) = self.demand(now, *limit);
-                // Who has nothing and needs some does not wait for the next division.
-                shared.report(now, *member, charged, behind, behind && before == BitRate::ZERO);
+            let (charged, needs) = self.demand(now, *limit);
+            // Who has nothing and needs some does not wait for the next division, nor does who has what he said he needs: until he
+            // has said so, it is kept for him.
+            let at_once = if needs { before == BitRate::ZERO } else { *is_behind };
+            if due || at_once {
+                shared.report(now, *member, charged, needs, at_once);
+                *is_behind = needs;
             }
             self.limits[limit.index()].rate = shared.rate();
             let share = shared.share(*member);
@@ -450,20 +453,21 @@ impl<T> Limits<T> {
                 self.set_share(now, *limit, share);
             }
         }
-        self.shared = shared;
+        self.shared = parts;
         if due {
             self.balance_at = now + INTERVAL;
         }
     }
 
-    /// When to [`balance`](Self::balance) at the latest: now, where something waits for a share that is nothing. `None`: nothing of
-    /// what is shared is needed here.
+    /// When to [`balance`](Self::balance) at the latest: now, where something waits for a share that is nothing, or what was said to be
+    /// needed is not any more. `None`: nothing of what is shared is needed here.
     pub fn balance_at(&self, now: Instant) -> Option<Instant> {
-        let needed = self.shared.iter().filter(|(limit, ..)| self.demand(now, *limit).1);
-        let due = needed.map(|(limit, shared, _)| {
+        let due = self.shared.iter().filter_map(|Part { limit, shared, is_behind, .. }| {
+            let needs = self.demand(now, *limit).1;
             // A limit that is nothing as a whole has nothing to give.
-            let at_once = self.share(*limit) == BitRate::ZERO && shared.rate() != BitRate::ZERO;
-            if at_once { now } else { self.balance_at }
+            let at_once =
+                if needs { self.share(*limit) == BitRate::ZERO && shared.rate() != BitRate::ZERO } else { *is_behind };
+            (needs || *is_behind).then_some(if at_once { now } else { self.balance_at })
         });
         due.min()
     }
@@ -471,7 +475,7 @@ impl<T> Limits<T> {
     /// Gives back what this member has leased of shared limits and not used: to be called when there is nothing to do. Steps: the
     /// shared limits.
     pub fn handle_idle(&mut self) {
-        for (limit, ..) in &self.shared {
+        for Part { limit, .. } in &self.shared {
             if let Means::Lease(member) = &mut self.limits[limit.index()].means {
                 member.release();
             }
@@ -738,6 +742,16 @@ fn part(burst: Bytes, share: BitRate, whole: BitRate) -> Bytes {
     }
     let part = u128::from(burst.as_u64()) * u128::from(share.as_bits_per_sec()) / u128::from(whole.as_bits_per_sec());
     Bytes::new(part as u64).max(PACKET + PACKET).min(burst)
+}
+
+/// A limit that is kept together with others, and this member of it.
+#[derive(Debug)]
+struct Part {
+    limit: LimitId,
+    shared: Arc<SharedLimit>,
+    member: usize,
+    /// What it has said: that something waits for its share.
+    is_behind: bool,
 }
 
 /// Takes from a shared limit; who is refused has nothing to send, and keeps no credit from the others.

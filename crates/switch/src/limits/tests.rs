@@ -459,3 +459,39 @@ fn who_has_no_share_and_needs_one_does_not_wait_for_the_next_division() {
     idle.handle_packet(at(12_000_000), arrival(class, None), 0);
     assert!(idle.balance_at(at(12_000_000)) > Some(at(12_000_000)));
 }
+
+/// As the switch's threads: each turns only when something comes, is due, or is to be balanced.
+#[test]
+fn what_a_sleeping_thread_does_not_need_is_for_the_others() {
+    let settings = LimitSettings { rate: mbit(100), burst: Bytes::new(62_500), mode: Mode::Pace };
+    let shared = Arc::new(SharedLimit::new(at(0), settings, 2));
+    let mut threads = [0, 1].map(|member| {
+        let mut limits = limits();
+        let id = limits.add_shared_limit(at(0), &shared, member);
+        let class = limits.add_class(ClassSettings { codel: None, ..ClassSettings::default() }, &[id]);
+        (limits, class, 0_u64)
+    });
+    for step in 0..20_000_u64 {
+        let now = at(step * 100_000);
+        for (member, (limits, class, passed)) in threads.iter_mut().enumerate() {
+            // The first always has more than the rate; the second three packets in 50 ms.
+            let packets = [2, u64::from(step % 500 < 3)][member];
+            let due = limits.poll_at().into_iter().chain(limits.balance_at(now)).min();
+            if packets == 0 && due.is_none_or(|due| due > now) {
+                continue;
+            }
+            limits.balance(now);
+            for _ in 0..packets {
+                *passed += u64::from(matches!(limits.handle_packet(now, arrival(*class, None), 0), Verdict::Pass(_)));
+            }
+            while limits.poll(now).is_some() {
+                *passed += 1;
+            }
+        }
+    }
+    let [busy, sparse] = threads.map(|(_, _, passed)| passed);
+    assert_eq!(sparse, 3 * 40, "each of them");
+    // Two seconds at 100 Mbit/s.
+    let share = (busy + sparse) as f64 * MTU.as_u64() as f64 / 25e6;
+    assert!((0.98..1.005).contains(&share), "{share} of the rate");
+}
