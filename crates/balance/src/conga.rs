@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 use crate::flowlet::{Flowlets, Known};
+use crate::spread::least;
 use crate::{FlowHash, Port, Sampler};
 
 /// What the article leaves to be set; the default is what it says.
@@ -218,27 +219,12 @@ impl Conga {
         group: &[Port],
         sampler: &mut impl Sampler,
     ) -> Port {
-        let mut least = (u8::MAX, Port(0));
-        let mut ties = 0;
-        for at in 0..self.uplinks.len() {
+        let kept = if let Known::Paused(port) = known { Some(port) } else { None };
+        let candidates = (0..self.uplinks.len()).filter_map(|at| {
             let port = self.uplinks[at];
-            if !group.contains(&port) {
-                continue;
-            }
-            let congestion = self.congestion(now, leaf, at);
-            if ties == 0 || congestion < least.0 {
-                (least, ties) = ((congestion, port), 1);
-            } else if congestion == least.0 {
-                ties += 1;
-                // Each of them with the same chance, in one pass; but for the flow's own, which stays.
-                let stays = known == Known::Paused(least.1);
-                if known == Known::Paused(port) || (!stays && sampler.below(ties) == 0) {
-                    least.1 = port;
-                }
-            }
-        }
-        assert!(ties > 0, "a group has an uplink");
-        least.1
+            group.contains(&port).then(|| (self.congestion(now, leaf, at), port))
+        });
+        least(candidates, kept, sampler).expect("a group has an uplink")
     }
 
     /// What a leaf is told next: in turn, of what is news first.

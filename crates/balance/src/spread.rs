@@ -78,20 +78,33 @@ impl RoundRobin {
 /// # Panics
 /// Where the group is empty, or `quantum` is 0.
 pub fn shortest(group: &[Port], quantum: u64, depths: &impl Depths, sampler: &mut impl Sampler) -> Port {
-    let (mut least, mut ties) = ((u64::MAX, group[0]), 0);
-    for port in group {
-        let depth = depths.depth(*port) / quantum;
-        if ties == 0 || depth < least.0 {
-            (least, ties) = ((depth, *port), 1);
-        } else if depth == least.0 {
-            ties += 1;
-            // Each of them with the same chance, in one pass.
-            if sampler.below(ties) == 0 {
-                least.1 = *port;
+    let candidates = group.iter().map(|port| (depths.depth(*port) / quantum, *port));
+    least(candidates, None, sampler).expect("a group of next hops has one at least")
+}
+
+/// The candidate of the least load; of several, `kept` where it is one of them, else any, each with the same chance.
+pub(crate) fn least<L: Ord>(
+    candidates: impl Iterator<Item = (L, Port)>,
+    kept: Option<Port>,
+    sampler: &mut impl Sampler,
+) -> Option<Port> {
+    let mut found: Option<(L, Port)> = None;
+    let mut ties = 1;
+    for (load, port) in candidates {
+        match &mut found {
+            Some((least, _)) if load > *least => {}
+            Some((least, had)) if load == *least => {
+                ties += 1;
+                // Each of them with the same chance, in one pass.
+                let stays = kept == Some(*had);
+                if kept == Some(port) || (!stays && sampler.below(ties) == 0) {
+                    *had = port;
+                }
             }
+            _ => (found, ties) = (Some((load, port)), 1),
         }
     }
-    least.1
+    found.map(|(_, port)| port)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use weirgate_units::BitRate;
 use super::NONE;
 use crate::Port;
 use crate::hash::mix;
+use crate::presto::gcd;
 use crate::topology::{Link, Node, Topology};
 
 /// The links between switches, by switch, as they are gone through: again and again.
@@ -245,9 +246,7 @@ impl Ways {
 pub(super) fn factor(brought: Option<BitRate>, link: BitRate) -> u128 {
     // The first link of a path has none: nothing comes to it but what it is to carry.
     let Some(brought) = brought else { return 0 };
-    let (mut a, mut b) = (brought.as_bits_per_sec(), link.as_bits_per_sec());
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    u128::from(brought.as_bits_per_sec() / a) << 64 | u128::from(link.as_bits_per_sec() / a)
+    let (brought, link) = (brought.as_bits_per_sec(), link.as_bits_per_sec());
+    let common = gcd(brought, link);
+    u128::from(brought / common) << 64 | u128::from(link / common)
 }
