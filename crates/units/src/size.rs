@@ -165,7 +165,7 @@ impl FromStr for PacketRate {
 
     /// Reads `"300 kpps"`: packets per second.
     fn from_str(s: &str) -> Result<Self, ParseUnitError> {
-        text::parse(s, "a packet rate", PACKET_RATE_UNITS).map(Self)
+        text::parse(s, "a packet rate", "100 kpps", PACKET_RATE_UNITS).map(Self)
     }
 }
 
@@ -180,7 +180,7 @@ impl FromStr for Bytes {
 
     /// Reads `"100 KB"` (1 KB = 1,000 B) and `"4 MiB"` (1 MiB = 1,048,576 B); whole bytes or the text is refused.
     fn from_str(s: &str) -> Result<Self, ParseUnitError> {
-        text::parse(s, "an amount of data", BYTE_UNITS).map(Self)
+        text::parse(s, "an amount of data", "100 KB", BYTE_UNITS).map(Self)
     }
 }
 
@@ -195,7 +195,7 @@ impl FromStr for BitRate {
 
     /// Reads `"50 Mbit/s"`; decimal multiples only, as everywhere in networking.
     fn from_str(s: &str) -> Result<Self, ParseUnitError> {
-        text::parse(s, "a rate", RATE_UNITS).map(Self)
+        text::parse(s, "a rate", "100 Mbit/s", RATE_UNITS).map(Self)
     }
 }
 
@@ -218,9 +218,9 @@ mod tests {
         assert_eq!("2.5 Gbit/s".parse(), Ok(BitRate::from_bits_per_sec(2_500_000_000)));
         assert!("50 MB/s".parse::<BitRate>().is_err() && "50 Mbit".parse::<BitRate>().is_err());
         assert!("100 Mbit".parse::<Bytes>().is_err());
-        assert_eq!((Bytes::new(1_500).to_string(), Bytes::new(0).to_string()), ("1500 B".into(), "0 B".into()));
+        assert_eq!((Bytes::new(1_500).to_string(), Bytes::new(0).to_string()), ("1.5 KB".into(), "0 B".into()));
         assert_eq!(Bytes::new(1 << 20).to_string(), "1 MiB");
-        assert_eq!(BitRate::from_bits_per_sec(2_500_000_000).to_string(), "2500 Mbit/s");
+        assert_eq!(BitRate::from_bits_per_sec(2_500_000_000).to_string(), "2.5 Gbit/s");
         assert_eq!(format!("[{:>10}]", Bytes::new(5_000)), "[      5 KB]");
     }
 

@@ -169,7 +169,7 @@ impl Add<Duration> for UnixTime {
     }
 }
 
-/// Largest first, so that [`fmt::Display`] takes the first that divides.
+/// Largest first, so that [`fmt::Display`] takes the first in which a time is exact.
 const UNITS: &[Unit] = &[
     Unit { name: "d", size: 86_400_000_000_000 },
     Unit { name: "h", size: 3_600_000_000_000 },
@@ -185,7 +185,7 @@ impl FromStr for Duration {
 
     /// Reads `"20 ms"`, `"1.5 s"`, `"5 min"`; the result is exact in nanoseconds or the text is refused.
     fn from_str(s: &str) -> Result<Self, ParseUnitError> {
-        text::parse(s, "a time", UNITS).map(Self)
+        text::parse(s, "a time", "100 ms", UNITS).map(Self)
     }
 }
 
@@ -214,7 +214,7 @@ mod tests {
             assert_eq!(text.parse(), Ok(Duration::from_nanos(nanos)), "{text}");
         }
         assert!("0.5 ns".parse::<Duration>().is_err() && "5 m".parse::<Duration>().is_err());
-        assert_eq!(Duration::from_millis(1_500).to_string(), "1500 ms");
+        assert_eq!(Duration::from_millis(1_500).to_string(), "1.5 s");
         assert_eq!((Duration::from_secs(86_400).to_string(), Duration::ZERO.to_string()), ("1 d".into(), "0 s".into()));
     }
 
