@@ -6,6 +6,7 @@ use weirgate_units::BitRate;
 
 use super::output::Output;
 use super::{Common, Failure, ask};
+use crate::config::unknown;
 use crate::control::Request;
 
 #[derive(Debug, Args)]
@@ -69,21 +70,26 @@ impl Limit {
             }
             What::Show { name, plain } => {
                 let answer = ask(&plain.common.load()?, &Request::LimitList)?;
-                let limits = answer["limits"].as_array().map_or(&[][..], Vec::as_slice);
-                let Some(limit) = limits.iter().find(|limit| limit["name"] == name.as_str()) else {
-                    let known: Vec<&str> = limits.iter().filter_map(|limit| limit["name"].as_str()).collect();
-                    let near = crate::config::nearest(&name, &known).map(|near| format!("; did you mean `{near}`?"));
-                    let why = anyhow::anyhow!("there is no limit called `{name}`{}", near.unwrap_or_default());
-                    return Err(Failure::Usage(why));
-                };
+                let limit = named(&answer, &name)?;
                 if plain.json { Ok(out.json(limit)?) } else { show(limit, out) }
             }
             What::Set { name, rate, plain } => {
-                let answer = ask(&plain.common.load()?, &Request::LimitSet { name, rate: rate.to_string() })?;
+                let config = plain.common.load()?;
+                named(&ask(&config, &Request::LimitList)?, &name)?;
+                let answer = ask(&config, &Request::LimitSet { name, rate: rate.to_string() })?;
                 if plain.json { Ok(out.json(&answer)?) } else { Ok(out.line(&line(&answer))?) }
             }
         }
     }
+}
+
+/// The limit called `name` of what the daemon listed.
+fn named<'a>(answer: &'a Value, name: &str) -> Result<&'a Value, Failure> {
+    let limits = answer["limits"].as_array().map_or(&[][..], Vec::as_slice);
+    limits.iter().find(|limit| limit["name"] == name).ok_or_else(|| {
+        let known: Vec<&str> = limits.iter().filter_map(|limit| limit["name"].as_str()).collect();
+        Failure::Usage(anyhow::anyhow!(unknown("limit", name, &known)))
+    })
 }
 
 fn number(limit: &Value, key: &str) -> u64 {

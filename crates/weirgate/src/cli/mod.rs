@@ -1,7 +1,7 @@
 //! The command line. One definition gives the parser, the help, the man page and the completions.
 //!
-//! Exit codes: 0 done, 1 the check or the work failed, 2 bad usage or configuration (a refused start included). Results
-//! go to standard output, everything else to standard error; whoever closes the pipe early has seen enough (exit 0).
+//! Exit codes: [`EXITS`]. Results go to standard output, everything else to standard error; whoever closes the pipe early has
+//! seen enough (exit 0).
 
 mod doctor;
 mod lab;
@@ -25,10 +25,14 @@ use crate::config::{Config, Surroundings, nearest};
 use crate::control::CallError;
 use crate::daemon::{self, Ended};
 
+/// Below the help of the whole, and in its manual.
+const EXITS: &str = "Exit codes: 0 done; 1 the work failed, a check of `doctor` or a bound of `lab run` did not hold; 2 asked wrongly: \
+                     bad usage, a wrong configuration, a limit that there is none of, a refused start.";
+
 /// Decides when, how and over which path a host's traffic leaves: measures every TCP connection, chooses congestion
 /// control per client network, applies it, proves it, and undoes itself.
 #[derive(Debug, Parser)]
-#[command(name = "weirgate", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "weirgate", version, propagate_version = true, max_term_width = 100, after_help = EXITS)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -228,6 +232,7 @@ mod tests {
         man(&mut out).unwrap();
         let text = out.into_text();
         let pages: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(".TH ")?.split(' ').next()).collect();
+        assert!(text.contains("Exit codes: 0 done"), "{text}");
         for name in
             ["weirgate", "weirgate-run", "weirgate-doctor", "weirgate-tune", "weirgate-tune-replay", "weirgate-lab-run"]
         {

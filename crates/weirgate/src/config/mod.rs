@@ -20,7 +20,7 @@ use weirgate_units::{Bytes, Duration};
 
 pub use read::Problem;
 use read::Typed;
-pub(crate) use read::nearest;
+pub(crate) use read::{nearest, unknown};
 pub use shaping::Shaping;
 
 /// Where the configuration is looked for when the command line names none. Missing is fine: the defaults observe this host.

@@ -127,7 +127,17 @@ impl<'a> Section<'a> {
     pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, key: &'static str) -> Option<Typed<T>> {
         let (value, line) = self.find(key)?;
         let Some(text) = value.as_str() else {
-            self.note(line, key, format!("must be a text in double quotes, not {}", value.type_str()));
+            // A number that only lacks its quotes, or its unit as well: whoever reads the text knows which.
+            let what = bare_number(value).map(|number| (number, number.parse::<T>()));
+            self.note(
+                line,
+                key,
+                match what {
+                    Some((number, Ok(_))) => format!("must be a text in double quotes: write \"{number}\""),
+                    Some((_, Err(error))) => error.to_string(),
+                    None => format!("must be a text in double quotes, not {}", value.type_str()),
+                },
+            );
             return None;
         };
         match text.parse::<T>() {
@@ -242,6 +252,25 @@ impl<'a> Section<'a> {
     }
 }
 
+/// The most names that one message lists.
+const LISTED_MAX: usize = 10;
+
+/// That no `what` (a limit, a port) is called `name`, the one that may have been meant, and which there are: sorted, the first
+/// [`LISTED_MAX`] of them.
+pub(crate) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
+    let mut known: Vec<&str> = known.iter().copied().filter(|known| !known.is_empty()).collect();
+    known.sort_unstable();
+    known.dedup();
+    let near = nearest(name, &known).map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+    let there = match known.len() {
+        0 => return format!("there is no {what} called `{name}`, nor any other"),
+        all @ ..=LISTED_MAX => known[..all].join(", "),
+        all => format!("{}, and {} more", known[..LISTED_MAX].join(", "), all - LISTED_MAX),
+    };
+    let and = if near.is_empty() { "; there are" } else { " There are" };
+    format!("there is no {what} called `{name}`{near}{and}: {there}")
+}
+
 /// The known name closest to `name`, unless none is close: more than a third of it would have to change.
 pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let bound = (name.chars().count() / 3).max(1);
@@ -250,6 +279,11 @@ pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let prefix = |other: &&&str| other.starts_with(name) || name.starts_with(**other);
     let closest = known.iter().min_by_key(|other| distance(other)).filter(|other| distance(other) <= bound);
     closest.or_else(|| known.iter().find(prefix)).copied()
+}
+
+/// The digits of a number that was written without quotes.
+fn bare_number<'a>(value: &'a DeValue<'_>) -> Option<&'a str> {
+    value.as_integer().map(|number| number.as_str()).or_else(|| value.as_float().map(|number| number.as_str()))
 }
 
 fn whole(value: &DeValue<'_>) -> Option<u64> {

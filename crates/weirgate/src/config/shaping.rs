@@ -9,7 +9,7 @@ use weirgate_switch::frame::{Accounting, Layer, Mac};
 use weirgate_switch::limits::{CodelSettings, Mode};
 use weirgate_units::{BitRate, Bytes, Duration, Prefix};
 
-use super::read::{Problem, Section, Typed, nearest};
+use super::read::{Problem, Section, Typed, unknown};
 use super::typed::{self, Maybe};
 use super::{Namespace, directory, or};
 
@@ -261,7 +261,11 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
     let ports = typed.ports.into_iter().zip(peers);
     let ports: Vec<Port> = ports.map(|(typed, peer)| Port { peer, ..port(typed, threads, problems) }).collect();
     for (at, line) in lines.into_iter().enumerate() {
-        if let Some(other) = ports[..at].iter().find(|other| other.kind.place() == ports[at].kind.place()) {
+        let place = ports[at].kind.place();
+        // That two have one name, or none has said what it is, has been said.
+        let said = |other: &Port| other.name == ports[at].name || place.1.as_os_str().is_empty();
+        let same = |other: &&Port| other.kind.place() == place && !said(other);
+        if let Some(other) = ports[..at].iter().find(same) {
             let what = format!("`{}` is the same device as `{}`: one port is enough", ports[at].name, other.name);
             problems.push(problem(line, "port", what));
         }
@@ -536,8 +540,7 @@ fn find<T>(typed: &Typed<T>, name: &str, known: &[String], what: &str, problems:
     let at = known.iter().position(|known| known == name);
     if at.is_none() {
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        let near = nearest(name, &known).map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-        problems.push(typed.problem(format!("there is no {what} called `{name}`{near}")));
+        problems.push(typed.problem(unknown(what, name, &known)));
     }
     at
 }

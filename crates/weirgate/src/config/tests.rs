@@ -127,10 +127,12 @@ fn limits_that_contradict_each_other_are_refused() {
     let class = "[[class]]\nport = \"vm1\"\nlimits = ";
     assert!(with("[[limit]]\nname = \"a\"\nrate = \"1 Mbit/s\"\n").contains("another limit called `a`"));
     assert!(with("[[limit]]\nname = \"b\"\n").contains("line 7: limit: a limit needs a `rate`"));
-    assert!(with(&format!("{class}[\"b\"]\n")).contains("there is no limit called `b`"));
+    assert!(
+        with(&format!("{class}[\"b\"]\n")).contains("there is no limit called `b`; did you mean `a`? There are: a")
+    );
     assert!(
         with("[[class]]\nport = \"vm2\"\nlimits = [\"a\"]\n")
-            .contains("there is no port called `vm2`; did you mean `vm1`?")
+            .contains("line 8: class.port: there is no port called `vm2`; did you mean `vm1`? There are: vm1")
     );
     assert!(with(&format!("{class}[]\n")).contains("names no limit"));
     let other = "[[limit]]\nname = \"b\"\nrate = \"1 Mbit/s\"\nlayer = \"L2\"\n";
@@ -179,8 +181,45 @@ fn an_unknown_key_names_line_and_nearest() {
 fn a_wrong_unit_says_which_is_right() {
     let text = problems("[tune]\nswitch_after = \"100 Kb\"\n");
     assert!(text.starts_with("line 2: tune.switch_after: `100 Kb` is not an amount of data: write `100 KB`"), "{text}");
+}
+
+#[test]
+fn a_bare_number_is_told_what_it_lacks() {
     let text = problems("[sockets]\ninterval = 10\n");
-    assert_eq!(text, "line 2: sockets.interval: must be a text in double quotes, not integer");
+    let said =
+        "line 2: sockets.interval: `10` has no unit: write a time with its unit, such as \"100 ms\" (units: d, h";
+    assert!(text.starts_with(said), "{text}");
+    let text = problems("[[limit]]\nname = \"a\"\nrate = 1.5\n");
+    let said = "line 3: limit.rate: `1.5` has no unit: write a rate with its unit, such as \"100 Mbit/s\"";
+    assert!(text.starts_with(said), "{text}");
+    let text = problems("[[limit]]\nname = 7\n");
+    assert_eq!(text, "line 2: limit.name: must be a text in double quotes: write \"7\"");
+    let text = problems("[[limit]]\nname = true\n");
+    assert_eq!(text, "line 2: limit.name: must be a text in double quotes, not boolean");
+}
+
+#[test]
+fn an_unknown_name_says_which_there_are() {
+    let said = |name: &str, known: &[&str]| unknown("limit", name, known);
+    assert_eq!(said("x", &[]), "there is no limit called `x`, nor any other");
+    assert_eq!(said("zebra", &["b", "", "a", "b"]), "there is no limit called `zebra`; there are: a, b");
+    let near = said("tennant", &["udp", "tenant"]);
+    assert_eq!(near, "there is no limit called `tennant`; did you mean `tenant`? There are: tenant, udp");
+    let many: Vec<String> = (10..30).map(|n| format!("customer-{n}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).rev().collect();
+    let said = said("zebra", &many);
+    assert!(said.contains("there are: customer-10, customer-11, ") && said.ends_with("-19, and 10 more"), "{said}");
+}
+
+#[test]
+fn one_fault_of_two_ports_is_said_once() {
+    let tap = |name: &str, more: &str| format!("[[port]]\nname = \"{name}\"\nkind = \"tap\"\n{more}");
+    let text = problems(&[tap("p", ""), tap("p", "")].concat());
+    assert_eq!(text, "line 5: port.name: there is another port called `p`");
+    let text = problems(&[tap("p", ""), tap("q", "device = \"p\"\n")].concat());
+    assert_eq!(text, "line 4: port: `q` is the same device as `p`: one port is enough");
+    let text = problems("[[port]]\nname = \"p\"\n[[port]]\nname = \"q\"\n");
+    assert!(text.lines().count() == 2 && !text.contains("the same device"), "{text}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 use super::ports;
 use crate::config::shaping::{Class, Limit, Port, Shaping, gate};
+use crate::config::unknown;
 use crate::view::api;
 
 /// What waits in all queues takes at most this.
@@ -135,10 +136,7 @@ impl Shaper {
     pub(crate) fn set(&self, name: &str, rate: BitRate) -> anyhow::Result<api::Limit> {
         let Some((limit, id)) = self.limits.iter().find(|(limit, _)| limit.name == name) else {
             let known: Vec<&str> = self.limits.iter().map(|(limit, _)| limit.name.as_str()).collect();
-            match crate::config::nearest(name, &known) {
-                Some(near) => bail!("there is no limit called `{name}`; did you mean `{near}`?"),
-                None => bail!("there is no limit called `{name}`: `weirgate limit list` has them"),
-            }
+            bail!(unknown("limit", name, &known));
         };
         let id = *id;
         let burst = burst(limit, rate);

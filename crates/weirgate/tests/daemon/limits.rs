@@ -67,9 +67,12 @@ fn holds_is_shown_and_is_changed(threads: u16) {
 
     nothing_is_lost_as_a_rate_is_changed(&daemon, &a, &b);
 
-    let near = daemon.run(&["limit", "set", "tennant", "1 Mbit/s"]);
-    assert_eq!(near.status.code(), Some(1));
-    assert!(text(&near.stderr).contains("did you mean `tenant`?"), "{}", text(&near.stderr));
+    for asked in [&["limit", "set", "tennant", "1 Mbit/s"][..], &["limit", "show", "tennant"]] {
+        let near = daemon.run(asked);
+        assert_eq!(near.status.code(), Some(2), "{asked:?}");
+        let said = text(&near.stderr);
+        assert!(said.contains("did you mean `tenant`? There are: tenant, udp"), "{said}");
+    }
     assert_eq!(daemon.run(&["limit", "set", "tenant", "fast"]).status.code(), Some(2));
     let metrics = daemon.get("/metrics");
     assert!(
