@@ -44,6 +44,19 @@ fn a_wrong_configuration_is_refused_with_file_line_and_key() {
 }
 
 #[test]
+fn what_can_hardly_be_meant_is_noted_and_no_failure() {
+    let sound = "[http]\nlisten = \"127.0.0.1:0\"\n[store]\nenabled = false\n";
+    let (_dir, path) = configured(sound);
+    let before = weirgate(&["doctor", "-c", &path]);
+    let odd = "[[limit]]\nname = \"forgotten\"\nrate = \"1.5 Mbit/s\"\n";
+    let (_dir, path) = configured(&format!("{sound}{odd}"));
+    let output = weirgate(&["doctor", "-c", &path]);
+    assert_eq!(output.status.code(), before.status.code(), "{}", stdout(&output));
+    let note = "note     configuration    line 9: limit: no class names `forgotten`";
+    assert!(stdout(&output).contains(note), "{}", stdout(&output));
+}
+
+#[test]
 fn bad_usage_exits_with_2() {
     assert_eq!(weirgate(&["no-such-command"]).status.code(), Some(2));
     assert_eq!(weirgate(&["query"]).status.code(), Some(2));

@@ -13,6 +13,7 @@ use weirgate_store::Geo;
 
 use super::output::Output;
 use super::{Common, Failure};
+use crate::config::shaping::notes::too_many_threads;
 use crate::config::{Close, Config, Mode, SYSTEM_FILE, Source, Steer, Surroundings};
 use crate::control::{CallError, Request, call};
 use crate::daemon::namespaces::Namespaces;
@@ -75,6 +76,7 @@ impl Doctor {
                 Config::defaults(&around)
             }
         };
+        notes(&config, &mut checks);
         let mut namespaces = Namespaces::new(config.sockets.namespaces.clone());
         let missing = namespaces.refresh().missing;
         let facts = Facts::gather(namespaces.open(), config.sockets.cgroup.as_deref());
@@ -123,6 +125,18 @@ impl Checks {
 
     fn ok(&mut self, what: &'static str, said: String) {
         self.add(what, Verdict::Ok, said);
+    }
+}
+
+/// What the configuration says and can hardly mean.
+fn notes(config: &Config, checks: &mut Checks) {
+    let shaping = &config.shaping;
+    for note in &shaping.notes {
+        checks.add("configuration", Verdict::Note, note.to_string());
+    }
+    let processors = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+    if let Some(said) = too_many_threads(shaping.threads, processors) {
+        checks.add("configuration", Verdict::Note, said);
     }
 }
 

@@ -1,5 +1,7 @@
 //! `[[port]]`, `[[limit]]` and `[[class]]`: the software switch and what it holds to which rate, typed and meant.
 
+pub(crate) mod notes;
+
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -17,8 +19,8 @@ use super::{Namespace, directory, or};
 const COALESCE_MAX: Duration = Duration::from_millis(1);
 const COALESCE: Duration = Duration::from_micros(100);
 
-/// Two Ethernet packets: a queue of less has no room for anything.
-const QUEUE_MIN: Bytes = Bytes::new(2 * 1_514);
+/// Two Ethernet packets: a queue of less has no room for anything, and a limit whose burst is less cannot be met.
+const TWO_PACKETS: Bytes = Bytes::new(2 * 1_514);
 
 /// The switch; without ports there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,6 +35,8 @@ pub struct Shaping {
     pub limits: Vec<Limit>,
     /// `[[class]]`, the first that fits a frame is its.
     pub classes: Vec<Class>,
+    /// What is sound and yet can hardly be meant, in the order of the file.
+    pub notes: Vec<Problem>,
 }
 
 /// A port of the switch.
@@ -280,8 +284,10 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
             problems.push(problem(line, "port", format!("{mac} is at another port already")));
         }
     }
+    let limit_lines: Vec<usize> = typed.limits.iter().map(|limit| limit.line).collect();
     let limits: Vec<Limit> = typed.limits.into_iter().map(|typed| limit(typed, problems)).collect();
     let mut classes: Vec<Class> = Vec::new();
+    let mut class_lines = Vec::new();
     for typed in typed.classes {
         let line = typed.line;
         let Some(class) = class(typed, &port_names, &limit_names, &limits, problems) else { continue };
@@ -290,8 +296,10 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
             problems.push(problem(line, "class", what));
         }
         classes.push(class);
+        class_lines.push(line);
     }
-    Shaping { threads, coalesce, ports, limits, classes }
+    let shaping = Shaping { threads, coalesce, ports, limits, classes, notes: Vec::new() };
+    Shaping { notes: notes::notes(&shaping, &limit_lines, &class_lines), ..shaping }
 }
 
 /// The names, each once.
@@ -484,8 +492,8 @@ fn class(
         problems
             .push(chain.problem(format!("`{}` stands there twice, and would count everything twice", limits[*twice])));
     }
-    if let Some(queue) = typed.queue.as_ref().filter(|queue| queue.value < QUEUE_MIN) {
-        problems.push(queue.problem(format!("is less than {QUEUE_MIN}: there would be no room for a packet")));
+    if let Some(queue) = typed.queue.as_ref().filter(|queue| queue.value < TWO_PACKETS) {
+        problems.push(queue.problem(format!("is less than {TWO_PACKETS}: there would be no room for a packet")));
     }
     if let Some([first, other]) = differ(&chosen, known) {
         let what = format!("`{first}` and `{other}` do not count alike: give them the same `layer` and `overhead`");

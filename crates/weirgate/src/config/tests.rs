@@ -64,6 +64,7 @@ fn the_example_s_ports_limits_and_classes_are_sound_and_shown_in_full() {
     assert_eq!((shaping.ports.len(), shaping.limits.len(), shaping.classes.len()), (3, 1, 1));
     assert_eq!((shaping.threads, shaping.coalesce), (1, Duration::from_micros(100)));
     assert_eq!(shaping.limits[0].rate.as_bits_per_sec(), 200_000_000);
+    assert_eq!(shaping.notes, []);
     for table in ["port", "limit", "class"] {
         let text = problems(&format!("[[{table}]]\nxyzzyxyzzy = 1"));
         let (_, known) = text.split_once("known here: ").expect("a list of the known keys");
@@ -101,6 +102,12 @@ fn ports_that_cannot_be_are_refused() {
     assert!(text.contains("only a VM's card has a socket"), "{text}");
     let text = refused("kind = \"tap\"\nxdp = true\n");
     assert!(text.contains("line 4: port.xdp: AF_XDP is for kind = \"interface\""), "{text}");
+    let threads = format!("[switch]\nthreads = 2\n{}", port("kind = \"interface\"\nxdp = true\n"));
+    assert!(
+        problems(&threads).contains("line 6: port.xdp: AF_XDP is for a switch of one thread"),
+        "{}",
+        problems(&threads)
+    );
     let text = refused("kind = \"interface\"\nxdp = true\nqueues = 2\n");
     assert!(text.contains("all queues of the interface are read"), "{text}");
     let text = refused("kind = \"interface\"\nnamespace = \"all\"\n");

@@ -1,0 +1,230 @@
+//! What is sound and yet can hardly be meant: `weirgate doctor` says it, and nothing is refused for it.
+
+use weirgate_switch::class::Ports;
+use weirgate_switch::limits::Mode;
+use weirgate_units::{BitRate, Bytes, Duration, Prefix};
+
+use super::{Class, Limit, Match, Problem, Shaping, TWO_PACKETS, problem};
+
+/// Whoever looks at a rate looks at seconds: with a longer burst nobody would see the limit hold.
+const BURST_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// What waits for longer has been sent again twice meanwhile: TCP's first timeout is a second, and doubles (RFC 6298).
+const QUEUE_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// The default of the slowest limits, however long that lasts.
+const QUEUE_SMALL: Bytes = Bytes::new(128 << 10);
+
+/// What there is to say, in the order of the file. The lines are those of the limits and of the classes.
+pub(super) fn notes(shaping: &Shaping, limit_lines: &[usize], class_lines: &[usize]) -> Vec<Problem> {
+    let Shaping { limits, classes, .. } = shaping;
+    let mut notes = Vec::new();
+    for (at, (limit, line)) in limits.iter().zip(limit_lines).enumerate() {
+        if !classes.iter().any(|class| class.limits.contains(&at)) {
+            let what =
+                format!("no class names `{}`: nothing is held to it; write it into a class's `limits`", limit.name);
+            notes.push(problem(*line, "limit", what));
+        }
+        notes.extend(odd_burst(limit).map(|what| problem(*line, "limit", what)));
+    }
+    for (at, (class, line)) in classes.iter().zip(class_lines).enumerate() {
+        let never = contradiction(&class.matches).map(|why| format!("no frame is ever of it: {why}"));
+        let wider = || {
+            let first = classes[..at].iter().position(|other| takes_all_of(other, class))?;
+            let line = class_lines[first];
+            Some(format!("nothing is left for it: the class in line {line} takes all of it; put the narrow one first"))
+        };
+        notes.extend(never.or_else(wider).map(|what| problem(*line, "class", what)));
+        notes.extend(long_queue(class, limits).map(|what| problem(*line, "class", what)));
+    }
+    notes.sort_by_key(|note| note.line);
+    notes
+}
+
+/// Whether more threads are to switch than there are `processors`, and what comes of it.
+pub(crate) fn too_many_threads(threads: u16, processors: usize) -> Option<String> {
+    (usize::from(threads) > processors).then(|| {
+        format!("[switch] threads = {threads}, but there are {processors} processors: they take them from each other")
+    })
+}
+
+fn odd_burst(Limit { name, rate, burst, .. }: &Limit) -> Option<String> {
+    let burst = (*burst)?;
+    if burst < TWO_PACKETS {
+        return Some(format!("the `burst` of `{name}`, {burst}, is less than two packets: {TWO_PACKETS} is used"));
+    }
+    let time = rate.time_for(burst);
+    (*rate > BitRate::ZERO && burst > TWO_PACKETS && time > BURST_TIME_MAX).then(|| {
+        let time = time.as_secs_f64();
+        format!(
+            "the `burst` of `{name}`, {burst}, is {time:.1} s of its rate: for so long after idling nothing is limited"
+        )
+    })
+}
+
+/// Whether what came last would wait for long, in a class where something waits.
+fn long_queue(class: &Class, limits: &[Limit]) -> Option<String> {
+    let chain = || class.limits.iter().map(|at| &limits[*at]);
+    let queue = class.queue.filter(|_| chain().any(|limit| limit.mode == Mode::Pace))?;
+    let slowest = chain().filter(|limit| limit.rate > BitRate::ZERO).min_by_key(|limit| limit.rate)?;
+    let time = slowest.rate.time_for(queue);
+    (queue > QUEUE_SMALL && time > QUEUE_TIME_MAX).then(|| {
+        let (name, time) = (&slowest.name, time.as_secs_f64());
+        format!("what is last in a `queue` of {queue} waits for {time:.1} s at the rate of `{name}`: by then it was sent again")
+    })
+}
+
+/// Why no frame can be all that is asked for.
+fn contradiction(asked: &Match) -> Option<&'static str> {
+    let is_v4 = |network: Option<Prefix>| network.map(|network| network.address().is_ipv4());
+    let (source, destination) = (is_v4(asked.source), is_v4(asked.destination));
+    if source.zip(destination).is_some_and(|(source, destination)| source != destination) {
+        return Some("of `source` and `destination` one is IPv4 and the other IPv6");
+    }
+    let has_ports = asked.source_ports.or(asked.destination_ports).is_some();
+    match (asked.protocol, source.or(destination)) {
+        (Some(protocol), _) if has_ports && ![6, 17].contains(&protocol) => Some("only \"tcp\" and \"udp\" have ports"),
+        (Some(1), Some(false)) => Some("\"icmp\" is of IPv4, and its network of IPv6: write \"icmpv6\""),
+        (Some(58), Some(true)) => Some("\"icmpv6\" is of IPv6, and its network of IPv4: write \"icmp\""),
+        _ => None,
+    }
+}
+
+/// Whether every frame of `class` is of `other` as well.
+fn takes_all_of(other: &Class, class: &Class) -> bool {
+    let (wide, narrow) = (&other.matches, &class.matches);
+    (other.port, other.direction) == (class.port, class.direction)
+        && covers(wide.vlan, narrow.vlan, |wide, narrow| wide == narrow)
+        && covers(wide.source, narrow.source, holds)
+        && covers(wide.destination, narrow.destination, holds)
+        && covers(wide.dscp, narrow.dscp, |wide, narrow| wide == narrow)
+        && covers(wide.protocol, narrow.protocol, |wide, narrow| wide == narrow)
+        && covers(wide.source_ports, narrow.source_ports, spans)
+        && covers(wide.destination_ports, narrow.destination_ports, spans)
+}
+
+/// Whether one condition lets everything through that the other does.
+fn covers<T>(wide: Option<T>, narrow: Option<T>, within: impl Fn(T, T) -> bool) -> bool {
+    wide.is_none_or(|wide| narrow.is_some_and(|narrow| within(wide, narrow)))
+}
+
+fn holds(wide: Prefix, narrow: Prefix) -> bool {
+    wide.len() <= narrow.len() && wide.contains(narrow.address())
+}
+
+fn spans(wide: Ports, narrow: Ports) -> bool {
+    wide.contains(narrow.first) && wide.contains(narrow.last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Surroundings};
+
+    const GROUND: &str = "[[port]]\nname = \"vm1\"\nkind = \"tap\"\n[[limit]]\nname = \"a\"\nrate = \"8 Mbit/s\"\n";
+    const CLASS: &str = "[[class]]\nport = \"vm1\"\nlimits = [\"a\"]\n";
+
+    fn noted(text: &str) -> Vec<String> {
+        let around = Surroundings { host: "h".into(), state: "/state".into(), run: "/run".into() };
+        let config = Config::from_text(text, &around).expect("notes refuse nothing");
+        config.shaping.notes.iter().map(ToString::to_string).collect()
+    }
+
+    /// The notes on classes with these conditions, one after the other.
+    fn classes(conditions: &[&str]) -> Vec<String> {
+        let classes: String = conditions.iter().map(|more| format!("{CLASS}{more}")).collect();
+        noted(&format!("{GROUND}{classes}"))
+    }
+
+    #[test]
+    fn what_is_meant_is_not_noted() {
+        assert_eq!(classes(&[""]), [""; 0]);
+        let narrow_first = ["source = \"10.1.0.0/16\"\n", "source = \"10.0.0.0/8\"\n", "protocol = \"udp\"\n", ""];
+        assert_eq!(classes(&narrow_first), [""; 0]);
+        assert_eq!(classes(&["direction = \"to\"\ndscp = 1\n", "dscp = 1\nvlan = 3\n"]), [""; 0]);
+    }
+
+    #[test]
+    fn a_limit_that_nothing_uses_is_noted() {
+        let text = format!("{GROUND}{CLASS}[[limit]]\nname = \"b\"\nrate = \"1 Mbit/s\"\n");
+        assert_eq!(
+            noted(&text),
+            ["line 10: limit: no class names `b`: nothing is held to it; write it into a class's `limits`"]
+        );
+    }
+
+    #[test]
+    fn a_class_below_a_wider_one_is_noted() {
+        for (wide, narrow) in [
+            ("source = \"10.0.0.0/8\"\n", "source = \"10.1.0.0/16\"\n"),
+            ("destination = \"2001:db8::/32\"\n", "destination = \"2001:db8::/32\"\nprotocol = \"tcp\"\n"),
+            ("source_ports = \"1-1000\"\n", "source_ports = \"80\"\ndscp = 3\n"),
+            ("vlan = 7\n", "vlan = 7\n"),
+        ] {
+            let line = 10 + wide.lines().count();
+            let said = "class: nothing is left for it: the class in line 7 takes all of it; put the narrow one first";
+            assert_eq!(classes(&[wide, narrow]), [format!("line {line}: {said}")], "{wide}{narrow}");
+        }
+        for (one, other) in [
+            ("source = \"10.0.0.0/8\"\n", "source = \"11.0.0.0/8\"\n"),
+            ("source = \"10.0.0.0/8\"\n", "destination = \"10.0.0.0/8\"\n"),
+            ("protocol = \"tcp\"\n", "source_ports = \"80\"\n"),
+            ("source_ports = \"1-1000\"\n", "source_ports = \"900-1001\"\n"),
+            // Later fragments have no ports.
+            ("protocol = \"tcp\"\nsource_ports = \"0-65535\"\n", "protocol = \"tcp\"\n"),
+        ] {
+            assert_eq!(classes(&[one, other]), [""; 0], "{one}{other}");
+        }
+    }
+
+    #[test]
+    fn conditions_that_contradict_each_other_are_noted() {
+        for (conditions, why) in [
+            ("source = \"10.0.0.0/8\"\ndestination = \"2001:db8::/32\"\n", "one is IPv4 and the other IPv6"),
+            ("protocol = \"47\"\ndestination_ports = \"80\"\n", "only \"tcp\" and \"udp\" have ports"),
+            ("protocol = \"icmp\"\nsource = \"2001:db8::/32\"\n", "write \"icmpv6\""),
+            ("protocol = \"icmpv6\"\ndestination = \"10.0.0.0/8\"\n", "write \"icmp\""),
+        ] {
+            let notes = classes(&[conditions]);
+            assert_eq!(notes.len(), 1, "{notes:?}");
+            assert!(
+                notes[0].starts_with("line 7: class: no frame is ever of it: ") && notes[0].contains(why),
+                "{notes:?}"
+            );
+        }
+        assert_eq!(classes(&["protocol = \"icmpv6\"\nsource = \"2001:db8::/32\"\n"]), [""; 0]);
+    }
+
+    #[test]
+    fn absurd_amounts_are_noted() {
+        let burst = |burst: &str| noted(&format!("{GROUND}burst = \"{burst}\"\n{CLASS}"));
+        assert_eq!(
+            burst("1500 B"),
+            ["line 4: limit: the `burst` of `a`, 1.5 KB, is less than two packets: 3.028 KB is used"]
+        );
+        assert_eq!(
+            burst("2 MB"),
+            [
+                "line 4: limit: the `burst` of `a`, 2 MB, is 2.0 s of its rate: for so long after idling nothing is limited"
+            ]
+        );
+        assert_eq!((burst("3028 B"), burst("1 MB")), (vec![], vec![]));
+        let queue = |queue: &str| classes(&[&format!("queue = \"{queue}\"\n")]);
+        assert_eq!(
+            queue("30 MB"),
+            [
+                "line 7: class: what is last in a `queue` of 30 MB waits for 30.0 s at the rate of `a`: by then it was sent again"
+            ]
+        );
+        assert_eq!(queue("3 MB"), [""; 0]);
+        let still = noted(&format!("{GROUND}{CLASS}queue = \"30 MB\"\n").replace("8 Mbit", "0 bit"));
+        assert_eq!(still, [""; 0], "a rate of zero is a door that is shut, not slow");
+    }
+
+    #[test]
+    fn more_threads_than_processors_are_noted() {
+        assert_eq!(too_many_threads(2, 2), None);
+        let said = too_many_threads(3, 2).expect("one too many");
+        assert!(said.starts_with("[switch] threads = 3, but there are 2 processors"), "{said}");
+    }
+}
