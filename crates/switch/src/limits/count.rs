@@ -22,7 +22,7 @@ pub struct LimitCounters {
     pub dropped_room: u64,
     /// Packets dropped because their flow's queue was too long for too long (CoDel).
     pub dropped_codel: u64,
-    /// How long those that passed had waited.
+    /// How long those that passed had waited; nothing where it lets nobody wait (`Mode::Drop`, `Mode::Borrow`).
     pub delays: Delays,
     /// Packets that wait.
     waiting: u64,

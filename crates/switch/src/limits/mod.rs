@@ -187,6 +187,17 @@ struct State {
     counters: LimitCounters,
 }
 
+impl State {
+    /// Counts a packet, and how long it waited where this limit lets wait: one that drops may stand in a chain with one that paces,
+    /// and that wait is not its own.
+    fn passed_after(&mut self, waited: Duration, size: Bytes) {
+        self.counters.passed(size);
+        if matches!(self.means, Means::Pace(_) | Means::Gate(..)) {
+            self.counters.delays.add(waited);
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Class {
     chain: Vec<LimitId>,
@@ -598,9 +609,7 @@ impl<T> Limits<T> {
         // What need not wait is neither put anywhere nor held back.
         if self.pacer.take(now, paced, size) {
             for limit in chain {
-                let counters = &mut self.limits[limit.index()].counters;
-                counters.passed(size);
-                counters.delays.add(Duration::ZERO);
+                self.limits[limit.index()].passed_after(Duration::ZERO, size);
             }
             return Verdict::Pass(item);
         }
@@ -635,14 +644,11 @@ impl<T> Limits<T> {
             *waiting = waiting.saturating_sub(out.size);
         }
         for limit in &self.classes[class.index()].chain {
-            let counters = &mut self.limits[limit.index()].counters;
-            counters.leave(now);
+            let state = &mut self.limits[limit.index()];
+            state.counters.leave(now);
             match out.fate {
-                Fate::Drop => counters.dropped_codel += 1,
-                Fate::Send | Fate::Mark => {
-                    counters.passed(out.size);
-                    counters.delays.add(out.waited);
-                }
+                Fate::Drop => state.counters.dropped_codel += 1,
+                Fate::Send | Fate::Mark => state.passed_after(out.waited, out.size),
             }
         }
         if out.fate == Fate::Drop {

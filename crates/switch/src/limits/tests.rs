@@ -59,6 +59,21 @@ fn each_mode_meets_its_rate() {
 }
 
 #[test]
+fn only_limits_that_let_wait_have_waits() {
+    let mut limits = limits();
+    let drops = limit(&mut limits, mbit(50), Mode::Drop);
+    let paces = limit(&mut limits, mbit(10), Mode::Pace);
+    let settings = ClassSettings { codel: None, queue_max: Bytes::new(1 << 20), ..ClassSettings::default() };
+    let class = limits.add_class(settings, &[drops, paces]);
+    // Some need not wait, and some do.
+    let left = offer(&mut limits, class, Duration::from_micros(1_000), Duration::from_secs(1));
+    let [drops, paces] = [drops, paces].map(|id| limits.counters(id, at(1_000_000_000)));
+    assert_eq!((drops.passed_bytes, paces.passed_bytes), (left, left));
+    assert!(paces.delays.quantile(0.99) > Some(Duration::from_millis(1)), "{paces:?}");
+    assert_eq!(drops.delays, Delays::default());
+}
+
+#[test]
 fn traffic_below_its_rate_neither_waits_nor_is_throttled() {
     for mode in [Mode::Pace, Mode::Gate] {
         let mut limits = limits();

@@ -355,7 +355,8 @@ pub struct Limit {
     pub dropped_room: u64,
     /// Dropped because their flow's queue was too long for too long.
     pub dropped_codel: u64,
-    /// Half of those that passed had waited less: the bound of a slot of `delays`; `null` where none passed.
+    /// Half of those that passed had waited less: the bound of a slot of `delays`; `null` where none passed
+    /// that may wait.
     pub delay_p50_us: Option<u64>,
     /// 99 of 100 had waited less.
     pub delay_p99_us: Option<u64>,
