@@ -4,6 +4,7 @@
 
 mod bench_shape;
 mod cgroup;
+mod commit;
 mod daemon;
 mod edge;
 mod expectation;

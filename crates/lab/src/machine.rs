@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::commit::commit;
+
 /// The machine under an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
-    /// The sources that the program was built from, where whoever started it has said so (`WEIRGATE_COMMIT`; `make prove` does).
+    /// The sources that the program was built from, where that is known.
     pub(crate) commit: Option<String>,
     /// `uname -r`.
     pub(crate) kernel: String,
@@ -33,7 +35,7 @@ impl Machine {
         let before = CpuTimes::now();
         let noise_pct = noise_pct();
         Self {
-            commit: std::env::var("WEIRGATE_COMMIT").ok(),
+            commit: commit(),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             cpu,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
