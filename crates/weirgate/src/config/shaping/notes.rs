@@ -56,9 +56,7 @@ fn odd_burst(Limit { name, rate, burst, .. }: &Limit) -> Option<String> {
     let time = rate.time_for(burst);
     (*rate > BitRate::ZERO && burst > TWO_PACKETS && time > BURST_TIME_MAX).then(|| {
         let time = time.as_secs_f64();
-        format!(
-            "the `burst` of `{name}`, {burst}, is {time:.1} s of its rate: for so long after idling nothing is limited"
-        )
+        format!("the `burst` of `{name}`, {burst}, is {time:.1} s of its rate, and passes unlimited after idling")
     })
 }
 
@@ -204,9 +202,7 @@ mod tests {
         );
         assert_eq!(
             burst("2 MB"),
-            [
-                "line 4: limit: the `burst` of `a`, 2 MB, is 2.0 s of its rate: for so long after idling nothing is limited"
-            ]
+            ["line 4: limit: the `burst` of `a`, 2 MB, is 2.0 s of its rate, and passes unlimited after idling"]
         );
         assert_eq!((burst("3028 B"), burst("1 MB")), (vec![], vec![]));
         let queue = |queue: &str| classes(&[&format!("queue = \"{queue}\"\n")]);
