@@ -26,7 +26,7 @@ pub use drill::{LOOKS_MAX, Looks, LooksError, Memory};
 pub use flowlet::{Flowlets, Known, LetFlow};
 pub use hash::{FiveTuple, FlowHash};
 pub use label::{Label, LabelSettings};
-pub use presto::{CELL, Cell, Cells, Schedule, ScheduleError};
+pub use presto::{CELL, Cell, Cells, Schedule, ScheduleError, gcd};
 pub use reps::Reps;
 pub use spread::{Ecmp, RoundRobin, Wcmp, random, shortest};
 

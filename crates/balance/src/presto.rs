@@ -61,7 +61,7 @@ impl Schedule {
 }
 
 /// The greatest common divisor; of a number and 0, the number.
-pub(crate) const fn gcd(a: u64, b: u64) -> u64 {
+pub const fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

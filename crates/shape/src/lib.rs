@@ -32,4 +32,4 @@ pub use division::{Division, INTERVAL, Want, max_min};
 pub use gate::{Gate, QueueId, quantum};
 pub use meter::{Color, EfTcm, SrTcm, TrTcm};
 pub use pacer::{ClassId, ClassSettings, Fate, LimitId, Out, Pacer, granularity};
-pub use wheel::Wheel;
+pub use wheel::{Bitmap, Wheel};

@@ -15,7 +15,7 @@ mod spare;
 
 use weirgate_units::{Duration, Instant};
 
-use self::bitmap::Bitmap;
+pub use self::bitmap::Bitmap;
 use self::rings::Rings;
 use self::spare::Spare;
 

@@ -8,8 +8,8 @@ use weirgate_units::BitRate;
 
 use super::NONE;
 use crate::Port;
+use crate::gcd;
 use crate::hash::mix;
-use crate::presto::gcd;
 use crate::topology::{Link, Node, Topology};
 
 /// The links between switches, by switch, as they are gone through: again and again.

@@ -49,14 +49,16 @@ impl Ticks {
     }
 }
 
-/// Blocks that have something: level 0 has a bit per block, each higher level a bit per word of the one below; the top is one word.
+/// Which of many places hold something: the next one in a few instructions.
 #[derive(Clone, Debug)]
-pub(super) struct Bitmap {
+pub struct Bitmap {
+    /// Level 0 has a bit for each place, each higher level one for each word of the one below; the top is one word.
     levels: Vec<Box<[u64]>>,
 }
 
 impl Bitmap {
-    pub(super) fn new(bits: usize) -> Self {
+    /// Of `bits` places, none of which holds anything.
+    pub fn new(bits: usize) -> Self {
         let mut levels = Vec::new();
         let mut bits = bits;
         loop {
@@ -69,18 +71,32 @@ impl Bitmap {
         }
     }
 
-    pub(super) fn has(&self, bit: usize) -> bool {
+    /// Whether a place holds something.
+    ///
+    /// # Panics
+    /// Where there is no such place.
+    pub fn has(&self, bit: usize) -> bool {
         self.levels[0][bit / 64] >> (bit % 64) & 1 == 1
     }
 
-    pub(super) fn set(&mut self, mut bit: usize) {
+    /// A place holds something now. Steps: the levels, one for every factor of 64.
+    ///
+    /// # Panics
+    /// Where there is no such place.
+    #[inline]
+    pub fn set(&mut self, mut bit: usize) {
         for level in &mut self.levels {
             level[bit / 64] |= 1 << (bit % 64);
             bit /= 64;
         }
     }
 
-    pub(super) fn clear(&mut self, mut bit: usize) {
+    /// A place holds nothing any more. Steps: the levels at most.
+    ///
+    /// # Panics
+    /// Where there is no such place.
+    #[inline]
+    pub fn clear(&mut self, mut bit: usize) {
         for level in &mut self.levels {
             level[bit / 64] &= !(1 << (bit % 64));
             if level[bit / 64] != 0 {
@@ -90,8 +106,10 @@ impl Bitmap {
         }
     }
 
-    /// The first set bit at or after `from`: up until a word has one, then down along the lowest bits.
-    pub(super) fn next(&self, from: usize) -> Option<usize> {
+    /// The first place at or after `from` that holds something. Steps: twice the levels at most.
+    #[inline]
+    pub fn next(&self, from: usize) -> Option<usize> {
+        // Up until a word has one, then down along the lowest bits.
         let mut bit = from;
         for height in 0..self.levels.len() {
             let word = self.levels[height].get(bit / 64)? & (u64::MAX << (bit % 64));

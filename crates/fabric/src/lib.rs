@@ -1,0 +1,34 @@
+//! A simulator of data-centre fabrics: hosts with TCP, switches, the links between them, and what balances load over these.
+//!
+//! Pure: no clock, no I/O, no threads. A run is deterministic to the last event: time is whole picoseconds, of what happens at the same
+//! time what was scheduled first comes first, every component draws from a stream of its own, and no result is the system's
+//! mathematical library's. [`Simulation::digest`] is a hash of all events.
+#![forbid(unsafe_code)]
+
+mod chance;
+mod events;
+mod flow;
+mod ideal;
+mod line;
+mod measure;
+mod packet;
+mod routes;
+mod scheme;
+mod simulation;
+mod sizes;
+mod switch;
+mod tcp;
+mod time;
+mod workload;
+
+pub use chance::Chance;
+pub use events::{EventId, Events};
+pub use ideal::{ideal, shortest_path};
+pub use line::LineCounters;
+pub use measure::{Finished, Hop, Measures, Queues};
+pub use scheme::Scheme;
+pub use simulation::{Buffers, Change, Settings, Simulation};
+pub use sizes::{Sizes, SizesError};
+pub use tcp::{ControlKind, TcpSettings};
+pub use time::{Span, Time};
+pub use workload::{Listed, Poisson, Start, Workload};

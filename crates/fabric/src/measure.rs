@@ -1,0 +1,128 @@
+//! What is measured.
+
+use weirgate_balance::topology::Kind;
+
+use crate::{Span, Time};
+
+/// A flow that has arrived as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// Its payload.
+    pub bytes: u64,
+    /// From its start until its last byte was there: the flow completion time.
+    pub time: Span,
+    /// When it began.
+    pub began: Time,
+    /// The host that sent it, by number.
+    pub source: u32,
+    /// The host that it went to.
+    pub destination: u32,
+    /// What its workload calls it.
+    pub class: u8,
+    /// Segments that were dropped or lost.
+    pub lost: u32,
+    /// ACKs that its receiver sent for segments out of order.
+    pub dup_acks: u32,
+    /// Of these, those for a last segment that was shorter than the others.
+    pub dup_acks_of_short_last: u32,
+    /// Segments that were sent again.
+    pub sent_again: u32,
+    /// How often its timer ran out.
+    pub timeouts: u32,
+    /// Batches that its host would have handed up (GRO).
+    pub batches: u32,
+}
+
+/// Where a queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hop {
+    /// In a host.
+    Host,
+    /// In a switch of this stage, towards a higher one.
+    Up(u8),
+    /// In a switch of this stage, towards a lower one, or its own.
+    Down(u8),
+    /// In a leaf, towards a host.
+    Edge,
+}
+
+impl Hop {
+    pub(crate) const fn of(from: Kind, to: Kind) -> Self {
+        match (from, to) {
+            (Kind::Host, _) => Self::Host,
+            (_, Kind::Host) => Self::Edge,
+            (Kind::Switch { stage: from }, Kind::Switch { stage: to }) if from < to => Self::Up(from),
+            (Kind::Switch { stage }, _) => Self::Down(stage),
+        }
+    }
+}
+
+/// Queues that should be alike, measured again and again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Queues {
+    /// Times that some were measured.
+    pub samples: u64,
+    /// The sum of the standard deviations of their lengths, in bytes.
+    pub deviation_sum: f64,
+    /// How often a queue had so many bytes: by hundreds, what is longer in the last place.
+    pub lengths: Vec<u64>,
+}
+
+/// Places of [`Queues::lengths`]: 3 MB.
+const LENGTHS: usize = 30_000;
+
+impl Queues {
+    /// The mean standard deviation of queues that should be alike, in bytes.
+    pub fn deviation(&self) -> f64 {
+        self.deviation_sum / self.samples.max(1) as f64
+    }
+
+    fn sample(&mut self, depths: impl Iterator<Item = u64> + Clone, queues: usize) {
+        let (mut sum, mut squares) = (0_u64, 0_u128);
+        if self.lengths.is_empty() {
+            self.lengths = vec![0; LENGTHS];
+        }
+        for depth in depths {
+            sum += depth;
+            squares += u128::from(depth) * u128::from(depth);
+            self.lengths[(depth as usize).div_ceil(100).min(LENGTHS - 1)] += 1;
+        }
+        let queues = queues.max(1) as f64;
+        let mean = sum as f64 / queues;
+        self.samples += 1;
+        self.deviation_sum += (squares as f64 / queues - mean * mean).max(0.0).sqrt();
+    }
+}
+
+/// What was measured of a run since it was last begun.
+#[derive(Clone, Debug, Default)]
+pub struct Measures {
+    /// Since when.
+    pub(crate) began: Time,
+    /// The places of hops, as lines name them.
+    pub(crate) hops: Vec<Hop>,
+    /// Flows that began since then and have arrived as a whole.
+    pub finished: Vec<Finished>,
+    /// Flows that began.
+    pub started: u64,
+    /// Packets for which a switch had no way.
+    pub no_route: u64,
+    /// The uplinks of each leaf.
+    pub up: Queues,
+    /// The downlinks to each leaf.
+    pub down: Queues,
+}
+
+impl Measures {
+    pub(crate) fn place(&mut self, hop: Hop) -> u8 {
+        let at = self.hops.iter().position(|other| *other == hop).unwrap_or_else(|| {
+            self.hops.push(hop);
+            self.hops.len() - 1
+        });
+        at as u8
+    }
+
+    pub(crate) fn sample(&mut self, is_up: bool, depths: impl Iterator<Item = u64> + Clone, queues: usize) {
+        if is_up { &mut self.up } else { &mut self.down }.sample(depths, queues);
+    }
+}

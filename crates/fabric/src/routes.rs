@@ -1,0 +1,169 @@
+//! What routing puts into the switches: for each leaf, the next hops of the shortest paths there, with their weights and components.
+
+use weirgate_balance::symmetry::Symmetry;
+use weirgate_balance::topology::{Node, Topology};
+use weirgate_balance::{Port, Schedule};
+
+/// No way, or none yet.
+pub(crate) const NO_GROUP: u16 = u16::MAX;
+
+/// No way.
+const FAR: u32 = u32::MAX;
+
+/// The ways from one switch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    /// By leaf, which of the groups.
+    pub(crate) by_leaf: Box<[u16]>,
+    pub(crate) groups: Vec<Group>,
+    /// The components of all groups.
+    pub(crate) components: usize,
+}
+
+/// Next hops.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) ports: Box<[Port]>,
+    /// What each can carry to the leaf, in the smallest whole numbers.
+    pub(crate) weights: Box<[u32]>,
+    /// Presto's order of them.
+    pub(crate) schedule: Schedule,
+    /// The symmetric components: one, unless the network is unequal.
+    pub(crate) components: Box<[Box<[Port]>]>,
+    pub(crate) component_weights: Box<[u32]>,
+    /// The number of its first component among those of the switch.
+    pub(crate) first_component: usize,
+}
+
+/// The tables of all nodes; of hosts, empty ones. `symmetry`: where components are asked for.
+pub(crate) fn tables(topology: &Topology, leaves: &[Node], symmetry: Option<&Symmetry>) -> Vec<Table> {
+    let none = || Table { by_leaf: vec![NO_GROUP; leaves.len()].into(), ..Table::default() };
+    let mut tables: Vec<Table> =
+        topology.nodes().map(|node| if topology.is_host(node) { Table::default() } else { none() }).collect();
+    for (at, leaf) in leaves.iter().enumerate() {
+        let hops = distances(topology, *leaf);
+        let capacities = capacities(topology, *leaf, &hops);
+        for node in topology.nodes().filter(|node| !topology.is_host(*node) && hops[node.index()] != FAR) {
+            let next = next_hops(topology, &hops, node);
+            if next.is_empty() {
+                continue;
+            }
+            let carries = next.iter().map(|port| {
+                let link = topology.link_at(node, *port);
+                topology.settings(link).rate.as_bits_per_sec().min(capacities[topology.far_end(link, node).index()])
+            });
+            let weights = reduce(&carries.collect::<Vec<_>>());
+            let components = match symmetry {
+                Some(symmetry) if next.len() > 1 => symmetry.components(node, *leaf),
+                _ => Vec::new(),
+            };
+            let mut component_weights = reduce(&components.iter().map(|one| one.weight).collect::<Vec<_>>());
+            let mut components: Vec<Box<[Port]>> = components.into_iter().map(|one| one.ports.into()).collect();
+            if components.is_empty() {
+                (components, component_weights) = (vec![next.clone().into()], vec![1]);
+            }
+            tables[node.index()].add(at, next, weights, components, component_weights);
+        }
+    }
+    tables
+}
+
+impl Table {
+    /// The next hops to a leaf.
+    pub(crate) fn group(&self, leaf: u16) -> Option<&Group> {
+        self.groups.get(usize::from(self.by_leaf[usize::from(leaf)]))
+    }
+
+    fn add(
+        &mut self,
+        leaf: usize,
+        ports: Vec<Port>,
+        weights: Vec<u32>,
+        components: Vec<Box<[Port]>>,
+        component_weights: Vec<u32>,
+    ) {
+        let is_same = |group: &Group| {
+            *group.ports == *ports
+                && *group.weights == *weights
+                && *group.components == *components
+                && *group.component_weights == *component_weights
+        };
+        let at = self.groups.iter().position(is_same).unwrap_or_else(|| {
+            let schedule = weights.iter().map(|weight| u64::from(*weight)).collect::<Vec<_>>();
+            let schedule = Schedule::new(&schedule).expect("weights are reduced to what a schedule takes");
+            let first_component = self.components;
+            self.components += components.len();
+            self.groups.push(Group {
+                ports: ports.into(),
+                weights: weights.into(),
+                schedule,
+                components: components.into(),
+                component_weights: component_weights.into(),
+                first_component,
+            });
+            self.groups.len() - 1
+        });
+        self.by_leaf[leaf] = u16::try_from(at).ok().filter(|at| *at != NO_GROUP).expect("fewer groups than leaves");
+    }
+}
+
+/// Links to a leaf, over switches.
+fn distances(topology: &Topology, leaf: Node) -> Vec<u32> {
+    let mut hops = vec![FAR; topology.nodes().len()];
+    hops[leaf.index()] = 0;
+    let mut open = std::collections::VecDeque::from([leaf]);
+    while let Some(node) = open.pop_front() {
+        for link in topology.ports(node).iter().filter(|link| topology.is_up(**link)) {
+            let far = topology.far_end(*link, node);
+            if !topology.is_host(far) && hops[far.index()] == FAR {
+                hops[far.index()] = hops[node.index()] + 1;
+                open.push_back(far);
+            }
+        }
+    }
+    hops
+}
+
+/// The ports of shortest paths, in order.
+fn next_hops(topology: &Topology, hops: &[u32], node: Node) -> Vec<Port> {
+    let links = topology.ports(node).iter().enumerate();
+    let is_next = |(_, link): &(usize, &weirgate_balance::topology::Link)| {
+        let far = topology.far_end(**link, node);
+        topology.is_up(**link) && !topology.is_host(far) && hops[far.index()].wrapping_add(1) == hops[node.index()]
+    };
+    links.filter(is_next).map(|(port, _)| Port(port as u16)).collect()
+}
+
+/// What the shortest paths from each node can carry to a leaf, in bit/s, each link by its rate.
+fn capacities(topology: &Topology, leaf: Node, hops: &[u32]) -> Vec<u64> {
+    let mut capacities = vec![0; hops.len()];
+    capacities[leaf.index()] = u64::MAX;
+    let mut nodes: Vec<Node> = topology
+        .nodes()
+        .filter(|node| hops[node.index()] != FAR && *node != leaf && !topology.is_host(*node))
+        .collect();
+    nodes.sort_by_key(|node| hops[node.index()]);
+    for node in nodes {
+        let carries = next_hops(topology, hops, node).into_iter().map(|port| {
+            let link = topology.link_at(node, port);
+            topology.settings(link).rate.as_bits_per_sec().min(capacities[topology.far_end(link, node).index()])
+        });
+        capacities[node.index()] = carries.fold(0, u64::saturating_add);
+    }
+    capacities
+}
+
+/// Weights in the smallest whole numbers; where these add up to more than a schedule takes, they are rounded, none to nothing.
+fn reduce(weights: &[u64]) -> Vec<u32> {
+    const SUM_MAX: u64 = 1_024;
+    let common = weights.iter().copied().fold(0, weirgate_balance::gcd).max(1);
+    let sum = weights.iter().fold(0_u64, |sum, weight| sum.saturating_add(weight / common));
+    let reduced = |weight: &u64| {
+        if sum <= SUM_MAX {
+            (weight / common) as u32
+        } else {
+            ((u128::from(weight / common) * u128::from(SUM_MAX) / u128::from(sum)) as u32).max(u32::from(*weight > 0))
+        }
+    };
+    weights.iter().map(reduced).collect()
+}

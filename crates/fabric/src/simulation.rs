@@ -1,0 +1,708 @@
+//! A run: the network, its hosts, and what happens to them, one event after the other.
+
+use weirgate_balance::symmetry::Symmetry;
+use weirgate_balance::topology::{Link, Node, Topology, TopologyError};
+use weirgate_balance::{Conga, Estimator, Port};
+use weirgate_shape::Wheel;
+use weirgate_units::{BitRate, Duration, Instant};
+
+use crate::chance::Chance;
+use crate::events::{EventId, Events};
+use crate::flow::{Flow, Flows};
+use crate::line::{Line, Target, Visible};
+use crate::measure::{Hop, Measures};
+use crate::packet::{Event, Kind, NO_FEEDBACK, Packet};
+use crate::routes;
+use crate::switch::{NO_LEAF, Switch};
+use crate::tcp::{Ack, Reply, Segment};
+use crate::workload::{Start, Workload};
+use crate::{LineCounters, Scheme, Span, TcpSettings, Time};
+
+/// What a run is made of, beside its network and its workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Of everything random.
+    pub seed: u64,
+    /// How load is balanced.
+    pub scheme: Scheme,
+    /// The hosts' TCP.
+    pub tcp: TcpSettings,
+    /// Room for packets.
+    pub buffers: Buffers,
+    /// A packet is marked where so many bytes wait (ECN); nothing: none is.
+    pub mark: Option<u64>,
+    /// Engines of each switch, which decide each for itself. Ports are theirs in turn.
+    pub engines: u16,
+    /// How long a packet is on its way from an engine to its queue, where others do not see it yet.
+    pub enqueue_delay: Span,
+    /// How long routing takes to learn of a link that went down or up.
+    pub routing_delay: Span,
+    /// How often queues are measured; nothing: never.
+    pub sample_every: Option<Span>,
+}
+
+impl Settings {
+    /// The article's switches: 300 KB for each port, one engine, queues measured each 10 us.
+    pub fn new(seed: u64, scheme: Scheme) -> Self {
+        Self {
+            seed,
+            scheme,
+            tcp: TcpSettings::default(),
+            buffers: Buffers::PerPort(300_000),
+            mark: None,
+            engines: 1,
+            enqueue_delay: Span::ZERO,
+            routing_delay: Span::ZERO,
+            sample_every: Some(Span::from_micros(10)),
+        }
+    }
+}
+
+/// Room for packets in a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffers {
+    /// Bytes for each port.
+    PerPort(u64),
+    /// Bytes for all ports of a switch: who needs them has them.
+    Shared(u64),
+}
+
+/// A link goes down, or comes up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// When.
+    pub at: Time,
+    /// Which.
+    pub link: Link,
+    /// Whether it is up then.
+    pub is_up: bool,
+}
+
+/// A run.
+#[derive(Debug)]
+pub struct Simulation {
+    settings: Settings,
+    topology: Topology,
+    symmetry: Option<Symmetry>,
+    leaves: Vec<Node>,
+    now: Time,
+    events: Events<Event>,
+    /// Those of each node follow each other, by port.
+    lines: Vec<Line>,
+    /// By node.
+    first_lines: Vec<u32>,
+    /// What engines see of them; empty, if there is no delay.
+    visible: Vec<Visible>,
+    switches: Vec<Switch>,
+    /// By leaf, which of them it is.
+    leaf_switches: Vec<u32>,
+    hosts: Vec<Host>,
+    flows: Flows,
+    timers: Wheel<(u32, u32)>,
+    timers_at: Time,
+    workload: Box<dyn Workload>,
+    arrival_at: Time,
+    changes: Vec<Change>,
+    measures: Measures,
+    /// The uplinks of each leaf, and the downlinks to it: their queues should be alike.
+    alike: Vec<(bool, Vec<u32>)>,
+    replies: Vec<Reply>,
+    /// The hosts'.
+    chance: Chance,
+    digest: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Host {
+    /// Its own line.
+    line: u32,
+    /// The line that leads to it.
+    last_line: u32,
+    leaf: u16,
+}
+
+/// Timers of flows are as coarse as a kernel's: rounded up to 2^20 ns.
+const TIMER_TICK: Duration = Duration::from_nanos(1 << 20);
+
+/// A host's own queue has room for all.
+const ALL: u64 = u64::MAX;
+
+impl Simulation {
+    /// A run of `workload` in a network; links that are down stay down unless `changes` has them come up.
+    ///
+    /// # Errors
+    /// Where the network cannot be used.
+    pub fn new(
+        topology: Topology,
+        settings: Settings,
+        workload: Box<dyn Workload>,
+        mut changes: Vec<Change>,
+    ) -> Result<Self, TopologyError> {
+        topology.check()?;
+        changes.sort_by_key(|change| change.at);
+        let leaves = topology.leaves();
+        let symmetry = matches!(settings.scheme, Scheme::Drill(_)).then(|| Symmetry::new(&topology));
+        let mut simulation = Self {
+            symmetry,
+            now: Time::ZERO,
+            events: Events::new(),
+            lines: Vec::new(),
+            first_lines: Vec::new(),
+            visible: Vec::new(),
+            switches: Vec::new(),
+            leaf_switches: Vec::new(),
+            hosts: Vec::new(),
+            flows: Flows::default(),
+            timers: Wheel::new(Instant::ZERO, TIMER_TICK, 1 << 12),
+            timers_at: Time::MAX,
+            workload,
+            arrival_at: Time::MAX,
+            changes,
+            measures: Measures::default(),
+            alike: Vec::new(),
+            replies: Vec::new(),
+            chance: Chance::new(settings.seed, 0),
+            digest: settings.seed,
+            settings,
+            topology,
+            leaves,
+        };
+        simulation.build();
+        simulation.route();
+        if let Some(every) = simulation.settings.sample_every {
+            simulation.events.schedule(Time::ZERO + every, Event::Sample);
+        }
+        for (number, change) in simulation.changes.iter().enumerate() {
+            simulation.events.schedule(change.at, Event::Change(number as u32));
+        }
+        simulation.arm_arrival();
+        Ok(simulation)
+    }
+
+    /// The time now.
+    pub const fn now(&self) -> Time {
+        self.now
+    }
+
+    /// What was measured so far.
+    pub const fn measures(&self) -> &Measures {
+        &self.measures
+    }
+
+    /// Forgets what was measured so far, but for flows that are under way: they count if they began at or after now.
+    pub fn begin_measures(&mut self) {
+        self.measures = Measures { began: self.now, hops: self.measures.hops.clone(), ..Measures::default() };
+        for line in &mut self.lines {
+            line.counters = LineCounters::default();
+        }
+    }
+
+    /// A hash of all events so far: the same on every machine.
+    pub const fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// Events that are to come: 0 is the end, or nothing that moves.
+    pub const fn pending(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Flows that have begun and not ended.
+    pub const fn flows_under_way(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// What each line did, with its place among the hops, and its rate in bit/s.
+    pub fn lines(&self) -> impl Iterator<Item = (Hop, &LineCounters)> {
+        self.lines.iter().map(|line| (self.measures.hops[usize::from(line.hop)], &line.counters))
+    }
+
+    /// Packets that left a queue: hops.
+    pub fn packet_hops(&self) -> u64 {
+        self.lines.iter().map(|line| line.counters.packets).sum()
+    }
+
+    /// Runs until a time, or until nothing is left to happen. Whether something is.
+    pub fn run_until(&mut self, until: Time) -> bool {
+        while let Some(at) = self.events.pop_at() {
+            if at > until {
+                self.now = until;
+                return true;
+            }
+            self.step();
+        }
+        self.now = self.now.max(until);
+        false
+    }
+
+    /// Runs until so many flows that began after [`begin_measures`](Self::begin_measures) have ended, or until a time. Whether they have.
+    pub fn run_until_finished(&mut self, flows: usize, until: Time) -> bool {
+        while self.measures.finished.len() < flows {
+            match self.events.pop_at() {
+                Some(at) if at <= until => self.step(),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// The next event, which there is.
+    fn step(&mut self) {
+        let Some((now, id)) = self.events.pop() else { return };
+        self.now = now;
+        let Event::Packet(packet) = &self.events[id] else { return self.other(now, id) };
+        self.digest = (self.digest ^ now.as_picos() ^ (u64::from(packet.line) << 40 | u64::from(packet.seq)))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(23);
+        let line = &mut self.lines[packet.line as usize];
+        if line.has_lost(now) {
+            line.counters.lost += 1;
+            return self.lose(id);
+        }
+        match line.to {
+            Target::Switch(switch) => {
+                let in_port = line.far_port;
+                self.forward(now, id, switch as usize, in_port);
+            }
+            Target::Host(_) => self.receive(now, id),
+        }
+    }
+
+    fn other(&mut self, now: Time, id: EventId) {
+        match self.events.take(id) {
+            Event::Packet(_) => unreachable!("that was looked at"),
+            Event::Timers => self.handle_timers(now),
+            Event::Wake(flow) => {
+                self.flows[flow].is_waking = false;
+                self.flows[flow].events -= 1;
+                self.pump(now, flow);
+                self.end(flow);
+            }
+            Event::Shim(flow) => self.handle_shim(now, flow),
+            Event::Arrival => {
+                if self.arrival_at <= now {
+                    self.arrival_at = Time::MAX;
+                }
+                while let Some(start) = self.workload.poll(now) {
+                    self.start(now, start);
+                }
+                self.arm_arrival();
+            }
+            Event::Sample => self.sample(now),
+            Event::Change(number) => {
+                let Change { link, is_up, .. } = self.changes[number as usize];
+                for from in self.topology.ends(link) {
+                    let port = self.topology.ports(from).iter().position(|other| *other == link);
+                    let line = self.first_lines[from.index()] as usize + port.expect("both ends have the link");
+                    self.lines[line].set_up(now, is_up);
+                }
+                self.events.schedule(now + self.settings.routing_delay, Event::Reroute(number));
+            }
+            Event::Reroute(number) => {
+                let Change { link, is_up, .. } = self.changes[number as usize];
+                match &mut self.symmetry {
+                    Some(symmetry) => symmetry.set_up(&mut self.topology, link, is_up),
+                    None => self.topology.set_up(link, is_up),
+                }
+                self.route();
+            }
+        }
+    }
+
+    /// Lines, switches and hosts, by the topology.
+    fn build(&mut self) {
+        let topology = &self.topology;
+        let mut numbers = (0_u32, 0_u32);
+        let targets: Vec<Target> = topology
+            .nodes()
+            .map(|node| {
+                let number = if topology.is_host(node) { &mut numbers.0 } else { &mut numbers.1 };
+                *number += 1;
+                if topology.is_host(node) { Target::Host(*number - 1) } else { Target::Switch(*number - 1) }
+            })
+            .collect();
+        let mut leaf_at = vec![NO_LEAF; targets.len()];
+        for (at, leaf) in self.leaves.iter().enumerate() {
+            leaf_at[leaf.index()] = at as u16;
+        }
+        // The place of each link at either end.
+        let mut ports = vec![[0_u16; 2]; topology.links().len()];
+        for node in topology.nodes() {
+            for (port, link) in topology.ports(node).iter().enumerate() {
+                ports[link.index()][usize::from(topology.ends(*link)[0] != node)] = port as u16;
+            }
+        }
+        let mark = self.settings.mark.unwrap_or(u64::MAX);
+        for node in topology.nodes() {
+            self.first_lines.push(self.lines.len() as u32);
+            for link in topology.ports(node) {
+                let far = topology.far_end(*link, node);
+                let far_port = ports[link.index()][usize::from(topology.ends(*link)[0] == node)];
+                let hop = Hop::of(topology.kind(node), topology.kind(far));
+                let mark = if topology.is_host(node) { u64::MAX } else { mark };
+                let place = self.measures.place(hop);
+                let settings = topology.settings(*link);
+                let mut line = Line::new(settings, mark, targets[far.index()], far_port, place);
+                line.is_up = topology.is_up(*link);
+                self.lines.push(line);
+            }
+            let (first, ports) = (self.first_lines[node.index()], topology.ports(node).len());
+            match targets[node.index()] {
+                Target::Host(_) => {
+                    let leaf = topology.leaf_of(node);
+                    // The leaf's lines may come later.
+                    self.hosts.push(Host { line: first, last_line: 0, leaf: leaf_at[leaf.index()] });
+                }
+                Target::Switch(number) => {
+                    let (seed, engines) = (self.settings.seed, self.settings.engines);
+                    let leaf = leaf_at[node.index()];
+                    let stream = u64::from(number) + 1;
+                    self.switches.push(Switch::new(first, ports, leaf, engines, seed, stream, &self.settings.scheme));
+                }
+            }
+        }
+        for (number, line) in self.lines.iter().enumerate() {
+            if let Target::Host(host) = line.to {
+                self.hosts[host as usize].last_line = number as u32;
+            }
+        }
+        let switch = |leaf: &Node| match targets[leaf.index()] {
+            Target::Switch(number) => number,
+            Target::Host(_) => unreachable!("a leaf is a switch"),
+        };
+        self.leaf_switches = self.leaves.iter().map(switch).collect();
+        if self.settings.enqueue_delay > Span::ZERO {
+            self.visible = vec![Visible::default(); self.lines.len()];
+        }
+        for leaf in &self.leaves {
+            let fabric: Vec<usize> = (0..topology.ports(*leaf).len())
+                .filter(|port| !topology.is_host(topology.far_end(topology.ports(*leaf)[*port], *leaf)))
+                .collect();
+            let first = self.first_lines[leaf.index()];
+            let up = fabric.iter().map(|port| first + *port as u32).collect();
+            let down = fabric.iter().map(|port| {
+                let link = topology.ports(*leaf)[*port];
+                let far = topology.far_end(link, *leaf);
+                let far_port = ports[link.index()][usize::from(topology.ends(link)[0] != far)];
+                self.first_lines[far.index()] + u32::from(far_port)
+            });
+            self.alike.push((false, down.collect()));
+            self.alike.push((true, up));
+        }
+    }
+
+    /// Gives the switches what routing knows now.
+    fn route(&mut self) {
+        let tables = routes::tables(&self.topology, &self.leaves, self.symmetry.as_ref());
+        let nodes = self.topology.nodes().filter(|node| !self.topology.is_host(*node));
+        for (switch, node) in self.switches.iter_mut().zip(nodes.clone()) {
+            switch.set_table(tables[node.index()].clone());
+        }
+        let Scheme::Conga(conga) = self.settings.scheme else { return };
+        if !self.switches.iter().all(Switch::has_no_conga) {
+            return;
+        }
+        for (switch, node) in self.switches.iter_mut().zip(nodes) {
+            let ports = self.topology.ports(node).iter().enumerate();
+            let rates = ports.map(|(port, link)| {
+                let is_uplink = !self.topology.is_host(self.topology.far_end(*link, node));
+                (Port(port as u16), self.topology.settings(*link).rate, is_uplink)
+            });
+            if switch.leaf == NO_LEAF {
+                switch.set_conga(None, rates.map(|(_, rate, _)| Estimator::new(rate, conga)).collect());
+            } else {
+                let uplinks: Vec<(Port, BitRate)> =
+                    rates.filter(|(.., is_uplink)| *is_uplink).map(|(port, rate, _)| (port, rate)).collect();
+                switch.set_conga(Some(Conga::new(conga, &uplinks, self.leaves.len())), Vec::new());
+            }
+        }
+    }
+
+    /// A packet has come to a switch.
+    #[inline]
+    fn forward(&mut self, now: Time, id: EventId, at: usize, in_port: u16) {
+        let Event::Packet(packet) = &mut self.events[id] else { return };
+        let switch = &mut self.switches[at];
+        let line = if packet.leaf == switch.leaf {
+            switch.handle_arrived(now.to_instant(), packet);
+            self.hosts[packet.host as usize].last_line
+        } else {
+            let first = switch.first_line;
+            let (lines, visible) = (&self.lines, &mut self.visible);
+            let port = if visible.is_empty() {
+                let depths = |port: Port| lines[first as usize + usize::from(port.0)].depth(now);
+                switch.pick(&self.settings.scheme, now.to_instant(), packet, in_port, &depths)
+            } else {
+                for port in switch.table.group(packet.leaf).map_or(&[][..], |group| &group.ports) {
+                    visible[first as usize + usize::from(port.0)].advance(now);
+                }
+                let depths = |port: Port| {
+                    let line = first as usize + usize::from(port.0);
+                    visible[line].depth(&lines[line], now)
+                };
+                switch.pick(&self.settings.scheme, now.to_instant(), packet, in_port, &depths)
+            };
+            let Some(port) = port else {
+                self.measures.no_route += 1;
+                return self.lose(id);
+            };
+            first + u32::from(port.0)
+        };
+        let room = match self.settings.buffers {
+            Buffers::PerPort(bytes) => bytes,
+            Buffers::Shared(bytes) => self.shared_room(now, at, line, bytes),
+        };
+        self.send(now, now + self.settings.enqueue_delay, id, line, room);
+    }
+
+    /// What a port may hold of a buffer that all ports of a switch share: what it has, and what is left.
+    fn shared_room(&self, now: Time, at: usize, line: u32, bytes: u64) -> u64 {
+        let first = self.switches[at].first_line as usize;
+        let used: u64 = self.lines[first..first + self.switches[at].ports].iter().map(|line| line.depth(now)).sum();
+        self.lines[line as usize].depth(now) + bytes.saturating_sub(used)
+    }
+
+    /// A packet goes into a queue, if there is room.
+    #[inline]
+    fn send(&mut self, now: Time, enqueued_at: Time, id: EventId, number: u32, room: u64) {
+        let line = &mut self.lines[number as usize];
+        let Event::Packet(packet) = &mut self.events[id] else { return };
+        if !line.is_up {
+            line.counters.lost += 1;
+            return self.lose(id);
+        }
+        let Some(taken) = line.take(enqueued_at, packet.wire, room) else {
+            return self.lose(id);
+        };
+        packet.line = number;
+        packet.ce |= taken.is_marked && packet.kind == Kind::Data;
+        self.events.reschedule(id, taken.arrives_at);
+        if enqueued_at > now
+            && let Some(visible) = self.visible.get_mut(number as usize)
+        {
+            visible.note(enqueued_at, taken.leaves_at);
+        }
+    }
+
+    /// A packet is no more.
+    fn lose(&mut self, id: EventId) {
+        let Event::Packet(packet) = self.events.take(id) else { return };
+        let flow = &mut self.flows[packet.flow];
+        flow.lost += u32::from(packet.kind == Kind::Data);
+        flow.events -= 1;
+        self.end(packet.flow);
+    }
+
+    /// A packet has come to the host that it goes to.
+    fn receive(&mut self, now: Time, id: EventId) {
+        let Event::Packet(packet) = self.events.take(id) else { return };
+        let at = packet.flow;
+        let flow = &mut self.flows[at];
+        flow.events -= 1;
+        match packet.kind {
+            Kind::Data => {
+                let segment = Segment {
+                    number: packet.seq,
+                    payload: packet.wire - self.settings.tcp.overhead,
+                    is_marked: packet.ce,
+                    sent: packet.sent,
+                    entropy: packet.hash,
+                };
+                flow.receiver.handle_segment(&self.settings.tcp, now, &segment, &mut self.replies);
+                self.answer(now, at);
+            }
+            Kind::Ack => {
+                let sent = packet.sent;
+                let elapsed = ((now.as_picos() / 1_000) as u32).wrapping_sub(sent);
+                let ack = Ack {
+                    expected: packet.seq,
+                    blocks: packet.sack,
+                    is_marked: packet.ce,
+                    rtt: Span::from_nanos(u64::from(elapsed)),
+                };
+                flow.handle_path(&mut self.chance, now, &packet);
+                flow.sender.handle_ack(&self.settings.tcp, now, &ack);
+                self.pump(now, at);
+                self.end(at);
+            }
+        }
+    }
+
+    /// A flow's receiver has replied, or not; perhaps all of the flow is there.
+    fn answer(&mut self, now: Time, at: u32) {
+        let mut replies = std::mem::take(&mut self.replies);
+        for reply in replies.drain(..) {
+            self.acknowledge(now, at, &reply);
+        }
+        self.replies = replies;
+        let flow = &mut self.flows[at];
+        if flow.receiver.is_done() && !flow.is_finished {
+            flow.is_finished = true;
+            let finished = flow.finished(now);
+            if flow.began >= self.measures.began {
+                self.measures.finished.push(finished);
+            }
+            self.workload.handle_finished(now, &finished);
+            self.arm_arrival();
+        }
+        self.arm(at);
+        self.arm_shim(at);
+        self.end(at);
+    }
+
+    fn acknowledge(&mut self, now: Time, at: u32, reply: &Reply) {
+        let flow = &mut self.flows[at];
+        let packet = Packet {
+            line: 0,
+            flow: at,
+            seq: reply.expected,
+            hash: flow.ack_hash(reply),
+            host: flow.source,
+            sent: reply.sent,
+            leaf: self.hosts[flow.source as usize].leaf,
+            from_leaf: self.hosts[flow.destination as usize].leaf,
+            wire: self.settings.tcp.ack_wire,
+            tree: flow.ack_tree,
+            kind: Kind::Ack,
+            ce: reply.is_marked,
+            uplink: 0,
+            congestion: 0,
+            feedback: NO_FEEDBACK,
+            sack: reply.blocks,
+        };
+        flow.events += 1;
+        let line = self.hosts[flow.destination as usize].line;
+        let id = self.events.hold(Event::Packet(packet));
+        self.send(now, now, id, line, ALL);
+    }
+
+    /// A flow's sender sends what it may.
+    fn pump(&mut self, now: Time, at: u32) {
+        loop {
+            let flow = &mut self.flows[at];
+            let line = self.hosts[flow.source as usize].line;
+            if flow.leaves_at > now + self.settings.tcp.host_queue {
+                if !flow.is_waking && flow.sender.has_more() {
+                    flow.is_waking = true;
+                    flow.events += 1;
+                    let waited = self.settings.tcp.host_queue.as_picos();
+                    self.events.schedule(Time::from_picos(flow.leaves_at.as_picos() - waited), Event::Wake(at));
+                }
+                break;
+            }
+            let Some(segment) = flow.sender.poll_segment(&self.settings.tcp, now) else { break };
+            let leaf = self.hosts[flow.destination as usize].leaf;
+            let from_leaf = self.hosts[flow.source as usize].leaf;
+            let group = self.switches[self.leaf_switches[usize::from(from_leaf)] as usize].table.group(leaf);
+            let flow = &mut self.flows[at];
+            let packet = flow.packet(&self.settings.tcp, &mut self.chance, now, segment, group);
+            let packet = Packet { flow: at, leaf, from_leaf, ..packet };
+            flow.events += 1;
+            let id = self.events.hold(Event::Packet(packet));
+            self.send(now, now, id, line, ALL);
+            self.flows[at].leaves_at = self.lines[line as usize].free_at();
+        }
+        self.arm(at);
+    }
+
+    /// The flow's timer is set to what runs out first, unless it is set to something before.
+    fn arm(&mut self, at: u32) {
+        let flow = &mut self.flows[at];
+        let due = flow.sender.poll_at().min(flow.receiver.ack_at());
+        if due >= flow.armed_at {
+            return;
+        }
+        flow.armed_at = due;
+        self.timers.insert(due.to_instant(), (at, flow.generation));
+        self.arm_timers();
+    }
+
+    fn arm_timers(&mut self) {
+        let Some(due) = self.timers.poll_at() else { return };
+        let due = (Time::ZERO + Span::from_nanos(due.as_nanos())).max(self.now);
+        if due < self.timers_at {
+            self.timers_at = due;
+            self.events.schedule(due, Event::Timers);
+        }
+    }
+
+    fn handle_timers(&mut self, now: Time) {
+        if self.timers_at <= now {
+            self.timers_at = Time::MAX;
+        }
+        while let Some((at, generation)) = self.timers.poll(now.to_instant()) {
+            let Some(flow) = self.flows.get_mut(at, generation) else { continue };
+            // What was set for later is set again.
+            flow.armed_at = Time::MAX;
+            if flow.receiver.ack_at() <= now {
+                flow.receiver.handle_ack_due(&mut self.replies);
+            }
+            if flow.sender.poll_at() <= now {
+                flow.sender.handle_timeout(&self.settings.tcp, now);
+                flow.handle_path_timeout(&mut self.chance, now);
+                self.pump(now, at);
+            }
+            self.answer(now, at);
+        }
+        self.arm_timers();
+    }
+
+    fn arm_shim(&mut self, at: u32) {
+        let flow = &mut self.flows[at];
+        let due = flow.receiver.release_at();
+        if due < flow.shim_at {
+            flow.shim_at = due;
+            flow.events += 1;
+            self.events.schedule(due, Event::Shim(at));
+        }
+    }
+
+    fn handle_shim(&mut self, now: Time, at: u32) {
+        let flow = &mut self.flows[at];
+        flow.events -= 1;
+        if flow.shim_at <= now {
+            flow.shim_at = Time::MAX;
+        }
+        if flow.receiver.release_at() <= now {
+            flow.receiver.handle_release(&self.settings.tcp, now, &mut self.replies);
+        }
+        self.answer(now, at);
+    }
+
+    /// Forgets a flow of which nothing is left.
+    fn end(&mut self, at: u32) {
+        let flow = &self.flows[at];
+        if flow.events == 0 && flow.sender.is_done() && flow.is_finished {
+            self.flows.remove(at);
+        }
+    }
+
+    fn arm_arrival(&mut self) {
+        let Some(due) = self.workload.poll_at() else { return };
+        let due = due.max(self.now);
+        if due < self.arrival_at {
+            self.arrival_at = due;
+            self.events.schedule(due, Event::Arrival);
+        }
+    }
+
+    fn start(&mut self, now: Time, start: Start) {
+        let hosts = self.hosts.len() as u32;
+        debug_assert!(start.source < hosts && start.destination < hosts && start.source != start.destination);
+        let at = self.flows.insert(Flow::new(&self.settings, &mut self.chance, now, &start));
+        self.measures.started += 1;
+        self.pump(now, at);
+    }
+
+    fn sample(&mut self, now: Time) {
+        for (is_up, lines) in &self.alike {
+            let depths = lines.iter().map(|line| self.lines[*line as usize].depth(now));
+            self.measures.sample(*is_up, depths, lines.len());
+        }
+        if let Some(every) = self.settings.sample_every
+            && (!self.events.is_empty() || self.workload.poll_at().is_some())
+        {
+            self.events.schedule(now + every, Event::Sample);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! How large flows are: distributions, published as knots of cumulative ones.
+
+use core::fmt;
+
+use crate::chance::Chance;
+
+/// A distribution of flow sizes, linear between knots.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sizes {
+    /// Bytes, and the share of flows that are no larger.
+    knots: Vec<(u64, f64)>,
+}
+
+/// Why knots are no distribution, with the number of the knot, from 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SizesError {
+    /// There are fewer than two.
+    Few,
+    /// A share is not from 0 to 1.
+    Share(usize, f64),
+    /// Bytes or shares are less than those before.
+    Falls(usize),
+    /// The last share is not 1: are they percent, or is the end missing?
+    End(f64),
+    /// The largest flow has no bytes, or more than a petabyte: is that the unit?
+    Bytes(u64),
+}
+
+impl fmt::Display for SizesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Few => f.write_str("a distribution needs two knots at least, `bytes,share` each"),
+            Self::Share(at, share) => write!(f, "knot {at}: a share of {share}; shares go from 0 to 1"),
+            Self::Falls(at) => write!(f, "knot {at}: less than the knot before; bytes and shares rise"),
+            Self::End(share) => write!(f, "the last share is {share}, and must be 1: are they percent?"),
+            Self::Bytes(bytes) => write!(f, "the largest flow has {bytes} bytes: are sizes written in bytes?"),
+        }
+    }
+}
+
+impl core::error::Error for SizesError {}
+
+impl Sizes {
+    /// All flows of one size, 1 byte at least.
+    pub fn fixed(bytes: u64) -> Self {
+        Self { knots: vec![(bytes.max(1), 0.0), (bytes.max(1), 1.0)] }
+    }
+
+    /// By its knots: bytes, and the share of flows that are no larger.
+    ///
+    /// # Errors
+    /// [`SizesError`].
+    pub fn new(knots: Vec<(u64, f64)>) -> Result<Self, SizesError> {
+        if knots.len() < 2 {
+            return Err(SizesError::Few);
+        }
+        for (at, (_, share)) in knots.iter().enumerate() {
+            if !(0.0..=1.0).contains(share) {
+                return Err(SizesError::Share(at + 1, *share));
+            }
+        }
+        if let Some(at) = knots.windows(2).position(|pair| pair[1].0 < pair[0].0 || pair[1].1 < pair[0].1) {
+            return Err(SizesError::Falls(at + 2));
+        }
+        let (bytes, share) = knots[knots.len() - 1];
+        if share != 1.0 {
+            return Err(SizesError::End(share));
+        }
+        if !(1..=1_000_000_000_000_000).contains(&bytes) {
+            return Err(SizesError::Bytes(bytes));
+        }
+        Ok(Self { knots })
+    }
+
+    /// The size that this share of flows does not exceed, 1 byte at least.
+    pub fn quantile(&self, share: f64) -> u64 {
+        let after = self.knots.partition_point(|(_, knot)| *knot <= share).min(self.knots.len() - 1);
+        let (bytes, high) = self.knots[after];
+        let Some((low_bytes, low)) = after.checked_sub(1).map(|at| self.knots[at]) else { return bytes.max(1) };
+        let part = if high > low { ((share - low) / (high - low)).clamp(0.0, 1.0) } else { 1.0 };
+        (low_bytes + ((bytes - low_bytes) as f64 * part) as u64).max(1)
+    }
+
+    /// Draws one.
+    pub fn draw(&self, chance: &mut Chance) -> u64 {
+        self.quantile(chance.unit())
+    }
+
+    /// The mean of what is made of the sizes, by an integral over so many shares.
+    pub fn mean(&self, of: impl Fn(u64) -> u64) -> f64 {
+        const STEPS: u32 = 100_000;
+        let sum: f64 =
+            (0..STEPS).map(|step| of(self.quantile((f64::from(step) + 0.5) / f64::from(STEPS))) as f64).sum();
+        sum / f64::from(STEPS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_linear_between_knots_and_jump_at_two_of_one_size() {
+        let sizes = Sizes::new(vec![(100, 0.1), (100, 0.5), (200, 1.0)]).unwrap();
+        assert_eq!([0.0, 0.1, 0.49, 0.5, 0.75, 1.0].map(|share| sizes.quantile(share)), [100, 100, 100, 100, 150, 200]);
+        assert!((sizes.mean(|bytes| bytes) - 124.75).abs() < 0.01, "rounded down");
+        assert_eq!(Sizes::fixed(7).draw(&mut Chance::new(1, 1)), 7);
+    }
+
+    #[test]
+    fn what_is_no_distribution_is_refused() {
+        let refused = |knots: &[(u64, f64)]| Sizes::new(knots.to_vec()).unwrap_err();
+        assert_eq!(refused(&[(1, 1.0)]), SizesError::Few);
+        assert_eq!(refused(&[(1, 0.0), (2, 50.0), (3, 100.0)]), SizesError::Share(2, 50.0));
+        assert!(matches!(refused(&[(1, f64::NAN), (2, 1.0)]), SizesError::Share(1, _)));
+        assert_eq!(refused(&[(1, 0.0), (3, 0.5), (2, 1.0)]), SizesError::Falls(3));
+        assert_eq!(refused(&[(1, 0.0), (2, 0.9)]), SizesError::End(0.9));
+        assert_eq!(refused(&[(0, 0.0), (0, 1.0)]), SizesError::Bytes(0));
+    }
+}

@@ -1,0 +1,209 @@
+//! A switch: by which port a packet goes on.
+
+use weirgate_balance::{
+    Conga, Depths, Ecmp, Estimator, FlowHash, Flowlets, Header, Known, LetFlow, Memory, Port, RoundRobin, Wcmp, random,
+    shortest,
+};
+use weirgate_units::Instant;
+
+use crate::Scheme;
+use crate::chance::Chance;
+use crate::packet::{NO_FEEDBACK, Packet};
+use crate::routes::{NO_GROUP, Table};
+
+/// A switch is no leaf.
+pub(crate) const NO_LEAF: u16 = u16::MAX;
+
+/// What a switch knows and remembers.
+#[derive(Debug)]
+pub(crate) struct Switch {
+    /// The line at its port 0; the others follow.
+    pub(crate) first_line: u32,
+    pub(crate) ports: usize,
+    /// Its place among the leaves.
+    pub(crate) leaf: u16,
+    /// Engines that decide for themselves: ports are theirs in turn.
+    pub(crate) engines: u16,
+    seed: u64,
+    pub(crate) table: Table,
+    chance: Chance,
+    /// DRILL's, by engine and component.
+    memories: Vec<Memory>,
+    /// By engine and group.
+    turns: Vec<RoundRobin>,
+    flowlets: Option<Flows>,
+    conga: Option<Conga>,
+    /// CONGA's, by port, above the leaves.
+    estimators: Vec<Estimator>,
+}
+
+/// Flows that keep their ports.
+#[derive(Debug)]
+enum Flows {
+    LetFlow(LetFlow),
+    /// For ever.
+    Pinned(Flowlets),
+}
+
+/// Places in the table of flows that keep their ports for ever: so many that they hardly ever share one.
+const PINNED: u32 = 1 << 20;
+
+impl Switch {
+    pub(crate) fn new(
+        first_line: u32,
+        ports: usize,
+        leaf: u16,
+        engines: u16,
+        seed: u64,
+        stream: u64,
+        scheme: &Scheme,
+    ) -> Self {
+        let mut chance = Chance::new(seed, stream);
+        let flowlets = match scheme {
+            Scheme::LetFlow { gap, places } => Some(Flows::LetFlow(LetFlow::new(Flowlets::new(
+                *places,
+                weirgate_units::Duration::from_nanos(gap.as_nanos()),
+            )))),
+            Scheme::DrillPerFlow(_) => Some(Flows::Pinned(Flowlets::new(PINNED, weirgate_units::Duration::MAX))),
+            _ => None,
+        };
+        let seed = u64::from(chance.bits()) << 32 | u64::from(chance.bits());
+        Self {
+            first_line,
+            ports,
+            leaf,
+            engines: engines.max(1),
+            seed,
+            table: Table::default(),
+            chance,
+            memories: Vec::new(),
+            turns: Vec::new(),
+            flowlets,
+            conga: None,
+            estimators: Vec::new(),
+        }
+    }
+
+    /// Routing has found other ways: what is remembered of groups is forgotten.
+    pub(crate) fn set_table(&mut self, table: Table) {
+        let engines = usize::from(self.engines);
+        self.memories = vec![Memory::default(); engines * table.components];
+        self.turns = vec![RoundRobin::default(); engines * table.groups.len()];
+        self.table = table;
+    }
+
+    /// Whether CONGA has still to be set up here.
+    pub(crate) fn has_no_conga(&self) -> bool {
+        self.conga.is_none() && self.estimators.is_empty()
+    }
+
+    pub(crate) fn set_conga(&mut self, conga: Option<Conga>, estimators: Vec<Estimator>) {
+        (self.conga, self.estimators) = (conga, estimators);
+    }
+
+    /// The port for a packet to another leaf, that came by `in_port`; none, if there is no way.
+    #[inline]
+    pub(crate) fn pick(
+        &mut self,
+        scheme: &Scheme,
+        now: Instant,
+        packet: &mut Packet,
+        in_port: u16,
+        depths: &impl Depths,
+    ) -> Option<Port> {
+        let at = self.table.by_leaf[usize::from(packet.leaf)];
+        if at == NO_GROUP {
+            return None;
+        }
+        let group = &self.table.groups[usize::from(at)];
+        let ports = &*group.ports;
+        if let [port] = *ports {
+            if let Scheme::Conga(_) = scheme {
+                self.mark(now, packet, port);
+            }
+            return Some(port);
+        }
+        let flow = FlowHash::from_u64(u64::from(packet.hash));
+        let engine = usize::from(in_port % self.engines);
+        let port = match scheme {
+            Scheme::Drill(looks) => {
+                let component = match &*group.component_weights {
+                    [_] => 0,
+                    // Another seed than that of the hash within a component would have: there is none.
+                    weights => Wcmp { seed: self.seed }.pick(weights, flow),
+                };
+                let memory = engine * self.table.components + group.first_component + component;
+                self.memories[memory].pick(*looks, &group.components[component], depths, &mut self.chance)
+            }
+            Scheme::DrillPerFlow(looks) => {
+                let Some(Flows::Pinned(flows)) = &mut self.flowlets else { unreachable!("made with the scheme") };
+                match flows.know(now, flow) {
+                    Known::Flowlet(port) | Known::Paused(port) if ports.contains(&port) => port,
+                    _ => {
+                        let memory = &mut self.memories[engine * self.table.components + group.first_component];
+                        let port = memory.pick(*looks, ports, depths, &mut self.chance);
+                        flows.note(now, flow, port);
+                        port
+                    }
+                }
+            }
+            Scheme::Random => random(ports, &mut self.chance),
+            Scheme::RoundRobin => self.turns[engine * self.table.groups.len() + usize::from(at)].pick(ports),
+            Scheme::Shortest { quantum } => shortest(ports, *quantum, depths, &mut self.chance),
+            Scheme::Wcmp => ports[Wcmp { seed: self.seed }.pick(&group.weights, flow)],
+            Scheme::Ecmp | Scheme::Label(_) | Scheme::Reps => Ecmp { seed: self.seed }.pick(ports, flow),
+            Scheme::LetFlow { .. } => {
+                let Some(Flows::LetFlow(flows)) = &mut self.flowlets else { unreachable!("made with the scheme") };
+                flows.pick(now, flow, ports, &mut self.chance)
+            }
+            Scheme::Presto => {
+                // Its own place at the leaf that it comes from, the number above it at the next stage.
+                let [place, above] = packet.tree.to_be_bytes();
+                ports[usize::from(if self.leaf == packet.from_leaf { place } else { above }) % ports.len()]
+            }
+            Scheme::Conga(_) => match &mut self.conga {
+                Some(conga) if self.leaf == packet.from_leaf => {
+                    let leaf = usize::from(packet.leaf);
+                    let (port, header) = conga.pick(now, leaf, flow, ports, &mut self.chance);
+                    packet.uplink = header.uplink;
+                    packet.feedback = header.feedback.map_or(NO_FEEDBACK, |(uplink, congestion)| [uplink, congestion]);
+                    port
+                }
+                _ => Ecmp { seed: self.seed }.pick(ports, flow),
+            },
+        };
+        if let Scheme::Conga(_) = scheme {
+            self.mark(now, packet, port);
+        }
+        Some(port)
+    }
+
+    /// A packet has come to the leaf that it goes to.
+    pub(crate) fn handle_arrived(&mut self, now: Instant, packet: &Packet) {
+        if let Some(conga) = &mut self.conga
+            && packet.from_leaf != self.leaf
+        {
+            conga.handle_received(now, usize::from(packet.from_leaf), &header(packet));
+        }
+    }
+
+    /// CONGA: the packet leaves by a port.
+    fn mark(&mut self, now: Instant, packet: &mut Packet, port: Port) {
+        let size = weirgate_units::Bytes::new(u64::from(packet.wire));
+        let mut header = header(packet);
+        match &mut self.conga {
+            Some(conga) => conga.handle_sent(now, port, size, &mut header),
+            None => {
+                let estimator = &mut self.estimators[usize::from(port.0)];
+                estimator.handle_sent(now, size);
+                estimator.mark(now, &mut header);
+            }
+        }
+        packet.congestion = header.congestion;
+    }
+}
+
+fn header(packet: &Packet) -> Header {
+    let feedback = (packet.feedback != NO_FEEDBACK).then_some((packet.feedback[0], packet.feedback[1]));
+    Header { uplink: packet.uplink, congestion: packet.congestion, feedback }
+}

@@ -1,0 +1,84 @@
+//! TCP in segments: a sender and a receiver for each flow, as RFC 5681, 6298, 6675, 8257 and 9438 have them.
+//!
+//! Numbers of segments stand for those of bytes: segment `n` is the `n`-th MSS of a flow, the last one may be shorter. The receiver always
+//! sends selective acknowledgements, and each segment carries when it was sent (RFC 7323).
+
+mod board;
+mod control;
+mod receiver;
+mod sender;
+
+pub use control::ControlKind;
+pub(crate) use receiver::{Receiver, Reply, Segment};
+pub(crate) use sender::{Ack, Sender};
+
+use crate::Span;
+
+/// What hosts' TCP is set to; the default is Linux's of these days, but for congestion control.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TcpSettings {
+    /// Payload of a full segment, in bytes.
+    pub mss: u16,
+    /// What a segment has on the wire beside its payload: with 78 bytes, Ethernet with preamble and gap, IPv4 and TCP without options.
+    pub overhead: u16,
+    /// An ACK on the wire: 84 bytes are Ethernet's shortest frame, with preamble and gap.
+    pub ack_wire: u16,
+    /// Congestion control.
+    pub control: ControlKind,
+    /// Segments that may be sent at the start (RFC 6928).
+    pub initial_window: u16,
+    /// Segments that the receiver has room for.
+    pub receive_window: u32,
+    /// The retransmission timer is never shorter.
+    pub min_rto: Span,
+    /// Nor longer.
+    pub max_rto: Span,
+    /// A segment is lost when so many beyond it have arrived.
+    pub dup_ack_threshold: u32,
+    /// An ACK is sent for every so many segments; those out of order, and those that fill a hole, have one at once.
+    pub ack_every: u16,
+    /// One that was put off is sent after this.
+    pub ack_delay: Span,
+    /// A flow's packets wait in the host's own queue for no longer than this; the others are not sent yet.
+    pub host_queue: Span,
+    /// What arrives out of order is held below TCP for so long (Presto's shim); nothing: it is not.
+    pub shim: Option<Span>,
+    /// Segments that arrive one after the other within this are one batch (GRO), up to 64 KB.
+    pub batch_time: Span,
+}
+
+impl Default for TcpSettings {
+    fn default() -> Self {
+        Self {
+            mss: 1_460,
+            overhead: 78,
+            ack_wire: 84,
+            control: ControlKind::NewReno,
+            initial_window: 10,
+            receive_window: 2_800,
+            min_rto: Span::from_micros(200_000),
+            max_rto: Span::from_micros(120_000_000),
+            dup_ack_threshold: 3,
+            ack_every: 2,
+            ack_delay: Span::from_micros(40_000),
+            host_queue: Span::from_micros(100),
+            shim: None,
+            batch_time: Span::from_micros(20),
+        }
+    }
+}
+
+impl TcpSettings {
+    /// The segments of a flow of so many bytes, at least 1, and the payload of the last one.
+    pub(crate) fn segments(&self, bytes: u64) -> (u32, u16) {
+        let mss = u64::from(self.mss);
+        let count = bytes.div_ceil(mss).max(1);
+        let last = bytes - (count - 1) * mss;
+        (u32::try_from(count).unwrap_or(u32::MAX), last as u16)
+    }
+
+    /// Bytes on the wire, in packets that are not sent twice, of a flow of so many.
+    pub fn wire_bytes(&self, bytes: u64) -> u64 {
+        bytes + u64::from(self.segments(bytes).0) * u64::from(self.overhead)
+    }
+}

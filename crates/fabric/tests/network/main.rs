@@ -1,0 +1,7 @@
+//! Whole networks, whose outcome is known.
+
+mod common;
+mod determinism;
+mod failures;
+mod reorder;
+mod unloaded;
