@@ -31,4 +31,4 @@ pub use simulation::{Buffers, Change, Settings, Simulation};
 pub use sizes::{Sizes, SizesError};
 pub use tcp::{ControlKind, TcpSettings};
 pub use time::{Span, Time};
-pub use workload::{Listed, Poisson, Start, Workload};
+pub use workload::{AllToAll, Both, Hosts, Incast, Listed, Mice, Pairs, Pattern, Poisson, Ring, Start, Workload};

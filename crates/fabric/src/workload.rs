@@ -1,16 +1,26 @@
 //! Who sends what to whom, and when.
 
+mod collective;
+mod incast;
+mod pairs;
+mod poisson;
+
+pub use collective::{AllToAll, Ring};
+pub use incast::Incast;
+pub use pairs::{Mice, Pairs, Pattern};
+pub use poisson::Poisson;
+
 use weirgate_balance::Sampler as _;
+use weirgate_balance::topology::Topology;
 
 use crate::Time;
 use crate::chance::Chance;
 use crate::measure::Finished;
-use crate::sizes::Sizes;
 
 /// A flow begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The host that sends, by number.
+    /// The host that sends, by number: hosts are numbered from 0 in the order of their nodes.
     pub source: u32,
     /// The host that it is for; another one.
     pub destination: u32,
@@ -32,15 +42,17 @@ pub trait Workload: core::fmt::Debug + Send {
     fn handle_finished(&mut self, _now: Time, _flow: &Finished) {}
 }
 
-/// Flows that are listed, by the time at which they begin.
+/// Flows that are listed, by the time at which they begin: a trace.
 #[derive(Clone, Debug)]
 pub struct Listed {
+    /// The next one last.
     starts: Vec<(Time, Start)>,
 }
 
 impl Listed {
-    /// These flows, in any order.
+    /// These flows, in any order; of one time, in theirs.
     pub fn new(mut starts: Vec<(Time, Start)>) -> Self {
+        starts.reverse();
         starts.sort_by_key(|(at, _)| core::cmp::Reverse(*at));
         Self { starts }
     }
@@ -56,48 +68,97 @@ impl Workload for Listed {
     }
 }
 
-/// Flows of random hosts to random hosts of other leaves, at random times (a Poisson process).
-#[derive(Clone, Debug)]
-pub struct Poisson {
-    sizes: Sizes,
-    /// Hosts of each leaf: those of one are numbered one after the other.
-    hosts: u32,
-    per_leaf: u32,
-    mean_secs: f64,
-    next: Time,
-    until: Time,
-    chance: Chance,
-}
+/// Two workloads at once.
+#[derive(Debug)]
+pub struct Both(pub Box<dyn Workload>, pub Box<dyn Workload>);
 
-impl Poisson {
-    /// Flows of these sizes until a time, `per_sec` of them a second in all, among `leaves` leaves with as many hosts each: host `n` is
-    /// at leaf `n / per_leaf`.
-    ///
-    /// # Panics
-    /// Where there are fewer than 2 leaves, or none is to begin.
-    pub fn new(sizes: Sizes, leaves: u32, per_leaf: u32, per_sec: f64, until: Time, mut chance: Chance) -> Self {
-        assert!(leaves >= 2 && per_leaf >= 1 && per_sec > 0.0, "flows go from one leaf to another");
-        let mean_secs = 1.0 / per_sec;
-        let next = Time::ZERO + chance.exponential(mean_secs);
-        Self { sizes, hosts: leaves * per_leaf, per_leaf, mean_secs, next, until, chance }
-    }
-}
-
-impl Workload for Poisson {
+impl Workload for Both {
     fn poll(&mut self, now: Time) -> Option<Start> {
-        if self.next > now || self.next >= self.until {
-            return None;
-        }
-        self.next += self.chance.exponential(self.mean_secs);
-        let source = self.chance.below(self.hosts);
-        // Any host but those of its leaf.
-        let other = self.chance.below(self.hosts - self.per_leaf);
-        let first = source / self.per_leaf * self.per_leaf;
-        let destination = if other < first { other } else { other + self.per_leaf };
-        Some(Start { source, destination, bytes: self.sizes.draw(&mut self.chance), class: 0 })
+        self.0.poll(now).or_else(|| self.1.poll(now))
     }
 
     fn poll_at(&self) -> Option<Time> {
-        (self.next < self.until).then_some(self.next)
+        [self.0.poll_at(), self.1.poll_at()].into_iter().flatten().min()
+    }
+
+    fn handle_finished(&mut self, now: Time, flow: &Finished) {
+        self.0.handle_finished(now, flow);
+        self.1.handle_finished(now, flow);
+    }
+}
+
+/// The hosts of a network, by their leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hosts {
+    /// Their numbers, leaf by leaf.
+    by_leaf: Vec<u32>,
+    /// By host: where those of its leaf begin and end among these.
+    leaves: Vec<(u32, u32)>,
+}
+
+impl Hosts {
+    /// Those of a network.
+    pub fn of(topology: &Topology) -> Self {
+        let leaf_of = |node| topology.leaf_of(node).index();
+        let hosts: Vec<usize> = topology.nodes().filter(|node| topology.is_host(*node)).map(leaf_of).collect();
+        let mut by_leaf: Vec<u32> = (0..hosts.len() as u32).collect();
+        by_leaf.sort_by_key(|host| hosts[*host as usize]);
+        let mut leaves = vec![(0, 0); hosts.len()];
+        let mut from = 0;
+        for one in by_leaf.chunk_by(|a, b| hosts[*a as usize] == hosts[*b as usize]) {
+            let to = from + one.len() as u32;
+            one.iter().for_each(|host| leaves[*host as usize] = (from, to));
+            from = to;
+        }
+        Self { by_leaf, leaves }
+    }
+
+    /// How many.
+    pub const fn len(&self) -> u32 {
+        self.by_leaf.len() as u32
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.by_leaf.is_empty()
+    }
+
+    /// Whether all are at one leaf: no flow can leave it.
+    pub fn are_at_one_leaf(&self) -> bool {
+        self.leaves.first().is_none_or(|(from, to)| to - from == self.len())
+    }
+
+    /// Any host.
+    pub fn any(&self, chance: &mut Chance) -> u32 {
+        chance.below(self.len())
+    }
+
+    /// Any host but those of another one's leaf, of which there is one.
+    pub fn any_elsewhere(&self, from: u32, chance: &mut Chance) -> u32 {
+        let (first, end) = self.leaves[from as usize];
+        let other = chance.below(self.len() - (end - first));
+        self.by_leaf[(if other < first { other } else { other + (end - first) }) as usize]
+    }
+
+    /// Any host but that one.
+    pub fn any_but(&self, host: u32, chance: &mut Chance) -> u32 {
+        let other = chance.below(self.len() - 1);
+        if other < host { other } else { other + 1 }
+    }
+
+    /// So many different ones, or all.
+    pub fn some(&self, count: u32, chance: &mut Chance) -> Vec<u32> {
+        let mut all: Vec<u32> = (0..self.len()).collect();
+        shuffle(&mut all, count as usize, chance);
+        all.truncate(count as usize);
+        all
+    }
+}
+
+/// Puts any of all into the first places (Fisher and Yates).
+fn shuffle(all: &mut [u32], first: usize, chance: &mut Chance) {
+    for at in 0..first.min(all.len()) {
+        let other = at + chance.below((all.len() - at) as u32) as usize;
+        all.swap(at, other);
     }
 }

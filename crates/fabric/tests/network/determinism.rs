@@ -1,6 +1,6 @@
 use weirgate_balance::{CongaSettings, LabelSettings, Looks};
 use weirgate_fabric::{
-    Buffers, Chance, ControlKind, Hop, Poisson, Scheme, Settings, Simulation, Sizes, Span, TcpSettings,
+    Buffers, Chance, ControlKind, Hop, Hosts, Poisson, Scheme, Settings, Simulation, Sizes, Span, TcpSettings,
 };
 
 use crate::common::{leaf_spine, micros};
@@ -29,8 +29,7 @@ fn crowd(settings: Settings) -> Simulation {
     let chance = Chance::new(settings.seed, 1_000);
     let workload = Poisson::new(
         Sizes::new(vec![(100, 0.0), (20_000, 0.9), (200_000, 1.0)]).unwrap(),
-        3,
-        8,
+        Hosts::of(&topology),
         600_000.0,
         micros(2_000),
         chance,

@@ -3,5 +3,6 @@
 mod common;
 mod determinism;
 mod failures;
+mod patterns;
 mod reorder;
 mod unloaded;

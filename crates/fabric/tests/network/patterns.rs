@@ -1,0 +1,70 @@
+use weirgate_fabric::{
+    AllToAll, Chance, Finished, Hosts, Incast, Mice, Pairs, Pattern, Ring, Scheme, Settings, Simulation, Span, Workload,
+};
+
+use crate::common::{leaf_spine, micros};
+
+/// All flows of a workload in a network of 2 leaves with 3 hosts each.
+fn finished(workload: impl FnOnce(&Hosts, &mut Chance) -> Box<dyn Workload>) -> Vec<Finished> {
+    let topology = leaf_spine(2, 2, 3, 10, 40);
+    let workload = workload(&Hosts::of(&topology), &mut Chance::new(1, 9));
+    let mut simulation = Simulation::new(topology, Settings::new(1, Scheme::Ecmp), workload, Vec::new()).unwrap();
+    assert!(!simulation.run_until(micros(10_000_000)), "it does not end");
+    simulation.measures().finished.clone()
+}
+
+fn pairs(flows: &[Finished], class: u8) -> Vec<(u32, u32)> {
+    let mut pairs: Vec<(u32, u32)> =
+        flows.iter().filter(|flow| flow.class == class).map(|flow| (flow.source, flow.destination)).collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+#[test]
+fn patterns_say_who_sends_to_whom() {
+    let flows = |pattern| finished(|hosts, chance| Box::new(Pairs::new(hosts, pattern, 1_000_000, None, chance)));
+    assert_eq!(pairs(&flows(Pattern::Stride(4)), 0), [(0, 4), (1, 5), (2, 0), (3, 1), (4, 2), (5, 3)]);
+    let random = pairs(&flows(Pattern::Random), 0);
+    assert!(random.len() == 6 && random.iter().all(|(from, to)| from / 3 != to / 3), "{random:?}");
+    let mut all = pairs(&flows(Pattern::Shuffle), 0);
+    all.dedup();
+    assert_eq!(all.len(), 30);
+    let mut permutation: Vec<u32> = pairs(&flows(Pattern::Permutation), 0).into_iter().map(|(_, to)| to).collect();
+    permutation.sort_unstable();
+    assert_eq!(permutation, [0, 1, 2, 3, 4, 5]);
+}
+
+/// 10 MB take 8.4 ms at 10 Gbit/s: each host sends a mouse every 2 ms meanwhile.
+#[test]
+fn mice_are_sent_as_long_as_elephants_are() {
+    let mice = Mice { bytes: 1_000, every: Span::from_micros(2_000) };
+    let flows =
+        finished(|hosts, chance| Box::new(Pairs::new(hosts, Pattern::Stride(3), 10_000_000, Some(mice), chance)));
+    let mice = pairs(&flows, 1);
+    assert!((24..=36).contains(&mice.len()) && mice.iter().all(|(from, to)| (from + 3) % 6 == *to), "{mice:?}");
+}
+
+/// Steps wait for each other: nobody can begin his last before all chunks have gone around.
+#[test]
+fn a_ring_takes_its_steps() {
+    let flows = finished(|_, _| Box::new(Ring::new(6, 6_000)));
+    assert_eq!(flows.len(), 6 * 10);
+    for step in 0..10 {
+        assert_eq!(pairs(&flows, step), [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0)]);
+    }
+    let began = |step| flows.iter().filter(|flow| flow.class == step).map(|flow| flow.began).min();
+    assert!((1..10).all(|step| began(step) > began(step - 1)));
+    assert_eq!(finished(|_, _| Box::new(AllToAll::new(6, 1_000))).len(), 30);
+}
+
+#[test]
+fn in_an_incast_all_servers_answer_all_clients_at_once() {
+    let flows = finished(|hosts, chance| {
+        Box::new(Incast::new(hosts.clone(), [2, 3], 10_000, 1_000.0, micros(20_000), chance.clone()))
+    });
+    assert!(flows.len() % 6 == 0 && (6..=300).contains(&flows.len()), "{}", flows.len());
+    let mut times: Vec<_> = flows.iter().map(|flow| flow.began).collect();
+    times.sort_unstable();
+    times.dedup();
+    assert_eq!(times.len() * 6, flows.len());
+}
