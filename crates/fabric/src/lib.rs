@@ -28,7 +28,7 @@ pub use line::LineCounters;
 pub use measure::{Finished, Hop, Measures, Queues};
 pub use scheme::Scheme;
 pub use simulation::{Buffers, Change, Settings, Simulation};
-pub use sizes::{Sizes, SizesError};
+pub use sizes::{PUBLISHED, Sizes, SizesError, SizesTextError};
 pub use tcp::{ControlKind, TcpSettings};
 pub use time::{Span, Time};
 pub use workload::{AllToAll, Both, Hosts, Incast, Listed, Mice, Pairs, Pattern, Poisson, Ring, Start, Workload};

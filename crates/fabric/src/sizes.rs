@@ -4,6 +4,16 @@ use core::fmt;
 
 use crate::chance::Chance;
 
+/// The distributions that come with the program, by name: published ones, each with its source in its head.
+pub const PUBLISHED: [(&str, &str); 6] = [
+    ("alistorage", include_str!("../../../workloads/alistorage.csv")),
+    ("datamining", include_str!("../../../workloads/datamining.csv")),
+    ("facebook_cache_follower", include_str!("../../../workloads/facebook_cache_follower.csv")),
+    ("facebook_hadoop", include_str!("../../../workloads/facebook_hadoop.csv")),
+    ("facebook_web_server", include_str!("../../../workloads/facebook_web_server.csv")),
+    ("websearch", include_str!("../../../workloads/websearch.csv")),
+];
+
 /// A distribution of flow sizes, linear between knots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
@@ -40,6 +50,23 @@ impl fmt::Display for SizesError {
 
 impl core::error::Error for SizesError {}
 
+/// Why a text is no distribution: the line, from 1, and what is wrong there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizesTextError {
+    /// The line; the last one, where it is about all of them.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for SizesTextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+impl core::error::Error for SizesTextError {}
+
 impl Sizes {
     /// All flows of one size, 1 byte at least.
     pub fn fixed(bytes: u64) -> Self {
@@ -70,6 +97,40 @@ impl Sizes {
             return Err(SizesError::Bytes(bytes));
         }
         Ok(Self { knots })
+    }
+
+    /// By a text of lines `bytes,share`; those that are empty or begin with `#` are skipped.
+    ///
+    /// # Errors
+    /// The first line that is wrong.
+    pub fn parse(text: &str) -> Result<Self, SizesTextError> {
+        let mut knots = Vec::new();
+        let mut lines = Vec::new();
+        let meant = || text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+        for (at, line) in meant() {
+            let knot = line.split_once(',').and_then(|(bytes, share)| {
+                Some((bytes.trim().parse::<u64>().ok()?, share.trim().parse::<f64>().ok()?))
+            });
+            let Some(knot) = knot else {
+                let what = format!("`{line}` is not `bytes,share`, a whole number and one of 0 to 1");
+                return Err(SizesTextError { line: at + 1, what });
+            };
+            knots.push(knot);
+            lines.push(at + 1);
+        }
+        Self::new(knots).map_err(|error| {
+            let at = match error {
+                SizesError::Share(at, _) | SizesError::Falls(at) => at,
+                SizesError::Few | SizesError::End(_) | SizesError::Bytes(_) => lines.len(),
+            };
+            SizesTextError { line: lines.get(at.wrapping_sub(1)).copied().unwrap_or(1), what: error.to_string() }
+        })
+    }
+
+    /// One of [`PUBLISHED`].
+    pub fn published(name: &str) -> Option<Self> {
+        let (_, text) = PUBLISHED.iter().find(|(other, _)| *other == name)?;
+        Some(Self::parse(text).expect("what is published is a distribution: a test reads them all"))
     }
 
     /// The size that this share of flows does not exceed, 1 byte at least.
@@ -105,6 +166,23 @@ mod tests {
         assert_eq!([0.0, 0.1, 0.49, 0.5, 0.75, 1.0].map(|share| sizes.quantile(share)), [100, 100, 100, 100, 150, 200]);
         assert!((sizes.mean(|bytes| bytes) - 124.75).abs() < 0.01, "rounded down");
         assert_eq!(Sizes::fixed(7).draw(&mut Chance::new(1, 1)), 7);
+    }
+
+    /// The means of the same digitised files, as others have computed them, to a tenth: 62,874 bytes for web servers, of finer knots.
+    #[test]
+    fn what_is_published_is_read() {
+        let mean = |name| Sizes::published(name).unwrap().mean(|bytes| bytes);
+        assert!(PUBLISHED.iter().all(|(name, _)| mean(name) > 1_000.0));
+        assert!((55_000.0..70_000.0).contains(&mean("facebook_web_server")), "{}", mean("facebook_web_server"));
+    }
+
+    #[test]
+    fn a_wrong_line_is_named() {
+        let wrong = |text: &str| Sizes::parse(text).unwrap_err().to_string();
+        assert_eq!(wrong("# head\n1,0\n2;1\n"), "line 3: `2;1` is not `bytes,share`, a whole number and one of 0 to 1");
+        assert_eq!(wrong("1,0\n\n3,0.5\n2,1\n"), "line 4: knot 3: less than the knot before; bytes and shares rise");
+        assert_eq!(wrong("1,0\n2,0.5\n"), "line 2: the last share is 0.5, and must be 1: are they percent?");
+        assert!(wrong("").starts_with("line 1: a distribution needs two knots"));
     }
 
     #[test]
