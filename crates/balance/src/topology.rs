@@ -89,7 +89,7 @@ pub enum TopologyError {
     HostToHost(Node, Node),
     /// A node has more links than ports can be numbered.
     TooManyPorts(Node),
-    /// From one host there is no way to the other, with all links up.
+    /// From one host there is no way to the other.
     Unreachable(Node, Node),
     /// There is no host.
     NoHosts,
@@ -153,31 +153,45 @@ impl Topology {
         Ok(link)
     }
 
-    /// Whether it is a network that hosts can use: every host has one link, and every host can reach every other.
+    /// Whether it is a network that hosts can use: every host has one link, and every host can reach every other, whether links are up or
+    /// not.
     ///
     /// # Errors
     /// What is wrong, with the first node it is wrong of.
     pub fn check(&self) -> Result<(), TopologyError> {
-        let mut hosts = self.nodes().filter(|node| self.is_host(*node));
-        let first = hosts.next().ok_or(TopologyError::NoHosts)?;
+        let first = self.nodes().find(|node| self.is_host(*node)).ok_or(TopologyError::NoHosts)?;
         for host in self.nodes().filter(|node| self.is_host(*node)) {
             let links = self.ports[host.index()].len();
             if links != 1 {
                 return Err(TopologyError::HostLinks(host, links));
             }
         }
+        self.reach(first, |_| true)
+    }
+
+    /// Whether every host can reach every other over links that are up.
+    ///
+    /// # Errors
+    /// [`TopologyError::NoHosts`] and [`TopologyError::Unreachable`].
+    pub fn check_up(&self) -> Result<(), TopologyError> {
+        let first = self.nodes().find(|node| self.is_host(*node)).ok_or(TopologyError::NoHosts)?;
+        self.reach(first, |link| self.is_up(link))
+    }
+
+    /// Whether `first` can reach every host over such links.
+    fn reach(&self, first: Node, may_use: impl Fn(Link) -> bool) -> Result<(), TopologyError> {
         let mut seen = alloc::vec![false; self.kinds.len()];
         let mut open = alloc::vec![first];
         seen[first.index()] = true;
         while let Some(node) = open.pop() {
-            for link in &self.ports[node.index()] {
+            for link in self.ports[node.index()].iter().filter(|link| may_use(**link)) {
                 let far = self.far_end(*link, node);
                 if !core::mem::replace(&mut seen[far.index()], true) {
                     open.push(far);
                 }
             }
         }
-        match hosts.find(|host| !seen[host.index()]) {
+        match self.nodes().find(|node| self.is_host(*node) && !seen[node.index()]) {
             Some(host) => Err(TopologyError::Unreachable(first, host)),
             None => Ok(()),
         }

@@ -202,9 +202,9 @@ impl Simulation {
         self.digest
     }
 
-    /// Events that are to come: 0 is the end, or nothing that moves.
-    pub const fn pending(&self) -> usize {
-        self.events.len()
+    /// Whether all flows have ended, and none will begin.
+    pub fn is_over(&self) -> bool {
+        self.flows.len() == 0 && self.workload.poll_at().is_none()
     }
 
     /// Flows that have begun and not ended.
@@ -222,28 +222,29 @@ impl Simulation {
         self.lines.iter().map(|line| line.counters.packets).sum()
     }
 
-    /// Runs until a time, or until nothing is left to happen. Whether something is.
+    /// Runs until a time, or until [`is_over`](Self::is_over). Whether it is not.
     pub fn run_until(&mut self, until: Time) -> bool {
-        while let Some(at) = self.events.pop_at() {
-            if at > until {
-                self.now = until;
-                return true;
+        while !self.is_over() {
+            match self.events.pop_at() {
+                Some(at) if at <= until => self.step(),
+                _ => {
+                    self.now = until;
+                    return true;
+                }
             }
-            self.step();
         }
-        self.now = self.now.max(until);
         false
     }
 
     /// Runs until so many flows that began after [`begin_measures`](Self::begin_measures) have ended, or until a time. Whether they have.
     pub fn run_until_finished(&mut self, flows: usize, until: Time) -> bool {
-        while self.measures.finished.len() < flows {
+        while self.measures.finished.len() < flows && !self.is_over() {
             match self.events.pop_at() {
                 Some(at) if at <= until => self.step(),
-                _ => return false,
+                _ => break,
             }
         }
-        true
+        self.measures.finished.len() >= flows
     }
 
     /// The next event, which there is.
@@ -700,7 +701,7 @@ impl Simulation {
             self.measures.sample(*is_up, depths, lines.len());
         }
         if let Some(every) = self.settings.sample_every
-            && (!self.events.is_empty() || self.workload.poll_at().is_some())
+            && !self.is_over()
         {
             self.events.schedule(now + every, Event::Sample);
         }

@@ -2,7 +2,7 @@
 //! journal that lets everything be undone.
 //!
 //! `cli` reads what was typed and hands over to `daemon` (measures, decides, applies), to `control` (talks to a running
-//! daemon), to `doctor`, or to `journal` (undo). `config` is what all of them are told.
+//! daemon), to `doctor`, to `fabric` (the simulator's files and threads), or to `journal` (undo). `config` is what all of them are told.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "the binary touches the world: clocks, files, threads are its work")]
 
@@ -10,6 +10,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod fabric;
 pub mod http;
 pub mod journal;
 pub mod metrics;

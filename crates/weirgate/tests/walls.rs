@@ -22,7 +22,10 @@ const ARROWS_IMPURE: &[(&str, &[&str])] = &[
     ("store", &["units", "sockets"]),
     ("linux", &["units", "sockets", "tune", "port", "shape", "switch"]),
     ("lab", &["units", "sockets", "tune", "port", "shape", "switch", "linux", "store"]),
-    ("weirgate", &["units", "sockets", "tune", "port", "shape", "switch", "linux", "store", "lab"]),
+    (
+        "weirgate",
+        &["units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "linux", "store", "lab"],
+    ),
 ];
 
 /// What a pure room may take from the field: types, derives and arithmetic, nothing that can reach the world.

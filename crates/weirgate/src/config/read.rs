@@ -35,21 +35,21 @@ impl fmt::Display for Problem {
 
 /// A value as it was typed, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Typed<T> {
-    pub(super) value: T,
-    pub(super) line: usize,
-    pub(super) key: String,
+pub(crate) struct Typed<T> {
+    pub(crate) value: T,
+    pub(crate) line: usize,
+    pub(crate) key: String,
 }
 
 impl<T> Typed<T> {
     /// A problem with this value.
-    pub(super) fn problem(&self, what: impl Into<String>) -> Problem {
+    pub(crate) fn problem(&self, what: impl Into<String>) -> Problem {
         Problem { line: self.line, key: self.key.clone(), what: what.into() }
     }
 }
 
 /// The whole text, parsed; `Err` where it is not TOML at all.
-pub(super) fn document(text: &str) -> Result<Spanned<DeTable<'_>>, Problem> {
+pub(crate) fn document(text: &str) -> Result<Spanned<DeTable<'_>>, Problem> {
     DeTable::parse(text).map_err(|error| Problem {
         line: error.span().map_or(0, |span| line_at(text, span.start)),
         key: String::new(),
@@ -58,7 +58,7 @@ pub(super) fn document(text: &str) -> Result<Spanned<DeTable<'_>>, Problem> {
 }
 
 /// One table under reading.
-pub(super) struct Section<'a> {
+pub(crate) struct Section<'a> {
     name: String,
     text: &'a str,
     table: Option<&'a DeTable<'a>>,
@@ -68,12 +68,12 @@ pub(super) struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// The top of the document.
-    pub(super) fn root(text: &'a str, table: &'a DeTable<'a>) -> Self {
+    pub(crate) fn root(text: &'a str, table: &'a DeTable<'a>) -> Self {
         Self { name: String::new(), text, table: Some(table), asked: Vec::new(), problems: Vec::new() }
     }
 
     /// Reads the table `key` by `read`; where it is missing, `read` sees an empty one.
-    pub(super) fn table<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'a>) -> T) -> T {
+    pub(crate) fn table<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'a>) -> T) -> T {
         let found = self.find(key);
         let mut table = None;
         if let Some((value, line)) = found {
@@ -94,7 +94,7 @@ impl<'a> Section<'a> {
     }
 
     /// Reads every table of the list `key` (`[[key]]`) by `read`, which also learns its line; `None` where there is none.
-    pub(super) fn tables<T>(
+    pub(crate) fn tables<T>(
         &mut self,
         key: &'static str,
         mut read: impl FnMut(&mut Section<'a>, usize) -> T,
@@ -124,7 +124,7 @@ impl<'a> Section<'a> {
     }
 
     /// A value with a textual form, as `"20 ms"`.
-    pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, key: &'static str) -> Option<Typed<T>> {
+    pub(crate) fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, key: &'static str) -> Option<Typed<T>> {
         let (value, line) = self.find(key)?;
         let Some(text) = value.as_str() else {
             // A number that only lacks its quotes, or its unit as well: whoever reads the text knows which.
@@ -150,7 +150,7 @@ impl<'a> Section<'a> {
     }
 
     /// A list of values with a textual form.
-    pub(super) fn list<T: FromStr<Err: fmt::Display>>(&mut self, key: &'static str) -> Option<Typed<Vec<T>>> {
+    pub(crate) fn list<T: FromStr<Err: fmt::Display>>(&mut self, key: &'static str) -> Option<Typed<Vec<T>>> {
         let (value, line) = self.find(key)?;
         let Some(items) = value.as_array() else {
             self.note(line, key, format!("must be a list in square brackets, not {}", value.type_str()));
@@ -175,7 +175,7 @@ impl<'a> Section<'a> {
     }
 
     /// `true` or `false`.
-    pub(super) fn boolean(&mut self, key: &'static str) -> Option<Typed<bool>> {
+    pub(crate) fn boolean(&mut self, key: &'static str) -> Option<Typed<bool>> {
         let (value, line) = self.find(key)?;
         let Some(value) = value.as_bool() else {
             self.note(line, key, format!("must be true or false, without quotes, not {}", value.type_str()));
@@ -185,7 +185,7 @@ impl<'a> Section<'a> {
     }
 
     /// A plain whole number of at least `low` and at most `high`.
-    pub(super) fn integer(&mut self, key: &'static str, low: u64, high: u64) -> Option<Typed<u64>> {
+    pub(crate) fn integer(&mut self, key: &'static str, low: u64, high: u64) -> Option<Typed<u64>> {
         let (value, line) = self.find(key)?;
         match whole(value) {
             Some(number) if (low..=high).contains(&number) => Some(self.typed(key, line, number)),
@@ -196,8 +196,29 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// A plain number of 0 to 1.
+    pub(crate) fn share(&mut self, key: &'static str) -> Option<Typed<f64>> {
+        let (value, line) = self.find(key)?;
+        let number = match value {
+            DeValue::Float(number) => number.as_str().parse().ok(),
+            other => whole(other).map(|number| number as f64),
+        };
+        match number.filter(|number: &f64| (0.0..=1.0).contains(number)) {
+            Some(number) => Some(self.typed(key, line, number)),
+            None => {
+                self.note(line, key, "must be a number of 0 to 1, without quotes, as 0.8".to_owned());
+                None
+            }
+        }
+    }
+
+    /// Whether the table is there at all.
+    pub(crate) const fn is_there(&self) -> bool {
+        self.table.is_some()
+    }
+
     /// A list of port numbers.
-    pub(super) fn ports(&mut self, key: &'static str) -> Option<Typed<Vec<u16>>> {
+    pub(crate) fn ports(&mut self, key: &'static str) -> Option<Typed<Vec<u16>>> {
         let (value, line) = self.find(key)?;
         let ports = value.as_array().and_then(|items| {
             let port = |item: &Spanned<DeValue<'_>>| {
@@ -213,7 +234,7 @@ impl<'a> Section<'a> {
     }
 
     /// Ends the reading: what is wrong with the values, and the keys that nobody asked for.
-    pub(super) fn finish(mut self) -> Vec<Problem> {
+    pub(crate) fn finish(mut self) -> Vec<Problem> {
         let table = self.table.map(DeTable::iter).into_iter().flatten();
         for (key, _) in table {
             let name: &str = key.get_ref();

@@ -1,0 +1,3 @@
+//! The fabric simulator's files, sweeps and threads; the simulator itself is `weirgate_fabric`, which knows none of these.
+
+pub mod scenario;

@@ -1,0 +1,197 @@
+//! What a run is made of, from a TOML file: network, switches, TCP, balancer, failures, workload.
+
+mod balance;
+mod network;
+mod workload;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use weirgate_fabric::{Buffers, Chance, ControlKind, Settings, Simulation, Span, TcpSettings, Time};
+use weirgate_units::{Bytes, Duration};
+
+use crate::config::read::{Problem, Section, document};
+
+pub use self::balance::SCHEMES;
+use self::balance::scheme;
+pub use self::network::{Extra, Failures, Graph, Network, Shape};
+pub use self::workload::{Answers, Traffic};
+
+/// A scenario: what is in the file, and can be changed by who sweeps over it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// The network and what fails in it.
+    pub network: Network,
+    /// Switches, TCP, balancer; the seed of all that is random.
+    pub settings: Settings,
+    /// What hosts send.
+    pub traffic: Traffic,
+    /// How long.
+    pub run: Run,
+}
+
+/// How long a scenario runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    /// Flows that begin before are not measured.
+    pub warm_up: Duration,
+    /// Until so many of the others have ended.
+    pub flows: u64,
+    /// But no longer than this in simulated time, from the start: what has not ended then never will, or not at this load.
+    pub time: Duration,
+}
+
+/// Why there is no scenario: all that is wrong with a file, or that it cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScenarioError {
+    file: PathBuf,
+    problems: Vec<Problem>,
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, problem) in self.problems.iter().enumerate() {
+            let end = if at + 1 < self.problems.len() { "\n" } else { "" };
+            write!(f, "{}: {problem}{end}", self.file.display())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+impl Scenario {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// All that is wrong with it, each with its line and key.
+    pub fn load(file: &Path) -> Result<Self, ScenarioError> {
+        let refused = |problems| ScenarioError { file: file.to_owned(), problems };
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| refused(vec![Problem { line: 0, key: String::new(), what: format!("{error}") }]))?;
+        // What it names lies beside it.
+        Self::parse(&text, file.parent().unwrap_or(Path::new(""))).map_err(refused)
+    }
+
+    /// Reads a text; files that it names are below `folder`.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, Vec<Problem>> {
+        let table = document(text).map_err(|problem| vec![problem])?;
+        let mut root = Section::root(text, table.get_ref());
+        let mut problems = Vec::new();
+        let seed = root.integer("seed", 0, i64::MAX as u64).map_or(1, |seed| seed.value);
+        let scheme = root.table("balance", |section| scheme(section, &mut problems));
+        let mut settings = Settings::new(seed, scheme);
+        root.table("switch", |section| switch(section, &mut settings, &mut problems));
+        root.table("routing", |section| {
+            settings.routing_delay =
+                section.parsed::<Duration>("delay").map_or(Span::ZERO, |delay| Span::from(delay.value));
+        });
+        root.table("tcp", |section| tcp(section, &mut settings.tcp, &mut problems));
+        let (Buffers::PerPort(room) | Buffers::Shared(room)) = settings.buffers;
+        if room < u64::from(settings.tcp.mss + settings.tcp.overhead) {
+            problems.push(problem(0, "switch.buffer", "a buffer has room for a packet at least: write \"300 KB\""));
+        }
+        let network = network::read(&mut root, folder, &mut problems);
+        let traffic = workload::read(&mut root, folder, &mut problems);
+        let run = root.table("run", |section| Run {
+            warm_up: section.parsed("warm_up").map_or(Duration::from_millis(10), |time| time.value),
+            flows: section.integer("flows", 1, 1_000_000_000).map_or(100_000, |flows| flows.value),
+            time: section.parsed("time").map_or(Duration::from_secs(100), |time| time.value),
+        });
+        problems.extend(root.finish());
+        problems.sort_by_key(|problem: &Problem| problem.line);
+        let (Some(network), Some(traffic)) = (network, traffic) else { return Err(problems) };
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let scenario = Self { network, settings, traffic, run };
+        // What only shows when all is put together.
+        match scenario.simulation() {
+            Ok(_) => Ok(scenario),
+            Err(problem) => Err(vec![problem]),
+        }
+    }
+
+    /// The run, at its start.
+    ///
+    /// # Errors
+    /// Where the network cannot carry what is asked for.
+    pub fn simulation(&self) -> Result<Simulation, Problem> {
+        let (topology, changes) = self.network.build(self.settings.seed)?;
+        topology.check().map_err(|error| problem(0, "topology", error.to_string()))?;
+        // Links that are down from the start, and stay down, must leave a way.
+        if changes.is_empty() {
+            topology.check_up().map_err(|error| problem(0, "failures", format!("{error}, with what is down")))?;
+        }
+        // Beside the streams of hosts and switches.
+        let chance = |stream| Chance::new(self.settings.seed, u64::MAX - stream);
+        let workload = self.traffic.workload(&topology, &self.settings.tcp, chance)?;
+        let simulation = Simulation::new(topology, self.settings.clone(), workload, changes);
+        simulation.map_err(|error| problem(0, "topology", error.to_string()))
+    }
+
+    /// When it is over at the latest.
+    pub fn end(&self) -> Time {
+        Time::ZERO + Span::from(self.run.time)
+    }
+}
+
+fn problem(line: usize, key: &str, what: impl Into<String>) -> Problem {
+    Problem { line, key: key.into(), what: what.into() }
+}
+
+fn switch(section: &mut Section<'_>, settings: &mut Settings, problems: &mut Vec<Problem>) {
+    let own = section.parsed::<Bytes>("buffer");
+    let shared = section.parsed::<Bytes>("shared_buffer");
+    if let (Some(_), Some(shared)) = (&own, &shared) {
+        problems
+            .push(shared.problem("a switch has a `buffer` for each port or a `shared_buffer` for all: take one out"));
+    }
+    if let Some(bytes) = own.map(|bytes| bytes.value.as_u64()) {
+        settings.buffers = Buffers::PerPort(bytes);
+    }
+    if let Some(bytes) = shared.map(|bytes| bytes.value.as_u64()) {
+        settings.buffers = Buffers::Shared(bytes);
+    }
+    settings.mark = section.parsed::<Bytes>("mark").map(|bytes| bytes.value.as_u64());
+    settings.engines = section.integer("engines", 1, 1_024).map_or(1, |engines| engines.value as u16);
+    if let Some(delay) = section.parsed::<Duration>("enqueue_delay") {
+        settings.enqueue_delay = delay.value.into();
+    }
+    if let Some(every) = section.parsed::<Duration>("sample_every") {
+        settings.sample_every = (every.value > Duration::ZERO).then(|| every.value.into());
+    }
+}
+
+fn tcp(section: &mut Section<'_>, tcp: &mut TcpSettings, problems: &mut Vec<Problem>) {
+    if let Some(control) = section.parsed::<String>("control") {
+        match control.value.as_str() {
+            "newreno" => tcp.control = ControlKind::NewReno,
+            "cubic" => tcp.control = ControlKind::Cubic,
+            "dctcp" => tcp.control = ControlKind::Dctcp,
+            _ => problems.push(control.problem("must be \"newreno\", \"cubic\" or \"dctcp\"")),
+        }
+    }
+    let mut number = |key, low, high| section.integer(key, low, high).map(|number| number.value);
+    tcp.mss = number("mss", 64, 9_000).map_or(tcp.mss, |mss| mss as u16);
+    tcp.overhead = number("overhead", 40, 200).map_or(tcp.overhead, |overhead| overhead as u16);
+    tcp.ack_wire = number("ack_wire", 40, 200).map_or(tcp.ack_wire, |wire| wire as u16);
+    tcp.initial_window = number("initial_window", 1, 10_000).map_or(tcp.initial_window, |window| window as u16);
+    tcp.receive_window = number("receive_window", 1, 65_535).map_or(tcp.receive_window, |window| window as u32);
+    tcp.dup_ack_threshold =
+        number("dup_ack_threshold", 1, 1_000_000).map_or(tcp.dup_ack_threshold, |threshold| threshold as u32);
+    tcp.ack_every = number("ack_every", 1, 100).map_or(tcp.ack_every, |every| every as u16);
+    let mut time = |key| section.parsed::<Duration>(key).map(|time| Span::from(time.value));
+    tcp.min_rto = time("min_rto").unwrap_or(tcp.min_rto);
+    tcp.max_rto = time("max_rto").unwrap_or(tcp.max_rto);
+    tcp.ack_delay = time("ack_delay").unwrap_or(tcp.ack_delay);
+    tcp.host_queue = time("host_queue").unwrap_or(tcp.host_queue);
+    tcp.batch_time = time("batch_time").unwrap_or(tcp.batch_time);
+    tcp.shim = time("shim");
+}
+
+#[cfg(test)]
+mod tests;

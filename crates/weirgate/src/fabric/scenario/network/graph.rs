@@ -1,0 +1,80 @@
+//! Any network, from a file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use weirgate_balance::topology::{Kind, Topology};
+
+use super::{Extra, join, problem, shape};
+use crate::config::read::{Problem, Section, document};
+
+/// A network by the names of its nodes: `hosts = ["a", "b"]`, `switches = ["s"]`, and a `[[link]]` for each link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Graph {
+    /// Hosts, in order.
+    pub hosts: Vec<String>,
+    /// Switches, in order.
+    pub switches: Vec<String>,
+    /// Links.
+    pub links: Vec<Extra>,
+}
+
+impl Graph {
+    /// Reads a file.
+    pub(super) fn load(file: &Path) -> Result<Self, Vec<Problem>> {
+        let text = std::fs::read_to_string(file).map_err(|error| vec![problem(0, "", error.to_string())])?;
+        let table = document(&text).map_err(|problem| vec![problem])?;
+        let mut root = Section::root(&text, table.get_ref());
+        let mut problems = Vec::new();
+        let mut names = |key| root.list::<String>(key).map_or_else(Vec::new, |list| list.value);
+        let (hosts, switches) = (names("hosts"), names("switches"));
+        let links = shape::links(&mut root, &mut problems);
+        problems.extend(root.finish());
+        let graph = Self { hosts, switches, links };
+        let mut all: Vec<&String> = graph.names().collect();
+        all.sort_unstable();
+        let twice = all.windows(2).find(|pair| pair[0] == pair[1]);
+        problems.extend(twice.map(|pair| problem(0, "hosts", format!("two nodes are called `{}`", pair[0]))));
+        if problems.is_empty() { Ok(graph) } else { Err(problems) }
+    }
+
+    /// Of all nodes, in their order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.hosts.iter().chain(&self.switches)
+    }
+
+    /// The network.
+    pub(super) fn build(&self) -> Result<Topology, Problem> {
+        let mut topology = Topology::new();
+        let stages = self.stages();
+        let kind = |name: &String| {
+            if self.hosts.contains(name) {
+                Kind::Host
+            } else {
+                Kind::Switch { stage: stages.get(name.as_str()).copied().unwrap_or(0) }
+            }
+        };
+        let names: BTreeMap<_, _> = self.names().map(|name| (name.clone(), topology.add(kind(name)))).collect();
+        join(&mut topology, &names, &self.links)?;
+        Ok(topology)
+    }
+
+    /// How far each switch is from those that have hosts.
+    fn stages(&self) -> BTreeMap<&str, u8> {
+        let ends = self.links.iter().flat_map(|link| {
+            let [a, b] = link.between.each_ref().map(String::as_str);
+            [(a, b), (b, a)]
+        });
+        let (from_hosts, between): (Vec<_>, Vec<_>) = ends.partition(|(a, _)| self.hosts.iter().any(|host| host == a));
+        let mut stages: BTreeMap<&str, u8> = from_hosts.into_iter().map(|(_, leaf)| (leaf, 0)).collect();
+        for stage in 1..u8::MAX {
+            let is_next = |(a, b): &&(&str, &str)| stages.get(a) == Some(&(stage - 1)) && !stages.contains_key(b);
+            let next: Vec<&str> = between.iter().filter(is_next).map(|(_, b)| *b).collect();
+            if next.is_empty() {
+                break;
+            }
+            stages.extend(next.into_iter().map(|name| (name, stage)));
+        }
+        stages
+    }
+}

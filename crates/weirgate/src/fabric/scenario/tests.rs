@@ -1,0 +1,81 @@
+use super::*;
+
+const ARTICLE: &str = include_str!("../../../../../scenarios/article.toml");
+
+fn parse(text: &str) -> Result<Scenario, String> {
+    Scenario::parse(text, Path::new(""))
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+fn wrong(text: &str) -> String {
+    parse(text).unwrap_err()
+}
+
+#[test]
+fn the_articles_scenario_is_read() {
+    let scenario = parse(ARTICLE).unwrap();
+    assert_eq!(scenario.settings.scheme.name(), "drill(2,1)");
+    assert_eq!(scenario.settings.buffers, Buffers::PerPort(300_000));
+    assert_eq!(
+        scenario.run,
+        Run { flows: 100_000, warm_up: Duration::from_millis(20), time: Duration::from_secs(100) }
+    );
+    // What the article says is what an empty file means, but for its warm-up.
+    let plain = parse("").unwrap();
+    assert_eq!(Scenario { run: scenario.run, ..plain }, scenario);
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_line_and_what_to_do() {
+    for (text, said) in [
+        (
+            "[balance]\nscheme = \"dril\"\n",
+            "line 2: balance.scheme: there is no scheme called `dril`; did you mean `drill`?",
+        ),
+        ("[topology]\nkind = \"mesh\"\n", "there is no kind of topology called `mesh`"),
+        ("[topology]\nspine = 3\n", "line 2: topology.spine: unknown key; did you mean `spines`?"),
+        ("[topology]\ncore = \"0 bit/s\"\n", "line 2: topology.core: a link carries 1 Mbit/s at least"),
+        ("[topology]\nkind = \"fat-tree\"\nk = 5\n", "line 3: topology.k: a fat tree's switches have an even number"),
+        ("[workload]\nload = 1.2\n", "line 2: workload.load: must be a number of 0 to 1"),
+        ("[workload]\nload = 0\n", "workload.load: a load of 0 sends nothing"),
+        ("[topology]\nhosts = 5\n", "the hosts' own links carry 800.0: more hosts, or less load"),
+        ("[topology]\nleaves = 1\n", "all hosts are at one leaf"),
+        ("[workload]\nsizes = \"web\"\n", "there is no distribution called `web`"),
+        ("[workload]\nsizes = \"none.csv\"\n", "line 2: workload.sizes: none.csv: No such file"),
+        ("[[link]]\nbetween = [\"leaf0\", \"spine9\"]\nrate = \"10 Gbit/s\"\n", "there is no node called `spine9`"),
+        ("[failures]\nlinks = [\"leaf0 - leaf1\"]\n", "there is no link between leaf0 and leaf1"),
+        ("[failures]\nrandom = 65\n", "there are not 65 links that could fail"),
+        ("[failures]\nrandom = 64\n", "there is no way from host"),
+        ("[switch]\nbuffer = \"100 B\"\n", "a buffer has room for a packet at least"),
+        ("[tcp]\ncontrol = \"bbr\"\n", "must be \"newreno\", \"cubic\" or \"dctcp\""),
+        ("seed = \n", "line 1: not TOML"),
+    ] {
+        let what = wrong(text);
+        assert!(what.contains(said), "{text}: {what}");
+    }
+}
+
+#[test]
+fn a_graph_and_a_trace_are_read_from_their_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write(
+        "net.toml",
+        "hosts = [\"a\", \"b\"]\nswitches = [\"s\", \"t\", \"u\"]\n\
+         [[link]]\nbetween = [\"a\", \"s\"]\nrate = \"10 Gbit/s\"\n[[link]]\nbetween = [\"b\", \"t\"]\nrate = \"10 Gbit/s\"\n\
+         [[link]]\nbetween = [\"s\", \"u\"]\nrate = \"1 Gbit/s\"\ncount = 2\n[[link]]\nbetween = [\"t\", \"u\"]\nrate = \"1 Gbit/s\"\n",
+    );
+    write("trace.csv", "# us,from,to,bytes\n1.5,0,1,3000\n2,1,0,1\n");
+    let text =
+        "[topology]\nkind = \"graph\"\nfile = \"net.toml\"\n[workload]\nkind = \"trace\"\nfile = \"trace.csv\"\n";
+    let scenario = Scenario::parse(text, folder.path()).unwrap();
+    let mut simulation = scenario.simulation().unwrap();
+    assert!(!simulation.run_until(Time::from_picos(1_000_000_000_000)));
+    assert_eq!(simulation.measures().finished.len(), 2);
+    write("trace.csv", "1.5,0,1,3000\n2,1,1,1\n");
+    let problems = Scenario::parse(text, folder.path()).unwrap_err();
+    assert!(problems[0].to_string().contains("trace.csv: line 2: `2,1,1,1` is not"), "{problems:?}");
+    write("trace.csv", "1.5,0,2,3000\n");
+    let problems = Scenario::parse(text, folder.path()).unwrap_err();
+    assert!(problems[0].to_string().contains("a flow from host 0 to 2; the last one is 1"), "{problems:?}");
+}
