@@ -217,6 +217,7 @@ export interface Port {
   name: string;
   kind: string;
   failed: string | null;
+  gone: number;
   received: number;
   sent: number;
   lost: number;

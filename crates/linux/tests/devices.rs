@@ -18,31 +18,34 @@ use weirgate_units::{BitRate, Bytes, Duration};
 /// What a test waits for at most, where it should not wait at all.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A port with a queue of broadcasts, which never signals. It takes whatever is sent.
+/// A port with queues of broadcasts, which never signal. It takes whatever is sent.
 struct Queue {
     /// How many are to be read.
     left: Arc<AtomicU64>,
     address: u8,
     gone: bool,
+    queues: usize,
+    lost: u64,
 }
 
 impl Queue {
     fn new(address: u8, frames: u64) -> (Box<Self>, Arc<AtomicU64>) {
         let left = Arc::new(AtomicU64::new(frames));
-        (Box::new(Self { left: Arc::clone(&left), address, gone: false }), left)
+        (Box::new(Self { left: Arc::clone(&left), address, gone: false, queues: 1, lost: 0 }), left)
     }
 }
 
 impl Device for Queue {
     fn queues(&self) -> usize {
-        1
+        self.queues
     }
 
     fn queue_fd(&self, _: usize) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    fn receive(&mut self, _: usize, packet: &mut Packet) -> io::Result<Received> {
+    fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {
+        assert!(queue < self.queues, "queue {queue} of {}", self.queues);
         let Some(left) = self.left.load(Ordering::Relaxed).checked_sub(1) else { return Ok(Received::Empty) };
         self.left.store(left, Ordering::Relaxed);
         packet.buffer_mut()[..1_000].fill(0);
@@ -54,6 +57,10 @@ impl Device for Queue {
 
     fn send(&mut self, _: &mut Packet) -> io::Result<Sent> {
         if self.gone { Err(io::ErrorKind::NotFound.into()) } else { Ok(Sent::Yes) }
+    }
+
+    fn lost(&mut self) -> u64 {
+        self.lost
     }
 
     fn pushes_back(&self) -> bool {
@@ -152,4 +159,35 @@ fn a_device_that_is_gone_with_frames_to_be_read_keeps_nobody_awake() {
     let (began, patience) = (clock::boottime(), Duration::from_millis(100));
     dataplane.turn(patience).expect("turns");
     assert!(clock::boottime().saturating_since(began) >= patience, "it has nothing to do");
+}
+
+#[test]
+fn a_port_goes_on_with_another_device_of_more_queues_or_fewer() {
+    let mut dataplane = Dataplane::new(bridge(10_000)).expect("a switch");
+    let (mut first, _) = Queue::new(1, 10);
+    (first.queues, first.lost) = (3, 5);
+    let port = dataplane.add_port(first, None, Bytes::new(10_000)).expect("nothing to wait for");
+    let other = dataplane.add_port(Queue::new(2, 0).0, None, Bytes::new(10_000)).expect("nothing to wait for");
+    dataplane.turn(Duration::ZERO).expect("turns");
+    assert_eq!((dataplane.port(port).0.received, dataplane.port(port).0.lost), (10, 5));
+
+    dataplane.let_go(port, io::ErrorKind::NotFound.into());
+    assert_eq!(dataplane.failed(port).map(io::Error::kind), Some(io::ErrorKind::NotFound));
+    // What is sent to it meanwhile is counted.
+    let (sender, _) = Queue::new(2, 4);
+    dataplane.attach(other, sender).expect("nothing to wait for");
+    dataplane.turn(Duration::ZERO).expect("turns");
+    assert_eq!(dataplane.port(port).0.refused, 4);
+
+    for (queues, received) in [(1, 17), (4, 24)] {
+        let (mut next, left) = Queue::new(1, 7);
+        (next.queues, next.lost) = (queues, 1);
+        dataplane.attach(port, next).expect("nothing to wait for");
+        assert!(dataplane.failed(port).is_none());
+        dataplane.turn(Duration::ZERO).expect("turns");
+        assert_eq!((left.load(Ordering::Relaxed), dataplane.port(port).0.received), (0, received));
+        assert_eq!(dataplane.port(other).0.sent, received, "broadcasts");
+    }
+    let counters = dataplane.port(port).0;
+    assert_eq!((counters.lost, counters.refused), (5 + 1 + 1, 4));
 }

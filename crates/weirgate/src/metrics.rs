@@ -22,7 +22,7 @@ pub const LIMIT_SERIES: usize = 10 + Delays::SLOTS + 2;
 pub const SWITCH_SERIES: usize = 3;
 
 /// Series of a port of the software switch.
-pub const PORT_SERIES: usize = 7;
+pub const PORT_SERIES: usize = 8;
 
 /// All metrics: at most 20 KB, and 4 KB for each limit and 1 KB for each port.
 pub fn text(view: &Shared, now: UnixTime) -> String {
@@ -130,6 +130,10 @@ fn ports(out: &mut Text, frames: api::Frames, ports: &[api::Port]) {
     out.gauge("port_up", "Whether a port of the software switch has its device.");
     for port in ports {
         out.sample("port_up", &[("port", &port.name), ("kind", &port.kind)], u8::from(port.failed.is_none()));
+    }
+    out.counter("port_gone_total", "Times that a port's device went.");
+    for port in ports {
+        out.sample("port_gone_total", &[("port", &port.name)], port.gone);
     }
     out.counter("port_frames_total", "Frames that went through a port, super-packets as one.");
     for port in ports {

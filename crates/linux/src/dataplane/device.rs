@@ -20,13 +20,13 @@ pub trait Device: Send {
     /// Reads the next frame of `queue` into `packet`, which has room for the longest one.
     ///
     /// # Errors
-    /// Where the device is gone.
+    /// Where the device is gone ([`io::ErrorKind::NotFound`]), or cannot be read any more.
     fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received>;
 
     /// Sends a frame, or says that there is no room now.
     ///
     /// # Errors
-    /// Where the device will not have it.
+    /// Where the device will not have it, or is gone ([`io::ErrorKind::NotFound`]).
     fn send(&mut self, packet: &mut Packet) -> io::Result<Sent>;
 
     /// Whether a queue that is not read holds back who fills it, and does not just drop.
@@ -89,9 +89,17 @@ pub enum Sent {
     Full,
 }
 
-/// Whether a device's error says that it is gone for good: a TAP's file says EBADFD, an interface [`io::ErrorKind::NotFound`].
+/// Whether a device's error says that it is gone for good.
 pub(super) fn is_gone(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EBADFD) || error.kind() == io::ErrorKind::NotFound
+    error.kind() == io::ErrorKind::NotFound
+}
+
+/// What a TAP's file says when its device was removed, in words.
+fn in_words(tap: &Tap, error: io::Error) -> io::Error {
+    if error.raw_os_error() == Some(libc::EBADFD) {
+        return io::Error::new(io::ErrorKind::NotFound, format!("the TAP device `{}` is gone", tap.name()));
+    }
+    error
 }
 
 impl Device for Tap {
@@ -105,7 +113,8 @@ impl Device for Tap {
 
     fn receive(&mut self, queue: usize, packet: &mut Packet) -> io::Result<Received> {
         let mut header = [0; HEADER];
-        let Some(len) = Tap::receive(self, queue, &mut header, packet.buffer_mut())? else {
+        let received = Tap::receive(self, queue, &mut header, packet.buffer_mut());
+        let Some(len) = received.map_err(|error| in_words(self, error))? else {
             return Ok(Received::Empty);
         };
         packet.set_len(len);
@@ -120,7 +129,7 @@ impl Device for Tap {
         match Tap::send(self, &packet.offload().to_bytes(0), packet.bytes()) {
             Ok(()) => Ok(Sent::Yes),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Full),
-            Err(e) => Err(e),
+            Err(e) => Err(in_words(self, e)),
         }
     }
 

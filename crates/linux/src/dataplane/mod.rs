@@ -12,7 +12,8 @@
 //!
 //! Ground rules: no device is waited for, so one that is full keeps nobody else waiting; what it has no room for is kept, up to
 //! [`UNSENT_MAX`] frames and for [`UNSENT_AGE_MAX`], and then dropped and counted. After [`HOLD_MAX`] there it keeps its sender
-//! waiting no longer. A device that fails is let go, and said.
+//! waiting no longer. A device that fails is let go, which [`Dataplane::failed`] says; what is sent to its port is dropped and counted
+//! until somebody [attaches](Dataplane::attach) another.
 
 mod device;
 mod guest;
@@ -76,11 +77,11 @@ pub struct PortCounters {
     pub sent: u64,
     /// Dropped because the device's header contradicts the frame, or its descriptors cannot be true.
     pub malformed: u64,
-    /// Dropped because the device refused them.
+    /// Dropped because the device refused them, or was gone.
     pub refused: u64,
     /// Dropped because the device had no room for long.
     pub unsent: u64,
-    /// Dropped by the device before they were read, where it counts them.
+    /// Dropped by the device, and those before it, before they were read, where it counts them.
     pub lost: u64,
 }
 
@@ -101,6 +102,9 @@ struct Port {
     /// What the bridge calls it.
     id: BridgePort,
     device: Option<Box<dyn Device>>,
+    /// What holds its queues back.
+    gate: Option<LimitId>,
+    backlog_max: Bytes,
     /// Why the device was let go, and whether that is to be told to the bridge still.
     failed: Option<io::Error>,
     is_new_failure: bool,
@@ -108,6 +112,8 @@ struct Port {
     /// The first of its queues, whose file tells of room, and whether it is watched for that.
     queue: usize,
     watched: bool,
+    /// What earlier devices of it have lost.
+    lost_before: u64,
     counters: PortCounters,
 }
 
@@ -176,28 +182,66 @@ impl Dataplane {
         backlog_max: Bytes,
     ) -> io::Result<BridgePort> {
         let port = self.bridge.add_port();
-        let backlog_max = device.pushes_back().then_some(backlog_max);
-        let queue = self.queues.len();
-        for number in 0..device.queues() {
-            if let Some(fd) = device.queue_fd(number) {
-                self.waiter.add_edge(fd, self.queues.len() as u64)?;
-            }
-            let source = self.bridge.add_source(gate, backlog_max);
-            // It may have had something before.
-            self.bridge.handle_ready(source);
-            self.queues.push(Queue { port, number, source, ready: true });
-        }
         self.ports.push(Port {
             id: port,
-            device: Some(device),
+            device: None,
+            gate,
+            backlog_max,
             failed: None,
             is_new_failure: false,
             unsent: VecDeque::new(),
-            queue,
+            queue: self.queues.len(),
             watched: false,
+            lost_before: 0,
             counters: PortCounters::default(),
         });
+        self.attach(port, device)?;
         Ok(port)
+    }
+
+    /// Gives a port another device in place of the one that it has, or has lost; what is counted goes on. It may have more queues
+    /// than the last one, or fewer.
+    ///
+    /// # Errors
+    /// Where it cannot be waited for: the port has none then.
+    pub fn attach(&mut self, port: BridgePort, device: Box<dyn Device>) -> io::Result<()> {
+        let state = &mut self.ports[port.index()];
+        state.count_lost();
+        state.lost_before = state.counters.lost;
+        (state.device, state.watched) = (None, false);
+        let backlog_max = device.pushes_back().then_some(state.backlog_max);
+        for queue in self.queues.iter_mut().filter(|queue| queue.port == port) {
+            queue.ready = false;
+        }
+        for number in 0..device.queues() {
+            let known = self.queues.iter().position(|queue| queue.port == port && queue.number == number);
+            let at = known.unwrap_or_else(|| {
+                let source = self.bridge.add_source(state.gate, backlog_max);
+                self.queues.push(Queue { port, number, source, ready: false });
+                self.queues.len() - 1
+            });
+            if number == 0 {
+                state.queue = at;
+            }
+            if let Some(fd) = device.queue_fd(number) {
+                self.waiter.add_edge(fd, at as u64)?;
+            }
+            // It may have had something before.
+            self.queues[at].ready = true;
+            self.bridge.handle_ready(self.queues[at].source);
+        }
+        (state.device, state.failed) = (Some(device), None);
+        Ok(())
+    }
+
+    /// Takes a port's device from it, as where that has failed; `why` is what [`failed`](Self::failed) says from now on.
+    pub fn let_go(&mut self, port: BridgePort, why: io::Error) {
+        self.ports[port.index()].fail(why);
+    }
+
+    /// Why a port has no device; `None`: it has one.
+    pub fn failed(&self, port: BridgePort) -> Option<&io::Error> {
+        self.ports[port.index()].failed.as_ref()
     }
 
     /// The pipeline.
@@ -210,7 +254,7 @@ impl Dataplane {
         &mut self.bridge
     }
 
-    /// What a port did, and why it does no more.
+    /// What a port did, and why it has no device.
     pub fn port(&mut self, port: BridgePort) -> (PortCounters, Option<&io::Error>) {
         let port = &mut self.ports[port.index()];
         port.count_lost();
@@ -467,7 +511,7 @@ impl Port {
 
     fn count_lost(&mut self) {
         if let Some(device) = &mut self.device {
-            self.counters.lost = device.lost();
+            self.counters.lost = self.lost_before + device.lost();
         }
     }
 
@@ -483,9 +527,7 @@ impl Port {
 
     fn fail(&mut self, error: io::Error) {
         self.count_lost();
-        tracing::warn!("the switch goes on without a port: {error}");
-        self.device = None;
+        self.is_new_failure |= self.device.take().is_some();
         self.failed = Some(error);
-        self.is_new_failure = true;
     }
 }

@@ -188,7 +188,7 @@ fn bind<T: Copy>(socket: BorrowedFd<'_>, address: &T) -> io::Result<()> {
 }
 
 fn gone(name: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, format!("the interface `{name}` is gone: bring it back, then start anew"))
+    io::Error::new(io::ErrorKind::NotFound, format!("the interface `{name}` is gone"))
 }
 
 async fn dump(handle: &Handle) -> Result<Vec<Interface>, rtnetlink::Error> {

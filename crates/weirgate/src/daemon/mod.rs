@@ -1,9 +1,11 @@
 //! The daemon: one thread that measures, decides and applies (`sense`), one async runtime for the page and the control
-//! socket, and the store's own writing thread. Three threads in all, whatever the number of sockets.
+//! socket, and the store's own writing thread. Three threads in all, whatever the number of sockets; a
+//! software switch has its own, and one that brings back its ports.
 
 pub(crate) mod answer;
 pub(crate) mod books;
 mod fresh;
+mod keeper;
 pub(crate) mod namespaces;
 pub(crate) mod ports;
 pub(crate) mod seed;

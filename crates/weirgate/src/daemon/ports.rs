@@ -1,5 +1,6 @@
 //! The switch's ports as they are configured: tried, and made.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
@@ -13,15 +14,22 @@ use crate::config::shaping::{Port, PortKind, namespace_path};
 use crate::config::{Namespace, nearest};
 use crate::view::api;
 
-/// Makes a port's device, or opens it.
-pub(crate) fn open(port: &Port) -> anyhow::Result<Box<dyn Device>> {
-    Ok(match &port.kind {
+/// A port's device.
+pub(super) struct Opened {
+    /// A part for each thread.
+    pub(super) parts: Vec<Box<dyn Device>>,
+    /// What to know of it.
+    pub(super) note: Option<String>,
+}
+
+/// Makes a port's device, or opens it, for so many threads.
+pub(super) fn open(port: &Port, threads: usize) -> anyhow::Result<Opened> {
+    let mut note = None;
+    let device: Box<dyn Device> = match &port.kind {
         PortKind::Tap { device, namespace } => Box::new(Tap::create(&enter(namespace)?, device, port.queues)?),
         PortKind::Interface { device, namespace, xdp } => {
             let ns = enter(namespace)?;
-            if let Some(warning) = usable(&ns, device)?.warning() {
-                tracing::warn!("port `{}`: {warning}", port.name);
-            }
+            note = usable(&ns, device)?.warning();
             open_interface(&ns, device, port.queues, *xdp)?
         }
         PortKind::VhostUser { socket } => {
@@ -33,7 +41,24 @@ pub(crate) fn open(port: &Port) -> anyhow::Result<Box<dyn Device>> {
             };
             Box::new(VhostUser::start(&options)?)
         }
-    })
+    };
+    let parts = if threads == 1 { vec![device] } else { device.split(threads)? };
+    Ok(Opened { parts, note })
+}
+
+/// The number of the namespace that a port's device is in, or would be; `None`: the daemon's own, or it cannot be opened.
+pub(super) fn namespace_of(port: &Port) -> Option<u32> {
+    let (PortKind::Tap { namespace, .. } | PortKind::Interface { namespace, .. }) = &port.kind else { return None };
+    let path = namespace_path(namespace)?;
+    Netns::open(&path, "").ok().map(|ns| ns.inode())
+}
+
+/// What its device is called.
+pub(super) fn device_name(port: &Port) -> Cow<'_, str> {
+    match &port.kind {
+        PortKind::Tap { device, .. } | PortKind::Interface { device, .. } => device.into(),
+        PortKind::VhostUser { socket } => socket.to_string_lossy(),
+    }
 }
 
 /// Whether a port could be made, and what to know of it, without taking anybody's frames. A TAP is made for a moment, unless the
@@ -60,7 +85,7 @@ pub(crate) fn try_out(port: &Port, running: bool) -> anyhow::Result<Option<Strin
 }
 
 /// What it did, as it is shown.
-pub(crate) fn row(port: &Port, counted: PortCounters, failed: Option<String>) -> api::Port {
+pub(super) fn row(port: &Port, counted: PortCounters, gone: u64, failed: Option<String>) -> api::Port {
     let PortCounters { received, sent, malformed, refused, unsent, lost } = counted;
     let kind = match port.kind {
         PortKind::Tap { .. } => "tap",
@@ -69,7 +94,7 @@ pub(crate) fn row(port: &Port, counted: PortCounters, failed: Option<String>) ->
         PortKind::VhostUser { .. } => "vhost-user",
     };
     let (name, kind) = (port.name.clone(), kind.to_owned());
-    api::Port { name, kind, failed, received, sent, lost, malformed, refused, unsent }
+    api::Port { name, kind, failed, gone, received, sent, lost, malformed, refused, unsent }
 }
 
 fn enter(namespace: &Namespace) -> anyhow::Result<Netns> {

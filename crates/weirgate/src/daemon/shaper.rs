@@ -11,6 +11,7 @@ use weirgate_switch::class::Rule;
 use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, SharedLimit, queue_max};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
+use super::keeper::Keeper;
 use super::ports;
 use crate::config::shaping::{Class, Limit, Port, Shaping, gate};
 use crate::config::unknown;
@@ -28,7 +29,9 @@ const BURST_MIN: Bytes = Bytes::new(2 * 1_514);
 /// The running switch.
 #[derive(Debug)]
 pub(crate) struct Shaper {
-    threads: Vec<Handle>,
+    // Before the threads, which it calls.
+    keeper: Keeper,
+    threads: Arc<[Handle]>,
     limits: Vec<(Limit, LimitId)>,
     ports: Vec<(Port, BridgePort)>,
     /// Classes whose queue goes by the rates of their limits.
@@ -81,7 +84,9 @@ impl Shaper {
             classes = set_classes(bridge, shaping, &limits, &ports)?;
         }
         let threads = dataplanes.into_iter().enumerate().map(|(at, one)| spawn(&format!("switch-{at}"), one));
-        Ok(Some(Self { threads: threads.collect::<Result<_, _>>()?, limits, ports, classes }))
+        let threads: Arc<[Handle]> = threads.collect::<Result<_, _>>()?;
+        let keeper = Keeper::start(Arc::clone(&threads), &ports)?;
+        Ok(Some(Self { keeper, threads, limits, ports, classes }))
     }
 
     /// Whether all its threads run.
@@ -127,7 +132,8 @@ impl Shaper {
                 .ports
                 .iter()
                 .zip(ports)
-                .map(|((port, _), (counted, failed))| ports::row(port, counted, failed))
+                .zip(self.keeper.gone())
+                .map(|(((port, _), (counted, failed)), gone)| ports::row(port, counted, gone, failed))
                 .collect(),
         }
     }
@@ -174,8 +180,10 @@ fn add_limit(now: Instant, settings: LimitSettings, bridges: &mut [Bridge]) -> L
 
 /// Makes a port's device and gives each thread its part; the port has the same number in each.
 fn add_port(dataplanes: &mut [Dataplane], port: &Port, gate: Option<LimitId>) -> anyhow::Result<BridgePort> {
-    let device = ports::open(port)?;
-    let parts = if dataplanes.len() == 1 { vec![device] } else { device.split(dataplanes.len())? };
+    let ports::Opened { parts, note } = ports::open(port, dataplanes.len())?;
+    if let Some(note) = note {
+        tracing::warn!("port `{}`: {note}", port.name);
+    }
     let mut id = None;
     for (dataplane, part) in dataplanes.iter_mut().zip(parts) {
         id = Some(dataplane.add_port(part, gate, BACKLOG_MAX)?);

@@ -306,8 +306,11 @@ pub struct Port {
     pub name: String,
     /// `tap`, `interface`, `interface by AF_XDP` or `vhost-user`.
     pub kind: String,
-    /// Why it does no more; `null` where it does.
+    /// Why it has no device now; `null` where it has.
     pub failed: Option<String>,
+    /// Times that its device went; it is opened again when it is back.
+    #[serde(default)]
+    pub gone: u64,
     /// Frames that came in by it.
     pub received: u64,
     /// Frames that went out by it.

@@ -52,10 +52,127 @@ fn interfaces_are_ports_and_what_they_did_is_shown() {
 
     ip(&["-n", &middle.name, "link", "del", "va"]);
     until("it is said that an interface is gone", || {
-        text(&daemon.run(&["limit", "list"]).stdout).contains("va: the interface `va` is gone")
+        text(&daemon.run(&["limit", "list"]).stdout).contains("va: there is no interface `va`")
     });
     assert!(daemon.get("/metrics").contains("weirgate_port_up{port=\"va\",kind=\"interface\"} 0"));
     assert_eq!(daemon.stop(), Some(0));
+}
+
+/// A veth pair between the switch and a container, and a TAP in another one.
+struct Containers {
+    daemon: Daemon,
+    switch: Space,
+    a: Space,
+    b: Space,
+}
+
+impl Containers {
+    /// A switch of two threads, between interface `va`, whose other end is in `a`, and TAP `wg0` in `b`.
+    fn start() -> Option<Self> {
+        let (switch, a, b) = (Space::make()?, Space::make()?, Space::make()?);
+        veth(&switch, &a);
+        let sections = format!(
+            "[switch]\nthreads = 2\n[[port]]\nname = \"near\"\nkind = \"interface\"\ndevice = \"va\"\nnamespace = \"{}\"\n\
+             queues = 2\n[[port]]\nname = \"far\"\nkind = \"tap\"\ndevice = \"wg0\"\nnamespace = \"{}\"\nqueues = 2\n",
+            switch.name, b.name
+        );
+        let mut daemon = Daemon::start(&switch, &sections);
+        tap_up(&b);
+        assert!(daemon.child.try_wait().unwrap().is_none());
+        Some(Self { daemon, switch, a, b })
+    }
+
+    fn port(&self, at: usize) -> serde_json::Value {
+        self.daemon.json("/api/v1/limits")["ports"][at].clone()
+    }
+
+    /// A datagram goes through the switch, by both ports.
+    fn passes(&self) {
+        let receiver = self.b.ns.within(|| UdpSocket::bind("10.97.0.2:7000").unwrap()).unwrap();
+        receiver.set_nonblocking(true).unwrap();
+        let sender = self.a.ns.within(|| UdpSocket::bind("10.97.0.1:0").unwrap()).unwrap();
+        let mut got = [0; 16];
+        until("a datagram goes through the switch", || {
+            let _ = sender.send_to(b"through", "10.97.0.2:7000");
+            receiver.recv(&mut got).is_ok()
+        });
+        assert_eq!(&got[..7], b"through");
+    }
+
+    /// The lines of the log that name a port.
+    fn said(&self, port: &str) -> Vec<String> {
+        let name = format!("port `{port}`");
+        self.daemon.log().lines().filter(|line| line.contains(&name)).map(str::to_owned).collect()
+    }
+}
+
+fn veth(switch: &Space, far: &Space) {
+    ip(&["-n", &switch.name, "link", "add", "va", "type", "veth", "peer", "name", "eth0", "netns", &far.name]);
+    ip(&["-n", &switch.name, "link", "set", "va", "addrgenmode", "none", "up"]);
+    ip(&["-n", &far.name, "link", "set", "eth0", "up"]);
+    ip(&["-n", &far.name, "addr", "add", "10.97.0.1/24", "dev", "eth0"]);
+}
+
+fn tap_up(space: &Space) {
+    // The one that it had before, which the other end remembers.
+    ip(&["-n", &space.name, "link", "set", "wg0", "address", "02:00:00:00:00:02", "up"]);
+    ip(&["-n", &space.name, "addr", "add", "10.97.0.2/24", "dev", "wg0"]);
+}
+
+fn has(space: &Space, device: &str) -> bool {
+    Command::new("ip").args(["-n", &space.name, "link", "show", device]).output().unwrap().status.success()
+}
+
+#[test]
+fn a_port_comes_back_when_its_interface_does() {
+    let Some(mut all) = Containers::start() else { return };
+    all.passes();
+    let before = all.port(0)["received"].as_u64();
+    for times in 1..=2 {
+        ip(&["-n", &all.switch.name, "link", "del", "va"]);
+        until("it is said what is missing", || {
+            all.port(0)["failed"].as_str().is_some_and(|why| why.starts_with("there is no interface `va`"))
+        });
+        assert_eq!(all.port(0)["gone"].as_u64(), Some(times));
+        assert!(all.daemon.get("/metrics").contains(&format!("weirgate_port_gone_total{{port=\"near\"}} {times}")));
+        veth(&all.switch, &all.a);
+        all.passes();
+        until("it has its device", || all.port(0)["failed"].is_null());
+        assert!(all.port(0)["received"].as_u64() > before, "counted on: {}", all.port(0));
+    }
+    let said = all.said("near");
+    assert_eq!(said.len(), 4, "one line when it goes and one when it is back: {said:?}");
+    assert!(said[0].contains("port `near` has lost its device `va`: the interface `va` is gone"), "{said:?}");
+    assert!(said[1].contains("port `near` has its device `va` again"), "{said:?}");
+    assert!(all.said("far").is_empty() && all.port(1)["gone"].as_u64() == Some(0), "the other one never went");
+    assert_eq!(all.daemon.stop(), Some(0));
+}
+
+#[test]
+fn a_tap_that_was_removed_is_made_again() {
+    let Some(mut all) = Containers::start() else { return };
+    all.passes();
+    ip(&["-n", &all.b.name, "link", "del", "wg0"]);
+    until("it is there again", || has(&all.b, "wg0"));
+    tap_up(&all.b);
+    all.passes();
+    assert_eq!(all.port(1)["gone"].as_u64(), Some(1));
+    assert!(
+        all.said("far")[0].contains("port `far` has lost its device `wg0`: the TAP device `wg0` is gone"),
+        "{:?}",
+        all.said("far")
+    );
+
+    // The daemon's TAP keeps the old namespace alive, where nobody finds it any more.
+    let name = all.b.name.clone();
+    ip(&["netns", "del", &name]);
+    std::mem::forget(std::mem::replace(&mut all.b, Space::named(&name)));
+    until("it is in the new namespace", || has(&all.b, "wg0"));
+    tap_up(&all.b);
+    all.passes();
+    assert_eq!(all.port(1)["gone"].as_u64(), Some(2));
+    assert_eq!(all.said("far").len(), 4, "{:?}", all.said("far"));
+    assert_eq!(all.daemon.stop(), Some(0));
 }
 
 #[test]
