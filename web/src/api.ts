@@ -222,6 +222,7 @@ export interface Port {
   sent: number;
   lost: number;
   malformed: number;
+  filtered: number;
   refused: number;
   unsent: number;
 }

@@ -11,7 +11,7 @@ use weirgate_linux::dataplane::{Dataplane, Device, Received, Sent};
 use weirgate_port::Packet;
 use weirgate_switch::bridge::{Bridge, BridgeClass};
 use weirgate_switch::class::Rule;
-use weirgate_switch::frame::Accounting;
+use weirgate_switch::frame::{Accounting, Mac};
 use weirgate_switch::limits::{ClassSettings, LimitSettings, Mode};
 use weirgate_units::{BitRate, Bytes, Duration};
 
@@ -190,4 +190,19 @@ fn a_port_goes_on_with_another_device_of_more_queues_or_fewer() {
     }
     let counters = dataplane.port(port).0;
     assert_eq!((counters.lost, counters.refused), (5 + 1 + 1, 4));
+}
+
+#[test]
+fn what_the_switch_will_not_forward_is_counted_by_the_port_that_it_came_from() {
+    let mut dataplane = Dataplane::new(bridge(10_000)).expect("a switch");
+    let near = dataplane.add_port(Queue::new(1, 3).0, None, Bytes::new(10_000)).expect("nothing to wait for");
+    let far = dataplane.add_port(Queue::new(2, 5).0, None, Bytes::new(10_000)).expect("nothing to wait for");
+    // So the first one's frames cannot be.
+    dataplane.bridge_mut().set_address(Mac([2, 0, 0, 0, 0, 1]), far).expect("there is room");
+    dataplane.turn(Duration::ZERO).expect("turns");
+    let mut counted = |port| {
+        let counters = dataplane.port(port).0;
+        (counters.received, counters.filtered, counters.sent)
+    };
+    assert_eq!((counted(near), counted(far)), ((3, 3, 5), (5, 0, 0)));
 }

@@ -19,10 +19,10 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub const LIMIT_SERIES: usize = 10 + Delays::SLOTS + 2;
 
 /// Series of the software switch itself, where there is one.
-pub const SWITCH_SERIES: usize = 3;
+pub const SWITCH_SERIES: usize = 1;
 
 /// Series of a port of the software switch.
-pub const PORT_SERIES: usize = 8;
+pub const PORT_SERIES: usize = 9;
 
 /// All metrics: at most 20 KB, and 4 KB for each limit and 1 KB for each port.
 pub fn text(view: &Shared, now: UnixTime) -> String {
@@ -118,10 +118,6 @@ fn ports(out: &mut Text, frames: api::Frames, ports: &[api::Port]) {
     if ports.is_empty() {
         return;
     }
-    out.counter("switch_dropped_frames_total", "Frames that the software switch dropped beside its limits, by why.");
-    for (why, count) in [("malformed", frames.malformed), ("filtered", frames.filtered)] {
-        out.sample("switch_dropped_frames_total", &[("why", why)], count);
-    }
     out.counter(
         "switch_cut_super_packets_total",
         "Super-packets that were cut, since they would have taken long at a limit.",
@@ -141,10 +137,20 @@ fn ports(out: &mut Text, frames: api::Frames, ports: &[api::Port]) {
             out.sample("port_frames_total", &[("port", &port.name), ("direction", way)], count);
         }
     }
-    out.counter("port_dropped_frames_total", "Frames dropped at a port, by why.");
+    out.counter(
+        "port_dropped_frames_total",
+        "Frames dropped at a port, by why: read from it and refused by the switch, or sent to it.",
+    );
     for port in ports {
-        let api::Port { lost, malformed, refused, unsent, .. } = port;
-        for (why, count) in [("lost", lost), ("malformed", malformed), ("refused", refused), ("unsent", unsent)] {
+        let api::Port { lost, malformed, filtered, refused, unsent, .. } = port;
+        let counts = [
+            ("lost", lost),
+            ("malformed", malformed),
+            ("filtered", filtered),
+            ("refused", refused),
+            ("unsent", unsent),
+        ];
+        for (why, count) in counts {
             out.sample("port_dropped_frames_total", &[("port", &port.name), ("why", why)], count);
         }
     }

@@ -75,8 +75,10 @@ pub struct PortCounters {
     pub received: u64,
     /// Written to it.
     pub sent: u64,
-    /// Dropped because the device's header contradicts the frame, or its descriptors cannot be true.
+    /// Read and dropped because they, or what the device says of them, contradict themselves.
     pub malformed: u64,
+    /// Read and dropped because their receiver is where they came from, or their sender cannot be.
+    pub filtered: u64,
     /// Dropped because the device refused them, or was gone.
     pub refused: u64,
     /// Dropped because the device had no room for long.
@@ -91,6 +93,7 @@ impl PortCounters {
         self.received += other.received;
         self.sent += other.sent;
         self.malformed += other.malformed;
+        self.filtered += other.filtered;
         self.refused += other.refused;
         self.unsent += other.unsent;
         self.lost += other.lost;
@@ -256,9 +259,13 @@ impl Dataplane {
 
     /// What a port did, and why it has no device.
     pub fn port(&mut self, port: BridgePort) -> (PortCounters, Option<&io::Error>) {
+        let dropped = self.bridge.dropped(port);
         let port = &mut self.ports[port.index()];
         port.count_lost();
-        (port.counters, port.failed.as_ref())
+        let mut counters = port.counters;
+        counters.malformed += dropped.malformed;
+        counters.filtered += dropped.filtered;
+        (counters, port.failed.as_ref())
     }
 
     /// Has something waited for beside the devices; its token comes out of [`turn`](Self::turn).

@@ -70,16 +70,12 @@ pub struct ClassRef(u32);
 /// What a bridge did beside its limits, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BridgeCounters {
-    /// Handed in. This and `added` are the sum of all below but `cut` and `marked`, and of what waits.
+    /// Handed in. This and `added` are the sum of `sent`, `limited`, what was [`Dropped`] of all ports, and what waits.
     pub received: u64,
     /// Handed out. A flooded one counts at each port, a super-packet that was cut with each of its pieces.
     pub sent: u64,
     /// Pieces made of super-packets, and copies made of flooded frames, less one for each.
     pub added: u64,
-    /// Dropped because they contradict themselves.
-    pub malformed: u64,
-    /// Dropped because their receiver is where they came from, or their sender cannot be.
-    pub filtered: u64,
     /// Dropped by a limit.
     pub limited: u64,
     /// Super-packets that were cut.
@@ -94,13 +90,36 @@ impl BridgeCounters {
         self.received += other.received;
         self.sent += other.sent;
         self.added += other.added;
-        self.malformed += other.malformed;
-        self.filtered += other.filtered;
         self.limited += other.limited;
         self.cut += other.cut;
         self.marked += other.marked;
         self
     }
+}
+
+/// Frames of a port that were dropped, but by no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// They contradict themselves.
+    pub malformed: u64,
+    /// Their receiver is where they came from, or their sender cannot be.
+    pub filtered: u64,
+}
+
+#[derive(Debug, Default)]
+struct Port {
+    /// Where all goes that comes in by it, if it has one.
+    peer: Option<BridgePort>,
+    dropped: Dropped,
+}
+
+/// Where a frame comes from.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    port: BridgePort,
+    source: Option<SourceId>,
+    /// The class whose limits are before it there.
+    class: Option<ClassRef>,
 }
 
 /// A frame that waits, or is about to be sent.
@@ -132,8 +151,7 @@ struct Class {
 /// Ports, classes and limits.
 #[derive(Debug)]
 pub struct Bridge {
-    /// The fixed peer of each port, if it has one.
-    ports: Vec<Option<BridgePort>>,
+    ports: Vec<Port>,
     macs: Arc<Mutex<Macs<BridgePort>>>,
     classes: Vec<Class>,
     from: Cached<ClassRef>,
@@ -173,14 +191,14 @@ impl Bridge {
     /// Past 2^16 ports.
     pub fn add_port(&mut self) -> BridgePort {
         let id = BridgePort(u16::try_from(self.ports.len()).expect("fewer than 2^16 ports"));
-        self.ports.push(None);
+        self.ports.push(Port::default());
         id
     }
 
     /// Sends everything that comes in by `a` out by `b`, and the other way round: no addresses are learnt there.
     pub fn join(&mut self, a: BridgePort, b: BridgePort) {
-        self.ports[a.index()] = Some(b);
-        self.ports[b.index()] = Some(a);
+        self.ports[a.index()].peer = Some(b);
+        self.ports[b.index()].peer = Some(a);
     }
 
     /// Learns addresses together with `other`, which serves other queues of the same ports on another thread.
@@ -244,6 +262,11 @@ impl Bridge {
     /// What was done beside the limits.
     pub const fn counters(&self) -> &BridgeCounters {
         &self.counters
+    }
+
+    /// What came by a port and was dropped beside the limits.
+    pub fn dropped(&self, port: BridgePort) -> Dropped {
+        self.ports[port.index()].dropped
     }
 
     /// The limits; rates are changed by [`set_rate`](Self::set_rate).
@@ -319,19 +342,19 @@ impl Bridge {
     pub fn handle_frame(&mut self, now: Instant, port: BridgePort, source: Option<SourceId>, packet: Packet) -> Bytes {
         self.counters.received += 1;
         let Ok(frame) = Frame::ethernet(packet.bytes()) else {
-            self.counters.malformed += 1;
+            self.ports[port.index()].dropped.malformed += 1;
             return packet.size();
         };
-        let from = self.from.classify(port.0, &frame);
+        let class = self.from.classify(port.0, &frame);
         let to = match self.decide(now, port, &frame) {
             Decision::To(to) => Target::Port(to),
             Decision::Flood => Target::AllBut(port),
             Decision::Filter => {
-                self.counters.filtered += 1;
-                return self.size(from, &frame, packet.offload()).unwrap_or(packet.size());
+                self.ports[port.index()].dropped.filtered += 1;
+                return self.size(class, &frame, packet.offload()).unwrap_or(packet.size());
             }
         };
-        self.forward(now, &frame, from, to, source, packet)
+        self.forward(now, &frame, Origin { port, source, class }, to, packet)
     }
 
     /// The next frame that is to be sent, and by which port. Call until `None`.
@@ -377,7 +400,7 @@ impl Bridge {
     }
 
     fn decide(&self, now: Instant, port: BridgePort, frame: &Frame) -> Decision<BridgePort> {
-        if let Some(peer) = self.ports[port.index()] {
+        if let Some(peer) = self.ports[port.index()].peer {
             return Decision::To(peer);
         }
         let Some(link) = &frame.link else { return Decision::Filter };
@@ -394,21 +417,14 @@ impl Bridge {
     }
 
     /// Sends one frame on its way, cut where it is too long; what it counts for to the first of its classes.
-    fn forward(
-        &mut self,
-        now: Instant,
-        frame: &Frame,
-        from: Option<ClassRef>,
-        to: Target,
-        source: Option<SourceId>,
-        packet: Packet,
-    ) -> Bytes {
+    fn forward(&mut self, now: Instant, frame: &Frame, from: Origin, to: Target, packet: Packet) -> Bytes {
+        let Origin { port, source, class } = from;
         let towards = match to {
             Target::Port(to) => self.to.classify(to.0, frame),
             Target::AllBut(_) => None,
         };
         let flow = frame.flow().map_or(0, |flow| flow.hash(self.seed) as u32);
-        let stages = [from, towards];
+        let stages = [class, towards];
         let size = |class: Option<ClassRef>| self.size(class, frame, packet.offload());
         let counted = stages.into_iter().find_map(size).or_else(|| match to {
             Target::Port(_) => None,
@@ -422,7 +438,7 @@ impl Bridge {
             None => self.enter(now, stages, frame, Item { packet, to, passed: None, next: None, source, flow }),
             Some(most) => {
                 let Ok(pieces) = Segments::new(packet.bytes(), frame, packet.offload(), most, Sums::Partial) else {
-                    self.counters.malformed += 1;
+                    self.ports[port.index()].dropped.malformed += 1;
                     return counted;
                 };
                 self.counters.cut += 1;
@@ -435,7 +451,7 @@ impl Bridge {
                             let item = Item { packet: piece, to, passed: None, next: None, source, flow };
                             self.enter(now, stages, &frame, item);
                         }
-                        Err(_) => self.counters.malformed += 1,
+                        Err(_) => self.ports[port.index()].dropped.malformed += 1,
                     }
                 }
             }
@@ -477,16 +493,17 @@ impl Bridge {
     /// Sends a frame on its way to every port but `port`; the limits of where it comes from are behind it.
     fn flood(&mut self, now: Instant, port: BridgePort, item: &Item) {
         let Ok(frame) = Frame::ethernet(item.packet.bytes()) else {
-            self.counters.malformed += 1;
+            self.ports[port.index()].dropped.malformed += 1;
             return;
         };
         self.counters.added += (self.ports.len() as u64).saturating_sub(2);
-        self.counters.filtered += u64::from(self.ports.len() < 2);
+        self.ports[port.index()].dropped.filtered += u64::from(self.ports.len() < 2);
+        let from = Origin { port, source: item.source, class: None };
         for to in self.others(port) {
             let mut copy = Packet::copy_of(item.packet.bytes());
             copy.set_offload(*item.packet.offload());
             copy.set_hold(item.packet.hold().cloned());
-            self.forward(now, &frame, None, Target::Port(to), item.source, copy);
+            self.forward(now, &frame, from, Target::Port(to), copy);
         }
     }
 

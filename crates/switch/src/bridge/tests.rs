@@ -68,7 +68,9 @@ fn an_address_is_flooded_for_until_it_is_learnt() {
     assert_eq!(send(0, 1, 2), [1]);
     assert_eq!(send(0, 3, 1), [0_usize; 0], "both are there");
     let counters = *bridge.counters();
-    assert_eq!((counters.received, counters.added, counters.sent, counters.filtered), (4, 1, 4, 1));
+    assert_eq!((counters.received, counters.added, counters.sent), (4, 1, 4));
+    let dropped = ports.iter().map(|port| bridge.dropped(*port).filtered);
+    assert_eq!(dropped.collect::<Vec<_>>(), [1, 0, 0], "by where it came from");
 }
 
 #[test]
@@ -119,7 +121,8 @@ fn joined_ports_are_a_wire_for_whatever_is_a_frame() {
     bridge.handle_frame(at(0), ports[1], None, Packet::copy_of(&[1, 2, 3]));
     let left = run(&mut bridge, at(0));
     assert_eq!(left.iter().map(|(_, port, _)| port.index()).collect::<Vec<_>>(), [1, 0]);
-    assert_eq!(bridge.counters().malformed, 1);
+    let malformed = |port: BridgePort| bridge.dropped(port).malformed;
+    assert_eq!((malformed(ports[0]), malformed(ports[1])), (0, 1));
 }
 
 #[test]
@@ -325,6 +328,7 @@ proptest! {
         bridge.set_rules(rules(ports[0], first), rules(ports[1], second)).expect("sound rules");
         let mut now = at(0);
         let mut left = 0;
+        let mut malformed = [0; 3];
         for (from, source, destination, payload, wait, what) in frames {
             now += Duration::from_nanos(wait);
             let packet = match what {
@@ -332,12 +336,16 @@ proptest! {
                 1 => super_packet(payload * 20 + 1),
                 _ => frame(source, destination, payload),
             };
+            malformed[from] += u64::from(what == 0);
             bridge.handle_frame(now, ports[from], None, packet);
             left += run(&mut bridge, now).len() as u64;
         }
         left += run(&mut bridge, at(u64::MAX)).len() as u64;
         let c = *bridge.counters();
         prop_assert_eq!((bridge.memory(), c.sent), (Bytes::ZERO, left));
-        prop_assert_eq!(c.received + c.added, c.sent + c.malformed + c.filtered + c.limited, "{:?}", c);
+        let dropped: Vec<Dropped> = ports.iter().map(|port| bridge.dropped(*port)).collect();
+        let sum: u64 = dropped.iter().map(|dropped| dropped.malformed + dropped.filtered).sum();
+        prop_assert_eq!(c.received + c.added, c.sent + c.limited + sum, "{:?} {:?}", c, dropped);
+        prop_assert_eq!(dropped.iter().map(|dropped| dropped.malformed).collect::<Vec<_>>(), malformed);
     }
 }

@@ -86,7 +86,7 @@ pub(crate) fn try_out(port: &Port, running: bool) -> anyhow::Result<Option<Strin
 
 /// What it did, as it is shown.
 pub(super) fn row(port: &Port, counted: PortCounters, gone: u64, failed: Option<String>) -> api::Port {
-    let PortCounters { received, sent, malformed, refused, unsent, lost } = counted;
+    let PortCounters { received, sent, malformed, filtered, refused, unsent, lost } = counted;
     let kind = match port.kind {
         PortKind::Tap { .. } => "tap",
         PortKind::Interface { xdp: false, .. } => "interface",
@@ -94,7 +94,7 @@ pub(super) fn row(port: &Port, counted: PortCounters, gone: u64, failed: Option<
         PortKind::VhostUser { .. } => "vhost-user",
     };
     let (name, kind) = (port.name.clone(), kind.to_owned());
-    api::Port { name, kind, failed, gone, received, sent, lost, malformed, refused, unsent }
+    api::Port { name, kind, failed, gone, received, sent, lost, malformed, filtered, refused, unsent }
 }
 
 fn enter(namespace: &Namespace) -> anyhow::Result<Netns> {

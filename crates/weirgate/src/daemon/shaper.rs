@@ -121,12 +121,7 @@ impl Shaper {
         let rows = self.limits.iter().zip(limits);
         api::Switch {
             now_ms: 0,
-            frames: api::Frames {
-                malformed: frames.malformed,
-                filtered: frames.filtered,
-                cut: frames.cut,
-                marked: frames.marked,
-            },
+            frames: api::Frames { cut: frames.cut, marked: frames.marked },
             limits: rows.map(|((limit, _), (rate, counters))| row(limit, rate, &counters)).collect(),
             ports: self
                 .ports

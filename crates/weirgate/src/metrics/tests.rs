@@ -52,7 +52,7 @@ fn filled(with_switch: bool) -> String {
     shared.handle_policy(Some(api::Policy { expires_ms: Some(1), applied: true, ..api::Policy::default() }));
     if with_switch {
         shared.set_switch(std::sync::Arc::new(|| api::Switch {
-            frames: api::Frames { filtered: 3, ..api::Frames::default() },
+            frames: api::Frames { cut: 3, ..api::Frames::default() },
             limits: vec![limit()],
             ports: vec![port()],
             ..Default::default()
@@ -76,7 +76,7 @@ fn limit() -> api::Limit {
 }
 
 fn port() -> api::Port {
-    api::Port { name: "uplink".to_owned(), kind: "tap".to_owned(), received: 7, ..api::Port::default() }
+    api::Port { name: "uplink".to_owned(), kind: "tap".to_owned(), received: 7, filtered: 2, ..api::Port::default() }
 }
 
 /// The format's grammar, strictly: returns the samples by name and labels.
@@ -146,7 +146,8 @@ fn the_text_is_well_formed_and_its_numbers_are_the_views() {
     let all = samples["weirgate_limit_delay_seconds_bucket{limit=\"tenant\",le=\"+Inf\"}"];
     assert_eq!(samples["weirgate_limit_delay_seconds_count{limit=\"tenant\"}"], all);
     assert_eq!(samples["weirgate_port_frames_total{port=\"uplink\",direction=\"from\"}"], 7.0);
-    assert_eq!(samples["weirgate_switch_dropped_frames_total{why=\"filtered\"}"], 3.0);
+    assert_eq!(samples["weirgate_port_dropped_frames_total{port=\"uplink\",why=\"filtered\"}"], 2.0);
+    assert_eq!(samples["weirgate_switch_cut_super_packets_total"], 3.0);
     assert_eq!(samples["weirgate_limit_missed_bytes_total{limit=\"tenant\"}"], 1_514.0);
 }
 

@@ -289,10 +289,6 @@ pub struct Switch {
 /// Frames of the software switch, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frames {
-    /// Dropped because they contradict themselves.
-    pub malformed: u64,
-    /// Dropped because their receiver is where they came from, or their sender cannot be.
-    pub filtered: u64,
     /// Super-packets that were cut.
     pub cut: u64,
     /// Marked with congestion (ECN CE).
@@ -317,8 +313,11 @@ pub struct Port {
     pub sent: u64,
     /// Dropped before they were read, for want of room; counted by interfaces only.
     pub lost: u64,
-    /// Dropped because what is said of them contradicts them.
+    /// Came in by it and were dropped because they, or what is said of them, contradict themselves.
     pub malformed: u64,
+    /// Came in by it and were dropped because their receiver is where they came from, or their sender cannot be.
+    #[serde(default)]
+    pub filtered: u64,
     /// Dropped because the device refused them, or is gone.
     pub refused: u64,
     /// Dropped because the device had no room for long.
