@@ -102,6 +102,8 @@ pub struct Out<T> {
     pub at: Instant,
     /// How long it waited.
     pub waited: Duration,
+    /// The limit of its chain that held it up for longest when it was its class's head; where none did, the one before it.
+    pub by: LimitId,
     /// What is to become of it.
     pub fate: Fate,
 }
@@ -149,6 +151,9 @@ struct Limit {
     is_ready: bool,
     /// Nanobits that were earned while something waited, and found the bucket full.
     missed: i128,
+    /// How long something waited for it, until it last had nobody waiting; and since when somebody does, if so.
+    throttled: Duration,
+    since: Instant,
 }
 
 /// A head that waits for a limit. They pass in this order.
@@ -177,6 +182,8 @@ struct Class<T> {
     old: VecDeque<u32>,
     waiting: Bytes,
     head: Option<Head<T>>,
+    /// Which of the chain held up a head last: of these, for longest.
+    held_by: usize,
 }
 
 #[derive(Debug)]
@@ -202,8 +209,10 @@ struct Head<T> {
     waiting: Waiting<T>,
     /// Limits of the chain that it has passed.
     passed: usize,
-    /// When it passed the last of these, or became the head.
+    /// When it came to the next one.
     at: Instant,
+    /// For how long one of these held it up at most.
+    held: Duration,
 }
 
 impl<T> Pacer<T> {
@@ -246,6 +255,7 @@ impl<T> Pacer<T> {
             old: VecDeque::new(),
             waiting: Bytes::ZERO,
             head: None,
+            held_by: 0,
         });
         id
     }
@@ -268,6 +278,29 @@ impl<T> Pacer<T> {
     pub fn missed(&self, limit: LimitId) -> Bytes {
         let bytes = self.limits[limit.index()].missed / Bytes::NANO;
         Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+
+    /// Whether the head of a class waits for a limit.
+    pub fn is_waited_for(&self, limit: LimitId) -> bool {
+        !self.limits[limit.index()].turns.is_empty()
+    }
+
+    /// The classes whose heads wait for a limit, in any order; what waits behind a head waits for the same.
+    pub fn waiting_for(&self, limit: LimitId) -> impl Iterator<Item = ClassId> + '_ {
+        self.limits[limit.index()].turns.iter().map(|Reverse(turn)| turn.class)
+    }
+
+    /// How long the heads of classes waited for a limit until `now`; where several do, that counts once.
+    pub fn throttled(&self, now: Instant, limit: LimitId) -> Duration {
+        let Limit { throttled, since, turns, .. } = &self.limits[limit.index()];
+        let more = if turns.is_empty() { Duration::ZERO } else { now.saturating_since(*since) };
+        throttled.saturating_add(more)
+    }
+
+    /// The limit that the head of a class waits for; where there is none, the one that held up the last one.
+    pub fn held_by(&self, class: ClassId) -> LimitId {
+        let Class { chain, head, held_by, .. } = &self.classes[class.index()];
+        chain[head.as_ref().map_or(*held_by, |head| head.passed)]
     }
 
     /// What waits in a class, its head included.
@@ -399,19 +432,20 @@ impl<T> Pacer<T> {
     /// Makes the class's next packet its head.
     fn fill(&mut self, now: Instant, class: ClassId) {
         let state = &mut self.classes[class.index()];
-        let dropped = &mut self.dropped;
+        let (dropped, by) = (&mut self.dropped, state.chain[state.held_by]);
         let mut drop = |waiting: Waiting<T>| {
             dropped.push_back(Out {
                 class,
                 size: waiting.size,
                 at: now,
                 waited: now.saturating_since(waiting.since),
+                by,
                 item: waiting.item,
                 fate: Fate::Drop,
             });
         };
         let Some(waiting) = state.pop(now, &mut drop) else { return };
-        state.head = Some(Head { waiting, passed: 0, at: now });
+        state.head = Some(Head { waiting, passed: 0, at: now, held: Duration::ZERO });
         self.join(now, class);
     }
 
@@ -420,21 +454,20 @@ impl<T> Pacer<T> {
     fn join(&mut self, now: Instant, class: ClassId) {
         loop {
             let Class { head, chain, tags, .. } = &mut self.classes[class.index()];
-            let Some(Head { waiting, passed, at }) = head else { return };
+            let Some(Head { waiting, passed, .. }) = head else { return };
             let (limit, is_last) = (chain[*passed], *passed + 1 == chain.len());
             let state = &mut self.limits[limit.index()];
             if !state.join(now, class, waiting.size, &mut tags[*passed]) {
                 return;
             }
             state.stamp(now);
-            let passing = if is_last { None } else { state.pass(now) };
-            if let Some((_, instant)) = passing {
+            let passes = !is_last && state.pass(now).is_some();
+            if passes {
                 *passed += 1;
-                *at = instant;
                 state.stamp(now);
             }
             self.arm(now, limit);
-            if passing.is_none() {
+            if !passes {
                 return;
             }
         }
@@ -442,13 +475,17 @@ impl<T> Pacer<T> {
 
     /// The class's head has passed a limit at `at`, and leaves, or has a turn at the next one.
     fn rise(&mut self, now: Instant, class: ClassId, at: Instant) -> Option<Out<T>> {
-        let Class { head, chain, .. } = &mut self.classes[class.index()];
+        let Class { head, chain, held_by, .. } = &mut self.classes[class.index()];
         let head = head.as_mut()?;
         let limit = chain[head.passed];
+        let held = at.saturating_since(head.at);
+        if held > head.held {
+            (head.held, *held_by) = (held, head.passed);
+        }
         head.passed += 1;
-        head.at = at;
+        head.at = now;
         let out = if head.passed == chain.len() {
-            self.leave(now, class)
+            self.leave(now, class, at)
         } else {
             self.join(now, class);
             None
@@ -460,16 +497,17 @@ impl<T> Pacer<T> {
         out
     }
 
-    /// The class's head, which has passed all limits.
-    fn leave(&mut self, now: Instant, class: ClassId) -> Option<Out<T>> {
+    /// The class's head, which has passed all limits, the last one at `at`.
+    fn leave(&mut self, now: Instant, class: ClassId, at: Instant) -> Option<Out<T>> {
         let state = &mut self.classes[class.index()];
-        let Head { waiting, at, .. } = state.head.take()?;
+        let waiting = state.head.take()?.waiting;
+        let by = state.chain[state.held_by];
         state.waiting = state.waiting.saturating_sub(waiting.size);
         let waited = at.saturating_since(waiting.since);
         let mark = state.settings.mark_above.is_some_and(|above| waited > above);
         self.fill(now, class);
         let fate = if mark { Fate::Mark } else { Fate::Send };
-        Some(Out { item: waiting.item, class, size: waiting.size, at, waited, fate })
+        Some(Out { item: waiting.item, class, size: waiting.size, at, waited, by, fate })
     }
 
     /// Says when the first that waits for a limit passes it, and has it asked then.
@@ -524,6 +562,8 @@ impl Limit {
             generation: 0,
             is_ready: false,
             missed: 0,
+            throttled: Duration::ZERO,
+            since: Instant::ZERO,
         }
     }
 
@@ -539,6 +579,9 @@ impl Limit {
     /// turn is the next one.
     fn join(&mut self, now: Instant, class: ClassId, size: Bytes, tag: &mut u64) -> bool {
         self.earn(now);
+        if self.turns.is_empty() {
+            self.since = now;
+        }
         let turn = Turn { tag: self.tag.max(*tag), number: self.count, class, size };
         *tag = turn.tag.saturating_add(size.as_u64());
         self.count += 1;
@@ -567,6 +610,9 @@ impl Limit {
             return None;
         }
         self.turns.pop();
+        if self.turns.is_empty() {
+            self.throttled = self.throttled.saturating_add(now.saturating_since(self.since));
+        }
         self.tag = tag;
         self.at = None;
         self.charge(now, size);

@@ -189,7 +189,7 @@ fn limits(out: &mut Text, limits: &[api::Limit]) {
             out.sample(name, &[("limit", &limit.name)], value(limit));
         }
     }
-    out.gauge("limit_waiting_packets", "Packets that wait below a limit.");
+    out.gauge("limit_waiting_packets", "Packets that wait for a limit.");
     for limit in limits {
         out.sample("limit_waiting_packets", &[("limit", &limit.name)], limit.waiting);
     }
@@ -200,7 +200,7 @@ fn limits(out: &mut Text, limits: &[api::Limit]) {
             out.sample("limit_dropped_packets_total", &[("limit", &limit.name), ("why", why)], count);
         }
     }
-    out.histogram("limit_delay_seconds", "How long packets that passed a limit had waited.");
+    out.histogram("limit_delay_seconds", "How long packets that passed a limit had waited for it.");
     for limit in limits {
         let (mut sum, mut total) = (0.0, 0);
         for slot in &limit.delays {

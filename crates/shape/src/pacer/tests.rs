@@ -349,6 +349,34 @@ fn who_idles_misses_nothing() {
     assert_eq!(pacer.missed(limit), Bytes::ZERO);
 }
 
+#[test]
+fn what_waits_waits_for_the_limit_that_holds_it_up() {
+    let mut pacer = pacer();
+    let limit = |(rate, burst)| pacer.add_limit(at(0), mbit(rate), bytes(burst));
+    let [wide, narrow, last] = [(1_000, 100_000), (100, 50_000), (900, 100_000)].map(limit);
+    let class = pacer.add_class(plain(), &[wide, narrow, last]);
+    for n in 0..1_000 {
+        pacer.handle_packet(at(0), class, 1, bytes(1_500), n).unwrap();
+    }
+    // The poll is later than a packet takes at any of them, as where a switch rests between its turns.
+    let (mut now, mut left) = (0, 0);
+    while let Some(next) = pacer.poll_at() {
+        now = now.max(next.as_nanos()) + 400_000;
+        while let Some(out) = pacer.poll(at(now)) {
+            left += 1;
+            // The first one, and a burst 400 us later.
+            assert!(left <= 34 || out.by == narrow, "packet {left} by {:?}", out.by);
+        }
+        assert!(pacer.is_valid());
+        assert!(left == 1_000 || pacer.held_by(class) == narrow && pacer.waiting_for(narrow).eq([class]));
+    }
+    assert!(!pacer.is_waited_for(narrow));
+    let [wide, narrow, last] = [wide, narrow, last].map(|limit| pacer.throttled(at(now), limit));
+    // 1.5 MB less the burst take 116 ms.
+    assert!((Duration::from_millis(115)..Duration::from_millis(117)).contains(&narrow), "{narrow}");
+    assert!(wide < Duration::from_millis(1) && last < Duration::from_millis(1), "{wide} {last}");
+}
+
 proptest! {
     /// More flows than there are queues: each one's packets leave in the order in which they came.
     #[test]
@@ -416,7 +444,8 @@ proptest! {
             now = until.max(now);
             let (class, size, item) = (classes[class % classes.len()], bytes(size), n as u32);
             if n % 2 == 0 && pacer.take(at(now), class, size) {
-                out.push((now, Out { item, class, size, at: at(now), waited: Duration::ZERO, fate: Fate::Send }));
+                let by = pacer.held_by(class);
+                out.push((now, Out { item, class, size, at: at(now), waited: Duration::ZERO, by, fate: Fate::Send }));
             } else {
                 pacer.handle_packet(at(now), class, flow, size, item).unwrap();
             }

@@ -374,7 +374,7 @@ impl Bridge {
                 }
                 ReleaseFate::Mark if mark(&mut item.packet) => {
                     self.counters.marked += 1;
-                    self.limits.handle_marked(release.class);
+                    self.limits.handle_marked(release.by);
                 }
                 ReleaseFate::Mark => {}
                 ReleaseFate::Send => {}

@@ -2,14 +2,15 @@
 
 use weirgate_units::{Bytes, Duration, Instant};
 
-/// What a limit did since it was made.
+/// What a limit did since it was made. Of several above a class, each counts what passed; what waits, is marked or is dropped counts
+/// at the one that holds it up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitCounters {
     /// Packets that passed.
     pub passed_packets: u64,
     /// And what they hold, as the limit counts it.
     pub passed_bytes: u64,
-    /// Time during which something waited for it, or for a limit of the same chain.
+    /// Time during which something waited for it, or was held back by it.
     pub throttled: Duration,
     /// What could have passed beside that, while something waited, had the switch come in time: its thread was away for longer than
     /// the burst lasts. In bytes, as the limit counts them; of limits that pace what waits.
@@ -22,11 +23,12 @@ pub struct LimitCounters {
     pub dropped_room: u64,
     /// Packets dropped because their flow's queue was too long for too long (CoDel).
     pub dropped_codel: u64,
-    /// How long those that passed had waited; nothing where it lets nobody wait (`Mode::Drop`, `Mode::Borrow`).
+    /// How long those that passed had waited, where that was for it: in the queue of their class, until they had passed all limits.
+    /// Nothing where it lets nobody wait (`Mode::Drop`, `Mode::Borrow`).
     pub delays: Delays,
-    /// Packets that wait.
-    waiting: u64,
-    /// Since when something waits, or a source is held back.
+    /// Packets that wait for it.
+    pub waiting: u64,
+    /// Since when a source is held back.
     since: Option<Instant>,
 }
 
@@ -34,18 +36,6 @@ impl LimitCounters {
     pub(super) fn passed(&mut self, size: Bytes) {
         self.passed_packets += 1;
         self.passed_bytes += size.as_u64();
-    }
-
-    pub(super) fn enter(&mut self, now: Instant) {
-        self.waiting += 1;
-        self.throttle(now);
-    }
-
-    pub(super) fn leave(&mut self, now: Instant) {
-        self.waiting = self.waiting.saturating_sub(1);
-        if self.waiting == 0 {
-            self.unthrottle(now);
-        }
     }
 
     pub(super) fn throttle(&mut self, now: Instant) {
@@ -87,11 +77,6 @@ impl LimitCounters {
             *count += more;
         }
         self
-    }
-
-    /// Packets that wait now.
-    pub const fn waiting(&self) -> u64 {
-        self.waiting
     }
 }
 

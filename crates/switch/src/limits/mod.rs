@@ -140,6 +140,8 @@ pub struct Release<T> {
     pub item: T,
     /// Its class.
     pub class: ClassId,
+    /// The limit that it waited for.
+    pub by: LimitId,
     /// The instant that it was to leave at.
     pub at: Instant,
     /// Whether it is to be marked (ECN CE), or dropped and why.
@@ -205,6 +207,8 @@ struct Class {
     paced: Option<weirgate_shape::ClassId>,
     /// Whether all that waits there was let in by gates.
     gated: bool,
+    /// Packets that wait there.
+    waiting: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -222,8 +226,9 @@ struct Source {
 pub struct Limits<T> {
     limits: Vec<State>,
     classes: Vec<Class>,
-    /// The class of each of the pacer's, by its number.
+    /// The class of each of the pacer's, by its number, and the limit of each of its limits.
     paced: Vec<ClassId>,
+    pacing: Vec<LimitId>,
     sources: Vec<Source>,
     pacer: Pacer<Held<T>>,
     memory_max: Bytes,
@@ -243,6 +248,7 @@ impl<T> Limits<T> {
             limits: Vec::new(),
             classes: Vec::new(),
             paced: Vec::new(),
+            pacing: Vec::new(),
             sources: Vec::new(),
             pacer: Pacer::new(now, tick, slots),
             memory_max,
@@ -259,11 +265,15 @@ impl<T> Limits<T> {
     pub fn add_limit(&mut self, now: Instant, settings: LimitSettings) -> LimitId {
         let id = LimitId(u32::try_from(self.limits.len()).expect("fewer than 2^32 limits"));
         let LimitSettings { rate, burst, mode } = settings;
+        let mut pace = || {
+            self.pacing.push(id);
+            self.pacer.add_limit(now, rate, burst)
+        };
         let means = match mode {
-            Mode::Pace => Means::Pace(self.pacer.add_limit(now, rate, burst)),
+            Mode::Pace => Means::Pace(pace()),
             Mode::Gate => {
                 let gate = Gate::new(now, rate, burst, quantum(rate, PACKET));
-                Means::Gate(Box::new(gate), self.pacer.add_limit(now, rate, burst))
+                Means::Gate(Box::new(gate), pace())
             }
             Mode::Borrow => Means::Borrow(Borrow::new(now, rate)),
             Mode::Drop => Means::Drop(Bucket::new(now, rate, burst)),
@@ -307,7 +317,7 @@ impl<T> Limits<T> {
             self.paced.push(id);
             self.pacer.add_class(settings, &paced)
         });
-        self.classes.push(Class { chain: chain.to_vec(), paced, gated });
+        self.classes.push(Class { chain: chain.to_vec(), paced, gated, waiting: 0 });
         id
     }
 
@@ -358,7 +368,7 @@ impl<T> Limits<T> {
     /// The largest packet that can pass: one that is longer than what a limit that drops lets through at once never does, nor one
     /// that does not fit into the queue where it waits. What is longer is better cut before.
     pub fn largest(&self, class: ClassId) -> Bytes {
-        let Class { chain, paced, gated } = &self.classes[class.index()];
+        let Class { chain, paced, gated, .. } = &self.classes[class.index()];
         let bursts = chain.iter().filter_map(|limit| {
             let State { means, burst, .. } = &self.limits[limit.index()];
             matches!(means, Means::Drop(_) | Means::Lease(_) | Means::Gate(..)).then_some(*burst)
@@ -368,15 +378,16 @@ impl<T> Limits<T> {
         bursts.chain(room).min().unwrap_or(ALL)
     }
 
-    /// What a limit did until `now`.
+    /// What a limit did until `now`. Steps: the classes that wait for it.
     pub fn counters(&self, limit: LimitId, now: Instant) -> LimitCounters {
         let State { means, counters, .. } = &self.limits[limit.index()];
-        let missed = match means {
-            Means::Pace(limit) | Means::Gate(_, limit) => self.pacer.missed(*limit),
-            Means::Borrow(_) | Means::Drop(_) | Means::Lease(_) => Bytes::ZERO,
-        };
         let mut counters = counters.until(now);
-        counters.missed_bytes = missed.as_u64();
+        if let Means::Pace(limit) | Means::Gate(_, limit) = means {
+            counters.missed_bytes = self.pacer.missed(*limit).as_u64();
+            counters.throttled = counters.throttled.saturating_add(self.pacer.throttled(now, *limit));
+            let classes = self.pacer.waiting_for(*limit).map(|class| self.paced[class.index()]);
+            counters.waiting = classes.map(|class| self.classes[class.index()].waiting).sum();
+        }
         counters
     }
 
@@ -510,7 +521,10 @@ impl<T> Limits<T> {
         let State { means, charged, counters, .. } = &self.limits[limit.index()];
         match means {
             Means::Pace(limit) => self.pacer.demand(now, *limit),
-            // Its queues are held back.
+            // Its queues are held back, or what it let in is.
+            Means::Gate(_, limit) => {
+                (Bytes::new(*charged), counters.is_throttled() || self.pacer.is_waited_for(*limit))
+            }
             _ => (Bytes::new(*charged), counters.is_throttled()),
         }
     }
@@ -545,9 +559,11 @@ impl<T> Limits<T> {
         }
         let State { means, counters, .. } = &mut self.limits[limit.index()];
         let (open, allowed) = match (means, queue) {
-            (Means::Gate(gate, _), Some(queue)) => {
+            (Means::Gate(gate, paced), Some(queue)) => {
                 let turn = gate.poll_queue(now);
-                (turn.is_some(), turn.filter(|(of, _)| *of == queue).map(|(_, allowed)| allowed))
+                // While what it let in waits, that is counted already.
+                let open = turn.is_some() || self.pacer.is_waited_for(*paced);
+                (open, turn.filter(|(of, _)| *of == queue).map(|(_, allowed)| allowed))
             }
             (Means::Borrow(borrow), _) => (borrow.is_open(now), borrow.is_open(now).then_some(ALL)),
             _ => (true, Some(ALL)),
@@ -618,15 +634,12 @@ impl<T> Limits<T> {
         let put = if has_room { self.pacer.handle_packet(now, paced, flow, size, held) } else { Err(held) };
         if let Err(Held { item, .. }) = put {
             self.refund(class, gated_by, size);
-            for limit in &self.classes[class.index()].chain {
-                self.limits[limit.index()].counters.dropped_room += 1;
-            }
+            let by = self.pacing[self.pacer.held_by(paced).index()];
+            self.limits[by.index()].counters.dropped_room += 1;
             return Verdict::Drop(item, Reason::Room);
         }
         self.memory += memory;
-        for limit in chain {
-            self.limits[limit.index()].counters.enter(now);
-        }
+        self.classes[class.index()].waiting += 1;
         if let Some(source) = source {
             self.sources[source.index()].waiting += size;
         }
@@ -643,30 +656,28 @@ impl<T> Limits<T> {
             let waiting = &mut self.sources[source.index()].waiting;
             *waiting = waiting.saturating_sub(out.size);
         }
-        for limit in &self.classes[class.index()].chain {
-            let state = &mut self.limits[limit.index()];
-            state.counters.leave(now);
-            match out.fate {
-                Fate::Drop => state.counters.dropped_codel += 1,
-                Fate::Send | Fate::Mark => state.passed_after(out.waited, out.size),
-            }
-        }
+        let (state, by) = (&mut self.classes[class.index()], self.pacing[out.by.index()]);
+        state.waiting -= 1;
         if out.fate == Fate::Drop {
+            self.limits[by.index()].counters.dropped_codel += 1;
             self.handle_lost(class, out.item.source, out.size);
+        } else {
+            for limit in &state.chain {
+                let waited = if *limit == by { out.waited } else { Duration::ZERO };
+                self.limits[limit.index()].passed_after(waited, out.size);
+            }
         }
         let fate = match out.fate {
             Fate::Send => ReleaseFate::Send,
             Fate::Mark => ReleaseFate::Mark,
             Fate::Drop => ReleaseFate::Drop(Reason::Codel),
         };
-        Some(Release { item: out.item.item, class, at: out.at, fate })
+        Some(Release { item: out.item.item, class, by, at: out.at, fate })
     }
 
-    /// Says that a packet of `class` that was to be marked could be.
-    pub fn handle_marked(&mut self, class: ClassId) {
-        for limit in &self.classes[class.index()].chain {
-            self.limits[limit.index()].counters.marked += 1;
-        }
+    /// Says that a packet that was to be marked, since it had waited for `limit`, could be.
+    pub fn handle_marked(&mut self, limit: LimitId) {
+        self.limits[limit.index()].counters.marked += 1;
     }
 
     /// When [`poll`](Self::poll) will have something; an instant that has passed: now.

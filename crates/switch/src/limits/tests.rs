@@ -54,7 +54,7 @@ fn each_mode_meets_its_rate() {
         let counters = limits.counters(id, at(2_000_000_000));
         assert_eq!(counters.passed_bytes, left);
         assert_eq!(counters.dropped_rate > 0, mode != Mode::Pace, "{mode:?}");
-        assert_eq!(counters.waiting() > 2, mode == Mode::Pace, "{mode:?}");
+        assert_eq!(counters.waiting > 2, mode == Mode::Pace, "{mode:?}");
     }
 }
 
@@ -84,9 +84,57 @@ fn traffic_below_its_rate_neither_waits_nor_is_throttled() {
             assert_eq!(limits.handle_packet(at(n * 2_000_123), arrival(class, None), n), Verdict::Pass(n), "{mode:?}");
         }
         let counters = limits.counters(id, at(2_000_000_000));
-        assert_eq!((counters.passed_packets, counters.throttled, counters.waiting()), (1_000, Duration::ZERO, 0));
+        assert_eq!((counters.passed_packets, counters.throttled, counters.waiting), (1_000, Duration::ZERO, 0));
         assert_eq!(counters.delays.quantile(1.0), Some(Duration::from_micros(1)));
         assert_eq!((limits.poll_at(), limits.memory()), (None, Bytes::ZERO));
+    }
+}
+
+/// Three limits above one class: what waits, is marked or is dropped is the narrow one's, what passes is everybody's.
+#[test]
+fn of_a_chain_the_limit_that_holds_up_counts_what_it_does() {
+    for narrow in 0..3 {
+        let mut limits = limits();
+        let rate = |at: usize| if at == narrow { mbit(10) } else { mbit(100) };
+        let ids: Vec<LimitId> = (0..3).map(|at| limit(&mut limits, rate(at), Mode::Pace)).collect();
+        let settings = ClassSettings { mark_above: Some(Duration::from_millis(5)), ..ClassSettings::default() };
+        let queue_max = Bytes::new(60_000);
+        let class = limits.add_class(ClassSettings { queue_max, ..settings }, &ids);
+        let (mut now, end, mut passed, mut marked, mut codel, mut room) = (at(0), at(2_000_000_000), 0, 0, 0, 0);
+        while now < end {
+            // 20 Mbit/s offered, by two flows.
+            let arrival = Arrival { flow: (now.as_nanos() / 600_000 % 2) as u32, ..arrival(class, None) };
+            match limits.handle_packet(now, arrival, 0) {
+                Verdict::Pass(_) => passed += 1,
+                Verdict::Wait => {}
+                Verdict::Drop(..) => room += 1,
+            }
+            now += Duration::from_micros(600);
+            while let Some(out) = limits.poll(now) {
+                assert_eq!(out.by, ids[narrow]);
+                passed += u64::from(!matches!(out.fate, ReleaseFate::Drop(_)));
+                codel += u64::from(matches!(out.fate, ReleaseFate::Drop(_)));
+                if out.fate == ReleaseFate::Mark {
+                    limits.handle_marked(out.by);
+                    marked += 1;
+                }
+            }
+        }
+        assert!(codel > 5 && room > 5 && marked > 1_000, "{codel} {room} {marked}");
+        for (at, id) in ids.iter().enumerate() {
+            let c = limits.counters(*id, now);
+            assert_eq!((c.passed_packets, c.dropped_rate), (passed, 0));
+            let waits = c.delays.quantile(0.5).expect("they passed");
+            if at == narrow {
+                assert_eq!((c.dropped_codel, c.dropped_room, c.marked), (codel, room, marked));
+                assert!(c.waiting > 10 && waits > Duration::from_millis(5), "{c:?}");
+                assert!(c.throttled > Duration::from_millis(1_990), "{}", c.throttled);
+            } else {
+                assert_eq!((c.dropped_codel, c.dropped_room, c.marked, c.waiting), (0, 0, 0, 0));
+                assert_eq!(c.delays.quantile(1.0), Some(Duration::from_micros(1)), "none waited for it");
+                assert!(c.throttled < Duration::from_millis(20), "{}", c.throttled);
+            }
+        }
     }
 }
 
@@ -268,7 +316,7 @@ fn the_backlog_of_a_source_is_what_waits_of_it() {
     assert_eq!(limits.source_at(a), Some(at(0)), "it need not wait for anything else");
     assert_eq!(limits.may_read(at(5_000_000), a), Some(ALL));
     let counters = limits.counters(paced, at(5_000_000));
-    assert_eq!((counters.passed_packets, counters.waiting()), (6, 4));
+    assert_eq!((counters.passed_packets, counters.waiting), (6, 4));
     assert!(counters.delays.quantile(0.99).expect("some waited") >= Duration::from_millis(4));
 }
 

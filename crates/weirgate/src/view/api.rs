@@ -343,7 +343,7 @@ pub struct Limit {
     pub passed_packets: u64,
     /// What they held, as the limit counts.
     pub passed_bytes: u64,
-    /// Packets that wait below it.
+    /// Packets that wait for it: of several limits of a class, for the one that holds them up now.
     pub waiting: u64,
     /// How long something waited or was held back, since the start, summed over the switch's threads.
     pub throttled_ms: u64,
@@ -362,7 +362,7 @@ pub struct Limit {
     pub delay_p50_us: Option<u64>,
     /// 99 of 100 had waited less.
     pub delay_p99_us: Option<u64>,
-    /// How long those that passed had waited.
+    /// How long those that passed had waited for it.
     pub delays: Vec<Delay>,
 }
 
