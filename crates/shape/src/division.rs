@@ -2,7 +2,8 @@
 //! together keep one rate.
 //!
 //! Every [`INTERVAL`] whoever comes first divides the rate anew, by weighted max-min fairness (Bertsekas and Gallager, "Data
-//! Networks", 6.5.2): nobody gets more than he wants while another has less than his weight's part. What nobody wants is
+//! Networks", 6.5.2): nobody gets more than he wants while another has less than his weight's part. A member's weight is what it says:
+//! as many flows as wait there, so that flows are equal, wherever they are. What nobody wants is
 //! divided by weight as well, so that who begins to send finds something. Carousel keeps a hundredth of the rate back for
 //! those (SIGCOMM 2017, 3.4); here who has nothing and needs some has it divided at once, so that nothing is kept back.
 //!
@@ -30,11 +31,10 @@ pub struct Division {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Member {
-    weight: u32,
     /// Bytes that were charged to its share so far.
     charged: AtomicU64,
-    /// Whether more waits for it: 0 or 1.
-    behind: AtomicU64,
+    /// What its share is by, while more waits for it; 0: nothing does.
+    weight: AtomicU64,
     /// Bit/s.
     share: AtomicU64,
 }
@@ -56,19 +56,18 @@ pub struct Want {
 }
 
 impl Division {
-    /// Divides `rate` among members of these weights, by weight at first.
-    pub fn new(now: Instant, rate: BitRate, weights: &[u32]) -> Self {
-        let wants: Vec<Want> = weights.iter().map(|weight| Want { rate: BitRate::ZERO, weight: *weight }).collect();
-        let members = wants.iter().zip(max_min(rate, &wants)).map(|(want, share)| Member {
-            weight: want.weight,
+    /// Divides `rate` among so many members, evenly at first.
+    pub fn new(now: Instant, rate: BitRate, members: usize) -> Self {
+        let shares = max_min(rate, &vec![Want { rate: BitRate::ZERO, weight: 1 }; members]);
+        let member = |share: BitRate| Member {
             charged: AtomicU64::new(0),
-            behind: AtomicU64::new(0),
+            weight: AtomicU64::new(0),
             share: AtomicU64::new(share.as_bits_per_sec()),
-        });
+        };
         Self {
             rate: AtomicU64::new(rate.as_bits_per_sec()),
-            members: members.collect(),
-            last: Mutex::new(Last { at: now, charged: vec![0; weights.len()].into() }),
+            members: shares.into_iter().map(member).collect(),
+            last: Mutex::new(Last { at: now, charged: vec![0; members].into() }),
         }
     }
 
@@ -88,11 +87,12 @@ impl Division {
         BitRate::from_bits_per_sec(self.members[member].share.load(Ordering::Relaxed))
     }
 
-    /// Says what was charged to a member so far, and whether it is behind: something waits for its share.
-    pub fn report(&self, member: usize, charged: Bytes, behind: bool) {
+    /// Says what was charged to a member so far, and by what its share is to be, as more waits for it: how many flows do. 0: nothing
+    /// does, and it needs what it uses.
+    pub fn report(&self, member: usize, charged: Bytes, weight: u32) {
         let member = &self.members[member];
         member.charged.store(charged.as_u64(), Ordering::Relaxed);
-        member.behind.store(u64::from(behind), Ordering::Relaxed);
+        member.weight.store(u64::from(weight), Ordering::Relaxed);
     }
 
     /// Divides the rate anew where the last division is [`INTERVAL`] ago, or `at_once`. Nothing where another thread is at it.
@@ -119,9 +119,9 @@ impl Division {
                 if elapsed >= INTERVAL {
                     *before = charged;
                 }
-                let is_behind = member.behind.load(Ordering::Relaxed) != 0;
-                let rate = BitRate::from_bits_per_sec(if is_behind { u64::MAX } else { used });
-                Want { rate, weight: member.weight }
+                let weight = member.weight.load(Ordering::Relaxed);
+                let rate = BitRate::from_bits_per_sec(if weight > 0 { u64::MAX } else { used });
+                Want { rate, weight: u32::try_from(weight.max(1)).unwrap_or(u32::MAX) }
             })
             .collect();
         for (member, share) in self.members.iter().zip(max_min(self.rate(), &wants)) {
@@ -210,26 +210,54 @@ mod tests {
 
     #[test]
     fn a_member_that_begins_has_its_part_at_once() {
-        let division = Division::new(at(0), mbit(100), &[1, 1]);
+        let division = Division::new(at(0), mbit(100), 2);
         assert_eq!(shares(&division, 2), [50, 50]);
         // The first one sends all that there is, 62,500 B in 5 ms, and more waits.
-        division.report(0, Bytes::new(62_500), true);
+        division.report(0, Bytes::new(62_500), 1);
         division.divide(at(5), false);
         assert_eq!(shares(&division, 2), [100, 0]);
-        division.report(1, Bytes::new(1_500), true);
+        division.report(1, Bytes::new(1_500), 1);
         division.divide(at(6), false);
         assert_eq!(shares(&division, 2), [100, 0], "not yet due");
         division.divide(at(6), true);
         assert_eq!(shares(&division, 2), [50, 50]);
         // It was that packet only: 2.4 Mbit/s in 5 ms.
-        division.report(1, Bytes::new(1_500), false);
+        division.report(1, Bytes::new(1_500), 0);
         division.divide(at(10), false);
         assert_eq!(shares(&division, 2), [97, 2]);
         division.set_rate(at(11), mbit(10));
         assert_eq!(shares(&division, 2), [10, 0]);
     }
 
+    #[test]
+    fn members_have_by_what_waits_there_and_who_needs_less_has_that() {
+        let division = Division::new(at(0), mbit(100), 3);
+        // 6.25 KB in 5 ms are 10 Mbit/s.
+        for (member, (bytes, flows)) in [(6_250, 0), (9_000, 8), (9_000, 1)].into_iter().enumerate() {
+            division.report(member, Bytes::new(bytes), flows);
+        }
+        division.divide(at(5), false);
+        assert_eq!(shares(&division, 3), [10, 80, 10]);
+    }
+
     proptest! {
+        #[test]
+        fn whatever_is_said_the_shares_are_the_rate(
+            rate in any::<u64>(),
+            said in prop::collection::vec((0_usize..4, any::<u32>(), prop_oneof![Just(0), 1_u32..40, any::<u32>()], 0_u64..20, any::<bool>()), 1..100),
+        ) {
+            let division = Division::new(at(0), BitRate::from_bits_per_sec(rate), 4);
+            let (mut now, mut charged) = (0, [0_u64; 4]);
+            for (member, more, weight, wait, at_once) in said {
+                now += wait;
+                charged[member] += u64::from(more);
+                division.report(member, Bytes::new(charged[member]), weight);
+                division.divide(at(now), at_once);
+                let sum: u128 = (0..4).map(|member| u128::from(division.share(member).as_bits_per_sec())).sum();
+                prop_assert_eq!(sum, u128::from(rate));
+            }
+        }
+
         #[test]
         fn the_parts_are_the_whole_and_nobody_is_worse_off_than_another_is_over(
             total in any::<u64>(), wants in prop::collection::vec((any::<u64>(), 1_u32..1_000, 0_u32..40), 1..20),

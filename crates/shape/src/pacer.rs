@@ -290,6 +290,15 @@ impl<T> Pacer<T> {
         self.limits[limit.index()].turns.iter().map(|Reverse(turn)| turn.class)
     }
 
+    /// How many flows wait for a limit, those included that have just emptied. Steps: the classes that wait for it.
+    pub fn flows_waiting_for(&self, limit: LimitId) -> u32 {
+        let listed = |class: ClassId| {
+            let Class { new, old, .. } = &self.classes[class.index()];
+            new.len() + old.len()
+        };
+        u32::try_from(self.waiting_for(limit).map(listed).sum::<usize>()).unwrap_or(u32::MAX)
+    }
+
     /// How long the heads of classes waited for a limit until `now`; where several do, that counts once.
     pub fn throttled(&self, now: Instant, limit: LimitId) -> Duration {
         let Limit { throttled, since, turns, .. } = &self.limits[limit.index()];

@@ -455,7 +455,7 @@ impl<T> Limits<T> {
     // ---- shares ----
 
     /// Says what this member of each shared limit needs, and takes what it is given: to be called before each turn. Steps: the shared
-    /// limits; where they are divided anew, each with the square of its members.
+    /// limits; where they are divided anew, each with the classes that wait for it and the square of its members.
     pub fn balance(&mut self, now: Instant) {
         let due = self.balance_at <= now;
         let mut parts = core::mem::take(&mut self.shared);
@@ -466,7 +466,8 @@ impl<T> Limits<T> {
             // has said so, it is kept for him.
             let at_once = if needs { before == BitRate::ZERO } else { *is_behind };
             if due || at_once {
-                shared.report(now, *member, charged, needs, at_once);
+                let weight = if needs { self.weight(*limit) } else { 0 };
+                shared.report(now, *member, charged, weight, at_once);
                 *is_behind = needs;
             }
             self.limits[limit.index()].rate = shared.rate();
@@ -526,6 +527,14 @@ impl<T> Limits<T> {
                 (Bytes::new(*charged), counters.is_throttled() || self.pacer.is_waited_for(*limit))
             }
             _ => (Bytes::new(*charged), counters.is_throttled()),
+        }
+    }
+
+    /// What its part of a limit is to be by: the flows that wait for it. What a gate keeps out cannot be counted, and is one.
+    fn weight(&self, limit: LimitId) -> u32 {
+        match &self.limits[limit.index()].means {
+            Means::Pace(limit) => self.pacer.flows_waiting_for(*limit).max(1),
+            Means::Gate(..) | Means::Borrow(_) | Means::Drop(_) | Means::Lease(_) => 1,
         }
     }
 

@@ -8,8 +8,8 @@ use weirgate_units::{BitRate, Bytes, Instant};
 use super::{LimitSettings, Mode, PACKET};
 
 /// One limit of several [`Limits`](super::Limits), one on each thread. A limit that drops is leased from ([`Aggregate`]): its bound
-/// is the rate, the burst, and a lease and a packet for each thread. Others hold at their parts of the rate ([`Division`]), each with
-/// as much of the burst, two packets at least.
+/// is the rate, the burst, and a lease and a packet for each thread. Others hold at their parts of the rate ([`Division`]), by the flows
+/// that wait there, each with as much of the burst, two packets at least.
 #[derive(Debug)]
 pub struct SharedLimit {
     settings: LimitSettings,
@@ -32,7 +32,7 @@ impl SharedLimit {
         let LimitSettings { rate, burst, mode } = settings;
         let how = match mode {
             Mode::Drop => How::Leased(Arc::new(Aggregate::new(now, rate, burst, PACKET))),
-            Mode::Pace | Mode::Gate | Mode::Borrow => How::Divided(Division::new(now, rate, &vec![1; members])),
+            Mode::Pace | Mode::Gate | Mode::Borrow => How::Divided(Division::new(now, rate, members)),
         };
         Self { settings, how }
     }
@@ -79,9 +79,9 @@ impl SharedLimit {
         }
     }
 
-    pub(super) fn report(&self, now: Instant, member: usize, charged: Bytes, behind: bool, at_once: bool) {
+    pub(super) fn report(&self, now: Instant, member: usize, charged: Bytes, weight: u32, at_once: bool) {
         if let How::Divided(division) = &self.how {
-            division.report(member, charged, behind);
+            division.report(member, charged, weight);
             division.divide(now, at_once);
         }
     }

@@ -558,3 +558,46 @@ fn what_a_sleeping_thread_does_not_need_is_for_the_others() {
     let share = (busy + sparse) as f64 * MTU.as_u64() as f64 / 25e6;
     assert!((0.98..1.005).contains(&share), "{share} of the rate");
 }
+
+/// Where a network card's or a TAP's queues have put them.
+#[test]
+fn flows_of_a_shared_limit_are_equal_on_whatever_threads() {
+    let settings = LimitSettings { rate: mbit(100), burst: Bytes::new(62_500), mode: Mode::Pace };
+    let shared = Arc::new(SharedLimit::new(at(0), settings, 2));
+    let mut threads = [9, 1].map(|flows| {
+        let mut limits = limits();
+        let id = limits.add_shared_limit(at(0), &shared, usize::from(flows == 1));
+        let class = limits.add_class(ClassSettings { codel: None, ..ClassSettings::default() }, &[id]);
+        (limits, class, vec![0_u64; flows])
+    });
+    let mut number = 0;
+    for step in 0..20_000_u64 {
+        let now = at(step * 100_000);
+        for (limits, class, passed) in &mut threads {
+            limits.balance(now);
+            // Each flow offers 20 Mbit/s; a packet says whose it is.
+            for (flow, passed) in passed.iter_mut().enumerate() {
+                if (step + flow as u64).is_multiple_of(6) {
+                    number += 1;
+                    let arrival = Arrival { flow: flow as u32 * 977, ..arrival(*class, None) };
+                    if let Verdict::Pass(_) = limits.handle_packet(now, arrival, flow as u64) {
+                        *passed += 1;
+                    }
+                }
+            }
+            while let Some(out) = limits.poll(now) {
+                passed[out.item as usize] += 1;
+            }
+        }
+    }
+    assert!(number > 20_000, "{number} packets offered");
+    let each: Vec<f64> = threads
+        .iter()
+        .flat_map(|(_, _, passed)| passed)
+        .map(|packets| (packets * MTU.as_u64()) as f64 / 25e6)
+        .collect();
+    // Two seconds at 100 Mbit/s, in ten parts.
+    assert!(each.iter().all(|share| (0.097..0.103).contains(share)), "{each:?}");
+    let all: f64 = each.iter().sum();
+    assert!((0.99..=1.0 + 62_500.0 / 25e6).contains(&all), "{all} of the rate");
+}
