@@ -74,6 +74,29 @@ impl Table {
         self.groups.get(usize::from(self.by_leaf[usize::from(leaf)]))
     }
 
+    /// Leaves out ports that the switch itself knows to be down, before routing does; what is left keeps its weights.
+    pub(crate) fn keep(&mut self, is_up: impl Fn(Port) -> bool) {
+        for (number, group) in self.groups.iter_mut().enumerate() {
+            if group.ports.iter().all(|port| is_up(*port)) {
+                continue;
+            }
+            let kept = group.ports.iter().zip(&group.weights).filter(|(port, _)| is_up(**port));
+            let (ports, weights): (Vec<Port>, Vec<u32>) = kept.map(|(port, weight)| (*port, *weight)).unzip();
+            let components = group.components.iter().zip(&group.component_weights).filter_map(|(ports, weight)| {
+                let left: Box<[Port]> = ports.iter().copied().filter(|port| is_up(*port)).collect();
+                (!left.is_empty()).then_some((left, *weight))
+            });
+            let (components, component_weights): (Vec<Box<[Port]>>, Vec<u32>) = components.unzip();
+            if ports.is_empty() {
+                self.by_leaf.iter_mut().filter(|at| usize::from(**at) == number).for_each(|at| *at = NO_GROUP);
+                continue;
+            }
+            group.schedule = schedule(&weights);
+            (group.ports, group.weights) = (ports.into(), weights.into());
+            (group.components, group.component_weights) = (components.into(), component_weights.into());
+        }
+    }
+
     fn add(
         &mut self,
         leaf: usize,
@@ -89,8 +112,7 @@ impl Table {
                 && *group.component_weights == *component_weights
         };
         let at = self.groups.iter().position(is_same).unwrap_or_else(|| {
-            let schedule = weights.iter().map(|weight| u64::from(*weight)).collect::<Vec<_>>();
-            let schedule = Schedule::new(&schedule).expect("weights are reduced to what a schedule takes");
+            let schedule = schedule(&weights);
             let first_component = self.components;
             self.components += components.len();
             self.groups.push(Group {
@@ -105,6 +127,12 @@ impl Table {
         });
         self.by_leaf[leaf] = u16::try_from(at).ok().filter(|at| *at != NO_GROUP).expect("fewer groups than leaves");
     }
+}
+
+/// Presto's order, by weights that [`reduce`] gave.
+fn schedule(weights: &[u32]) -> Schedule {
+    let weights: Vec<u64> = weights.iter().map(|weight| u64::from(*weight)).collect();
+    Schedule::new(&weights).expect("weights are reduced to what a schedule takes")
 }
 
 /// Links to a leaf, over switches.

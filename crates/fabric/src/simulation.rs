@@ -35,7 +35,7 @@ pub struct Settings {
     pub engines: u16,
     /// How long a packet is on its way from an engine to its queue, where others do not see it yet.
     pub enqueue_delay: Span,
-    /// How long routing takes to learn of a link that went down or up.
+    /// How long routing takes to learn of a link that went down or up. The switches at both ends of one that went down know at once.
     pub routing_delay: Span,
     /// How often queues are measured; nothing: never.
     pub sample_every: Option<Span>,
@@ -94,7 +94,9 @@ pub struct Simulation {
     /// What engines see of them; empty, if there is no delay.
     visible: Vec<Visible>,
     switches: Vec<Switch>,
-    /// By leaf, which of them it is.
+    /// By node.
+    targets: Vec<Target>,
+    /// By leaf, which of the switches it is.
     leaf_switches: Vec<u32>,
     hosts: Vec<Host>,
     flows: Flows,
@@ -150,6 +152,7 @@ impl Simulation {
             first_lines: Vec::new(),
             visible: Vec::new(),
             switches: Vec::new(),
+            targets: Vec::new(),
             leaf_switches: Vec::new(),
             hosts: Vec::new(),
             flows: Flows::default(),
@@ -168,6 +171,7 @@ impl Simulation {
             leaves,
         };
         simulation.build();
+        simulation.build_conga();
         simulation.route();
         if let Some(every) = simulation.settings.sample_every {
             simulation.events.schedule(Time::ZERO + every, Event::Sample);
@@ -296,6 +300,7 @@ impl Simulation {
                     let port = self.topology.ports(from).iter().position(|other| *other == link);
                     let line = self.first_lines[from.index()] as usize + port.expect("both ends have the link");
                     self.lines[line].set_up(now, is_up);
+                    self.leave_out_what_is_down(from);
                 }
                 self.events.schedule(now + self.settings.routing_delay, Event::Reroute(number));
             }
@@ -375,6 +380,7 @@ impl Simulation {
         if self.settings.enqueue_delay > Span::ZERO {
             self.visible = vec![Visible::default(); self.lines.len()];
         }
+        self.targets = targets;
         for leaf in &self.leaves {
             let fabric: Vec<usize> = (0..topology.ports(*leaf).len())
                 .filter(|port| !topology.is_host(topology.far_end(topology.ports(*leaf)[*port], *leaf)))
@@ -395,14 +401,19 @@ impl Simulation {
     /// Gives the switches what routing knows now.
     fn route(&mut self) {
         let tables = routes::tables(&self.topology, &self.leaves, self.symmetry.as_ref());
-        let nodes = self.topology.nodes().filter(|node| !self.topology.is_host(*node));
-        for (switch, node) in self.switches.iter_mut().zip(nodes.clone()) {
-            switch.set_table(tables[node.index()].clone());
+        let tables = tables.into_iter().zip(self.topology.nodes()).filter(|(_, node)| !self.topology.is_host(*node));
+        for (switch, (table, _)) in self.switches.iter_mut().zip(tables) {
+            switch.set_table(table);
         }
+        for node in self.topology.nodes() {
+            self.leave_out_what_is_down(node);
+        }
+    }
+
+    /// CONGA's tables and estimators, which failures do not change.
+    fn build_conga(&mut self) {
         let Scheme::Conga(conga) = self.settings.scheme else { return };
-        if !self.switches.iter().all(Switch::has_no_conga) {
-            return;
-        }
+        let nodes = self.topology.nodes().filter(|node| !self.topology.is_host(*node));
         for (switch, node) in self.switches.iter_mut().zip(nodes) {
             let ports = self.topology.ports(node).iter().enumerate();
             let rates = ports.map(|(port, link)| {
@@ -416,6 +427,19 @@ impl Simulation {
                     rates.filter(|(.., is_uplink)| *is_uplink).map(|(port, rate, _)| (port, rate)).collect();
                 switch.set_conga(Some(Conga::new(conga, &uplinks, self.leaves.len())), Vec::new());
             }
+        }
+    }
+
+    /// A switch knows of its own links before routing does.
+    fn leave_out_what_is_down(&mut self, node: Node) {
+        let Target::Switch(number) = self.targets[node.index()] else { return };
+        let switch = &mut self.switches[number as usize];
+        let first = switch.first_line as usize;
+        let lines = &self.lines[first..first + switch.ports];
+        if lines.iter().any(|line| !line.is_up) {
+            let mut table = std::mem::take(&mut switch.table);
+            table.keep(|port| lines[usize::from(port.0)].is_up);
+            switch.set_table(table);
         }
     }
 

@@ -92,11 +92,6 @@ impl Switch {
         self.table = table;
     }
 
-    /// Whether CONGA has still to be set up here.
-    pub(crate) fn has_no_conga(&self) -> bool {
-        self.conga.is_none() && self.estimators.is_empty()
-    }
-
     pub(crate) fn set_conga(&mut self, conga: Option<Conga>, estimators: Vec<Estimator>) {
         (self.conga, self.estimators) = (conga, estimators);
     }

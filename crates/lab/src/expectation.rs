@@ -11,43 +11,43 @@ const BOUNDS: &str = include_str!("../experiments/expectations.toml");
 
 /// One measured value beside its bound.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Expectation {
+pub struct Expectation {
     /// The name, as in `expectations.toml`.
-    pub(crate) name: String,
+    pub name: String,
     /// What this run measured.
-    pub(crate) measured: f64,
+    pub measured: f64,
     /// The bound as it is written, an operator and a number.
-    pub(crate) bound: String,
+    pub bound: String,
     /// Whether the measured value keeps to it, or may: see `undecided`.
-    pub(crate) holds: bool,
+    pub holds: bool,
     /// The measured value does not keep to it, an end of its 95 % interval does, and the run was too short to tell.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) undecided: bool,
+    pub undecided: bool,
     /// The bound repeats what an article says of its own system, and an honest run contradicts it: `explanation` says why.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) contradicts: bool,
+    pub contradicts: bool,
     /// What a reader must know beside the number, where there is something.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) explanation: Option<String>,
+    pub explanation: Option<String>,
 }
 
 impl Expectation {
     /// Whether nothing is to be mended: the bound is kept to, or is an article's that an explained run contradicts.
-    pub(crate) const fn is_settled(&self) -> bool {
+    pub const fn is_settled(&self) -> bool {
         self.holds || self.contradicts
     }
 }
 
 /// The bounds of one experiment, ticked off as they are measured.
 #[derive(Debug)]
-pub(crate) struct Expectations {
+pub struct Expectations {
     open: BTreeMap<String, String>,
     measured: Vec<Expectation>,
 }
 
 impl Expectations {
     /// The bounds of `experiment`; an experiment without any is a slip in the file.
-    pub(crate) fn of(experiment: &str) -> Result<Self> {
+    pub fn of(experiment: &str) -> Result<Self> {
         let mut all: BTreeMap<String, BTreeMap<String, String>> =
             toml::from_str(BOUNDS).context("expectations.toml")?;
         let open = all.remove(experiment).with_context(|| format!("expectations.toml has no [{experiment}]"))?;
@@ -55,7 +55,7 @@ impl Expectations {
     }
 
     /// Notes what was measured for `name`. A value that is not a number never holds.
-    pub(crate) fn measured(&mut self, name: &str, value: f64) -> Result<&mut Expectation> {
+    pub fn measured(&mut self, name: &str, value: f64) -> Result<&mut Expectation> {
         let bound = self.open.remove(name).with_context(|| format!("`{name}` has no bound, or was measured twice"))?;
         let holds = holds(value, &bound)?;
         let name = name.to_owned();
@@ -74,7 +74,7 @@ impl Expectations {
 
     /// The same for a run too short to tell: where `value` does not keep to the bound and an end of its 95 % interval does, it counts
     /// as kept, and the explanation says so. What is reported is what was measured.
-    pub(crate) fn measured_roughly(&mut self, name: &str, value: f64, interval: Interval) -> Result<&mut Expectation> {
+    pub fn measured_roughly(&mut self, name: &str, value: f64, interval: Interval) -> Result<&mut Expectation> {
         let noted = self.measured(name, value)?;
         let end = if noted.bound.starts_with('>') { interval.high } else { interval.low };
         if !noted.holds && holds(end, &noted.bound)? {
@@ -90,15 +90,30 @@ impl Expectations {
     /// The same for a bound that repeats what an article says of its own system. Where `value` does not keep to it, the run contradicts
     /// the article, and no failure, if without the disturbance that `explanation` names an end of the interval, `calm`, keeps to it:
     /// then there is no difference to be found here.
-    pub(crate) fn measured_claim(&mut self, name: &str, value: f64, calm: Interval, explanation: String) -> Result<()> {
+    pub fn measured_claim(&mut self, name: &str, value: f64, calm: Interval, explanation: String) -> Result<()> {
         let noted = self.measured(name, value)?;
         noted.contradicts = !noted.holds && (holds(calm.low, &noted.bound)? || holds(calm.high, &noted.bound)?);
         noted.explanation = Some(explanation);
         Ok(())
     }
 
+    /// The same for a figure of somebody else's system, repeated here: where it does not come out as there, the run contradicts it, and
+    /// `explanation` says what speaks for that.
+    pub fn measured_figure(&mut self, name: &str, value: f64, explanation: &str) -> Result<()> {
+        ensure!(!explanation.is_empty(), "`{name}`: who contradicts explains");
+        let noted = self.measured(name, value)?;
+        noted.contradicts = !noted.holds;
+        noted.explanation = Some(explanation.to_owned());
+        Ok(())
+    }
+
+    /// A run of this form cannot measure it.
+    pub fn not_measured(&mut self, name: &str) {
+        self.open.remove(name);
+    }
+
     /// All of them; an error where one was forgotten.
-    pub(crate) fn finish(self) -> Result<Vec<Expectation>> {
+    pub fn finish(self) -> Result<Vec<Expectation>> {
         ensure!(self.open.is_empty(), "not measured: {}", self.open.into_keys().collect::<Vec<_>>().join(", "));
         Ok(self.measured)
     }

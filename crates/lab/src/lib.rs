@@ -7,19 +7,19 @@ mod cgroup;
 mod commit;
 mod daemon;
 mod edge;
-mod expectation;
+pub mod expectation;
 pub mod experiment;
 pub mod guest;
 mod limit;
 mod links;
-mod machine;
+pub mod machine;
 pub mod net;
 mod nginx;
-mod plot;
+pub mod plot;
 mod recorder;
 pub mod report;
 mod scale;
-mod stats;
+pub mod stats;
 
 use experiment::Experiment;
 

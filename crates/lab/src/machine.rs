@@ -9,19 +9,19 @@ use crate::commit::commit;
 
 /// The machine under an experiment.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Machine {
+pub struct Machine {
     /// The sources that the program was built from, where that is known.
-    pub(crate) commit: Option<String>,
+    pub commit: Option<String>,
     /// `uname -r`.
-    pub(crate) kernel: String,
+    pub kernel: String,
     /// The processor's name.
-    pub(crate) cpu: String,
+    pub cpu: String,
     /// Processors that may be used.
-    pub(crate) cores: usize,
+    pub cores: usize,
     /// The spread of a fixed piece of work: (slowest - fastest) / fastest of nine runs of 20 ms, in percent.
-    pub(crate) noise_pct: f64,
+    pub noise_pct: f64,
     /// Share of processor time that others took from this machine while the noise was measured, in percent.
-    pub(crate) steal_pct: f64,
+    pub steal_pct: f64,
 }
 
 impl Machine {

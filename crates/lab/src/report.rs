@@ -16,47 +16,47 @@ use crate::machine::Machine;
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The experiment's name.
-    pub(crate) name: String,
+    pub name: String,
     /// The title of the page.
-    pub(crate) title: String,
+    pub title: String,
     /// UTC, RFC 3339, when it began.
-    pub(crate) date: String,
+    pub date: String,
     /// Whether this was the short form.
-    pub(crate) quick: bool,
+    pub quick: bool,
     /// The seed of everything random in it.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// Where it ran, and how noisy it was there.
-    pub(crate) machine: Machine,
+    pub machine: Machine,
     /// What was measured, how, and what was not: one paragraph.
-    pub(crate) method: String,
+    pub method: String,
     /// Settings, as data.
-    pub(crate) settings: Value,
+    pub settings: Value,
     /// Every number.
-    pub(crate) numbers: Map<String, Value>,
+    pub numbers: Map<String, Value>,
     /// Measured values beside their bounds.
-    pub(crate) expectations: Vec<Expectation>,
+    pub expectations: Vec<Expectation>,
     /// Tables of the page; their cells are in `numbers` too.
     #[serde(skip)]
-    pub(crate) tables: Vec<Table>,
+    pub tables: Vec<Table>,
     /// Plots of the page: a caption and an SVG document.
     #[serde(skip)]
-    pub(crate) plots: Vec<(String, String)>,
+    pub plots: Vec<(String, String)>,
 }
 
 /// A table of the page.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
+pub struct Table {
     /// What stands above it.
-    pub(crate) caption: String,
+    pub caption: String,
     /// Column heads; the first column is left-aligned, the others are numbers.
-    pub(crate) heads: Vec<String>,
+    pub heads: Vec<String>,
     /// Rows, each as long as `heads`.
-    pub(crate) rows: Vec<Vec<String>>,
+    pub rows: Vec<Vec<String>>,
 }
 
 impl Report {
     /// A report that begins now, and looks at the machine.
-    pub(crate) fn begin(options: &Options, name: &str, title: &str) -> Self {
+    pub fn begin(options: &Options, name: &str, title: &str) -> Self {
         Self {
             name: name.into(),
             title: title.into(),
@@ -77,7 +77,7 @@ impl Report {
     ///
     /// # Errors
     /// Where a bound was forgotten.
-    pub(crate) fn finish(
+    pub fn finish(
         self,
         method: String,
         settings: Value,
@@ -89,8 +89,49 @@ impl Report {
     }
 
     /// Numbers that are in no table.
-    pub(crate) fn add_numbers<const N: usize>(&mut self, numbers: [(&str, Value); N]) {
+    pub fn add_numbers<const N: usize>(&mut self, numbers: [(&str, Value); N]) {
         self.numbers.extend(numbers.map(|(name, value)| (name.to_owned(), value)));
+    }
+
+    /// One table more, and its numbers.
+    pub fn add_table(&mut self, table: Table) {
+        self.numbers.insert(table.caption.clone(), table.json());
+        self.tables.push(table);
+    }
+
+    /// This report and the parts of another, each with the name of its part before its captions; the expectations are this one's.
+    #[must_use]
+    pub fn beside(mut self, name: &str, other: Self, other_name: &str) -> Self {
+        let rename = |caption: &mut String, name: &str| *caption = format!("{name}: {caption}");
+        let mut tables = std::mem::take(&mut self.tables);
+        tables.iter_mut().for_each(|table| rename(&mut table.caption, name));
+        self.plots.iter_mut().for_each(|(caption, _)| rename(caption, name));
+        self.numbers.clear();
+        tables.extend(other.tables.into_iter().map(|mut table| {
+            rename(&mut table.caption, other_name);
+            table
+        }));
+        self.plots.extend(other.plots.into_iter().map(|(mut caption, svg)| {
+            rename(&mut caption, other_name);
+            (caption, svg)
+        }));
+        tables.into_iter().for_each(|table| self.add_table(table));
+        self
+    }
+
+    /// Writes each table as CSV and each plot as SVG into `dir`, numbered in their order.
+    ///
+    /// # Errors
+    /// Where a file cannot be written.
+    pub fn write_parts(&self, dir: &Path) -> Result<()> {
+        let tables = self.tables.iter().map(Table::csv).enumerate();
+        let tables = tables.map(|(at, text)| (format!("table-{}.csv", at + 1), text));
+        let plots = self.plots.iter().enumerate().map(|(at, (_, svg))| (format!("plot-{}.svg", at + 1), svg.clone()));
+        for (file, text) in tables.chain(plots) {
+            let path = dir.join(file);
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
     }
 
     /// Whether every expectation holds, or is an article's that an explained run contradicts.
@@ -179,12 +220,24 @@ impl Report {
 
 impl Table {
     /// A table with these heads and no rows yet.
-    pub(crate) fn new(caption: &str, heads: &[&str]) -> Self {
+    pub fn new(caption: &str, heads: &[&str]) -> Self {
         Self { caption: caption.into(), heads: heads.iter().map(|h| (*h).into()).collect(), rows: Vec::new() }
     }
 
+    /// The caption as a comment, the heads, the rows (RFC 4180).
+    pub fn csv(&self) -> String {
+        let quoted = |cell: &String| {
+            if cell.contains([',', '"', '\n']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.clone() }
+        };
+        let mut out = format!("# {}\n", self.caption);
+        for row in std::iter::once(&self.heads).chain(&self.rows) {
+            let _ = writeln!(out, "{}", row.iter().map(quoted).collect::<Vec<_>>().join(","));
+        }
+        out
+    }
+
     /// The rows as JSON objects, for `result.json`.
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let cell = |text: &String| text.parse::<f64>().map_or_else(|_| json!(text), |n| json!(n));
         let object = |row: &Vec<String>| -> Value {
             Value::Object(self.heads.iter().cloned().zip(row.iter().map(cell)).collect::<Map<_, _>>())
@@ -226,7 +279,7 @@ impl Table {
 }
 
 /// A number for a person: three significant digits, whole numbers whole.
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return "-".into();
     }

@@ -4,7 +4,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
 /// The `q` quantile (0..=1) of `sorted`, linear between neighbours (Hyndman and Fan's type 7); NaN where it is empty.
-pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
+pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
     let at = q.clamp(0.0, 1.0) * last as f64;
     let (low, high) = (at.floor() as usize, at.ceil() as usize);
@@ -12,49 +12,66 @@ pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
 }
 
 /// `values` in ascending order; what is not a number is left out.
-pub(crate) fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+pub fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.into_iter().filter(|v| !v.is_nan()).collect();
     values.sort_by(f64::total_cmp);
     values
 }
 
 /// The middle value; NaN where there is none.
-pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     quantile(&sorted(values), 0.5)
 }
 
 /// The arithmetic mean; NaN where there is none.
-pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+pub fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     let (sum, count) = values.into_iter().fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
     sum / count
 }
 
 /// How far values are from their mean: the standard deviation of the values themselves, which are all there are; NaN where there is none.
-pub(crate) fn deviation(values: &[f64]) -> f64 {
+pub fn deviation(values: &[f64]) -> f64 {
     let centre = mean(values.iter().copied());
     mean(values.iter().map(|value| (value - centre).powi(2))).sqrt()
 }
 
 /// How equal shares are: 1 where all are, 1/n where one has everything (Jain, Chiu and Hawe, DEC-TR-301, 1984). NaN where nobody has anything.
-pub(crate) fn jain(shares: &[f64]) -> f64 {
+pub fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     sum * sum / (shares.len() as f64 * shares.iter().map(|share| share * share).sum::<f64>())
 }
 
 /// A two-sided interval.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub(crate) struct Interval {
+pub struct Interval {
     /// Lower end.
-    pub(crate) low: f64,
+    pub low: f64,
     /// Upper end.
-    pub(crate) high: f64,
+    pub high: f64,
+}
+
+/// The mean of independent runs, and its 95 % interval by Student's t; without bounds where there are fewer than two.
+pub fn mean_of_runs(values: &[f64]) -> (f64, Interval) {
+    /// The 97.5 % quantiles of the distribution with 1, 2, ... degrees of freedom; the last one stands for more.
+    const T: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+    ];
+    let centre = mean(values.iter().copied());
+    let Some(freedom) = values.len().checked_sub(1).filter(|freedom| *freedom > 0) else {
+        return (centre, Interval { low: f64::NEG_INFINITY, high: f64::INFINITY });
+    };
+    let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
+    let error = (squares / freedom as f64 / values.len() as f64).sqrt();
+    let width = T[(freedom - 1).min(T.len() - 1)] * error;
+    (centre, Interval { low: centre - width, high: centre + width })
 }
 
 /// The 95 % percentile-bootstrap interval of `statistic` over `blocks`: the blocks (a network in a span of time), not their
 /// members, are drawn, since responses that share a link and a moment are not independent. `rounds` draws, seeded.
 ///
 /// `statistic` is handed the drawn blocks; draws for which it is not a number are left out.
-pub(crate) fn bootstrap<B>(blocks: &[B], rounds: usize, seed: u64, statistic: impl Fn(&[&B]) -> f64) -> Interval {
+pub fn bootstrap<B>(blocks: &[B], rounds: usize, seed: u64, statistic: impl Fn(&[&B]) -> f64) -> Interval {
     let mut random = Pcg64Mcg::new(u128::from(seed) << 64 | 0x5eed);
     let mut drawn = Vec::with_capacity(blocks.len());
     let mut results = Vec::with_capacity(rounds);
@@ -74,6 +91,14 @@ pub(crate) fn bootstrap<B>(blocks: &[B], rounds: usize, seed: u64, statistic: im
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mean_of_runs_has_students_interval() {
+        let (mean, interval) = mean_of_runs(&[1.0, 2.0, 3.0]);
+        // 4.303 * 1 / sqrt(3).
+        assert!(mean == 2.0 && (interval.high - 4.484).abs() < 0.001 && (interval.low + 0.484).abs() < 0.001);
+        assert_eq!(mean_of_runs(&[5.0]), (5.0, Interval { low: f64::NEG_INFINITY, high: f64::INFINITY }));
+    }
 
     #[test]
     fn quantiles_interpolate() {

@@ -4,6 +4,8 @@
 //! seen enough (exit 0).
 
 mod doctor;
+mod fabric;
+mod figure;
 mod lab;
 mod limit;
 mod output;
@@ -50,6 +52,8 @@ enum Command {
     Tune(tune::Tune),
     /// Rate limits of the software switch: what they did, and other rates while they run
     Limit(limit::Limit),
+    /// Simulate data-centre fabrics: load balancers beside each other, the figures of the DRILL article
+    Fabric(fabric::Fabric),
     /// Experiments on this kernel: namespaces, emulated links, real servers
     Lab(lab::Lab),
     /// Ask the recorded telemetry in SQL
@@ -124,6 +128,7 @@ fn dispatch(command: Command, out: &mut Output) -> Result<(), Failure> {
         Command::Sockets(sockets) => sockets.run(),
         Command::Tune(tune) => tune.run(out),
         Command::Limit(limit) => limit.run(out),
+        Command::Fabric(fabric) => fabric.run(out),
         Command::Lab(lab) => {
             log();
             lab.run(out)

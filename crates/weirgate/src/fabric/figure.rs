@@ -1,0 +1,86 @@
+//! The figures of the DRILL article, each with what the article says beside what is measured here, and what the article lacks.
+//!
+//! Every figure begins with `scenarios/article.toml` and says what it changes. An arm is a scenario; all arms of a figure have the same
+//! seeds, and so the same arrivals; ratios are paired by seed, and their intervals are Student's over the seeds.
+
+mod arm;
+mod bench;
+mod failures;
+mod grid;
+mod newer;
+mod queues;
+mod reorder;
+mod synthetic;
+
+use anyhow::{Context, Result};
+use weirgate_lab::experiment::{Form, Options};
+use weirgate_lab::report::Report;
+
+pub use self::bench::Bench;
+
+/// A figure.
+#[derive(Clone, Copy)]
+pub struct Figure {
+    /// Its name, on the command line and below the folder of results.
+    pub name: &'static str,
+    /// What it shows, in a line.
+    pub about: &'static str,
+    run: fn(&Bench) -> Result<Report>,
+}
+
+/// Every figure, in the order of the article.
+pub const FIGURES: &[Figure] = &[
+    Figure {
+        name: "fig2",
+        about: "evenness of queues against the number of engines: 80 % and 30 % load",
+        run: queues::fig2,
+    },
+    Figure { name: "fig3", about: "how many samples and memories: 48 engines, 80 % load", run: queues::fig3 },
+    Figure { name: "fig6", about: "flow completion times and queueing by hop, 4 spines of 40 Gbit/s", run: grid::fig6 },
+    Figure { name: "fig7", about: "the same with 16 spines of 10 Gbit/s", run: grid::fig7 },
+    Figure { name: "fig8", about: "distributions of flow completion times there, at 30 % and 80 %", run: grid::fig8 },
+    Figure { name: "fig9", about: "with 20 spines, and with 12: oversubscribed 1:1 and 5:3", run: grid::fig9 },
+    Figure { name: "fig10", about: "in VL2, at 20 % and 70 %", run: grid::fig10 },
+    Figure { name: "engines", about: "mean flow completion time with 1 to 48 engines", run: grid::engines },
+    Figure { name: "fig11a", about: "duplicate ACKs, their causes, and GRO batches", run: reorder::fig11a },
+    Figure { name: "fig11bc", about: "one link down, 90 % of what is left", run: failures::fig11bc },
+    Figure { name: "fig12", about: "ten links down, 90 % of what is left", run: failures::fig12 },
+    Figure {
+        name: "ospf-delay",
+        about: "five links that fail, with and without routing's delay",
+        run: failures::ospf_delay,
+    },
+    Figure { name: "fig13", about: "unequal stripes, with WCMP", run: failures::fig13 },
+    Figure { name: "fig14", about: "an incast at 20 % and 35 %", run: grid::fig14 },
+    Figure { name: "table1", about: "elephants and mice: stride, random, shuffle", run: synthetic::table1 },
+    Figure { name: "newer", about: "collectives, and REPS, PLB, FlowBender, LetFlow beside DRILL", run: newer::newer },
+];
+
+impl std::fmt::Debug for Figure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Figure {
+    /// Measures it and writes its folder: `report.html`, `result.json`, a CSV of each table, an SVG of each plot.
+    ///
+    /// # Errors
+    /// Where files cannot be written.
+    pub fn run(&self, options: &Options, threads: usize) -> Result<Report> {
+        let bench = Bench::new(options, threads)?;
+        let report = (self.run)(&bench)?;
+        let dir = options.dir(self.name)?;
+        report.write(&dir)?;
+        report.write_parts(&dir).with_context(|| format!("cannot write into {}", dir.display()))?;
+        Ok(report)
+    }
+
+    /// Runs it takes, and about how long in all: said before it begins.
+    pub fn cost(form: Form) -> &'static str {
+        match form {
+            Form::Full => "10 seeds of 100,000 flows for each arm: up to an hour on two cores",
+            Form::Quick | Form::Demo => "2 seeds of 10,000 flows for each arm: up to a minute on two cores",
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! An arm: a scenario, and what is observed of its runs.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, anyhow, bail};
+use weirgate_fabric::{Finished, Hop, Queues, Scheme, Simulation, Time};
+
+use crate::fabric::scenario::{Scenario, Traffic};
+
+/// A scenario with a name.
+#[derive(Clone, Debug)]
+pub(super) struct Arm {
+    pub(super) name: String,
+    pub(super) scenario: Scenario,
+}
+
+/// What was observed of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Observed {
+    /// The completion times of flows, in microseconds, in ascending order: by class, 0 and 1.
+    pub(super) times: [Vec<f64>; 2],
+    /// Of large flows, what each got, in Mbit/s.
+    pub(super) goodputs: Vec<f64>,
+    pub(super) hops: BTreeMap<Hop, Waits>,
+    pub(super) up: Queues,
+    pub(super) down: Queues,
+    pub(super) order: Order,
+    /// When the last flow was there, in seconds of simulated time.
+    pub(super) end: f64,
+}
+
+/// What packets met at a hop.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Waits {
+    pub(super) packets: u64,
+    /// In microseconds, of all together.
+    pub(super) waited: f64,
+    pub(super) dropped: u64,
+}
+
+impl Waits {
+    /// In microseconds.
+    pub(super) fn mean(&self) -> f64 {
+        self.waited / self.packets.max(1) as f64
+    }
+}
+
+/// Flows by what happened to the order of their packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Order {
+    pub(super) flows: u64,
+    /// With at least one duplicate ACK, and with three.
+    pub(super) one: u64,
+    pub(super) three: u64,
+    /// Of those with at least one: segments of theirs were lost.
+    pub(super) lost: u64,
+    /// Nothing was lost, and only short last segments overtook.
+    pub(super) short_last: u64,
+    /// Nothing was lost, and others overtook as well.
+    pub(super) others: u64,
+    /// Of those with at least three, nothing was lost.
+    pub(super) three_unlost: u64,
+    pub(super) batches: u64,
+    pub(super) sent_again: u64,
+    pub(super) timeouts: u64,
+}
+
+impl Order {
+    pub(super) fn add(&mut self, flow: &Finished) {
+        self.flows += 1;
+        self.batches += u64::from(flow.batches);
+        self.sent_again += u64::from(flow.sent_again);
+        self.timeouts += u64::from(flow.timeouts);
+        if flow.dup_acks == 0 {
+            return;
+        }
+        self.one += 1;
+        self.three += u64::from(flow.dup_acks >= 3);
+        match (flow.lost > 0, flow.dup_acks == flow.dup_acks_of_short_last) {
+            (true, _) => self.lost += 1,
+            (false, true) => self.short_last += 1,
+            (false, false) => self.others += 1,
+        }
+        self.three_unlost += u64::from(flow.dup_acks >= 3 && flow.lost == 0);
+    }
+}
+
+impl Arm {
+    pub(super) fn new(name: impl Into<String>, scenario: Scenario) -> Self {
+        Self { name: name.into(), scenario }
+    }
+
+    /// The scenario under a balancer, by whose name the arm goes.
+    pub(super) fn of(scheme: Scheme, scenario: &Scenario) -> Self {
+        let mut scenario = scenario.clone();
+        scenario.settings.scheme = scheme;
+        if matches!(scheme, Scheme::Label(_) | Scheme::Reps) {
+            // They ask for marks: DCTCP's threshold of 65 packets at 10 Gbit/s.
+            scenario.settings.mark = Some(100_000);
+        }
+        Self::new(scheme.name(), scenario)
+    }
+
+    /// Runs it.
+    pub(super) fn observe(&self, seed: u64) -> Result<Observed> {
+        let mut scenario = self.scenario.clone();
+        scenario.settings.seed = seed;
+        let mut simulation = scenario.simulation().map_err(|problem| anyhow!("{}: {problem}", self.name))?;
+        let is_open = matches!(scenario.traffic, Traffic::Poisson { .. });
+        if is_open {
+            simulation.run_until(Time::ZERO + scenario.run.warm_up.into());
+            simulation.begin_measures();
+            let flows = usize::try_from(scenario.run.flows).unwrap_or(usize::MAX);
+            if !simulation.run_until_finished(flows, scenario.end()) {
+                let left = simulation.flows_under_way();
+                bail!("{}, seed {seed}: the network does not drain: {left} flows are under way at the end", self.name);
+            }
+        } else if simulation.run_until(scenario.end()) {
+            let left = simulation.flows_under_way();
+            bail!("{}, seed {seed}: it does not end: {left} flows are under way", self.name);
+        }
+        Ok(Observed::of(&simulation))
+    }
+}
+
+impl Observed {
+    fn of(simulation: &Simulation) -> Self {
+        let measures = simulation.measures();
+        let mut times = [Vec::new(), Vec::new()];
+        let mut goodputs = Vec::new();
+        let mut order = Order::default();
+        for flow in &measures.finished {
+            let secs = flow.time.as_secs_f64();
+            times[usize::from(flow.class.min(1))].push(secs * 1e6);
+            if flow.bytes >= 10_000_000 {
+                goodputs.push(flow.bytes as f64 * 8.0 / secs / 1e6);
+            }
+            order.add(flow);
+        }
+        times.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
+        let mut hops: BTreeMap<Hop, Waits> = BTreeMap::new();
+        for (hop, counters) in simulation.lines() {
+            let waits = hops.entry(hop).or_default();
+            waits.packets += counters.packets;
+            waits.waited += counters.waited.as_secs_f64() * 1e6;
+            waits.dropped += counters.dropped;
+        }
+        let (up, down) = (measures.up.clone(), measures.down.clone());
+        let end = simulation.now().to_instant().as_nanos() as f64 / 1e9;
+        Self { times, goodputs, hops, up, down, order, end }
+    }
+
+    /// All flows' times, in ascending order.
+    pub(super) fn all_times(&self) -> Vec<f64> {
+        let mut all = self.times.concat();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+}
+
+/// A statistic of completion times that are in ascending order; not a number, where fewer than 100 flows take longer.
+pub(super) fn tail(sorted: &[f64], quantile: f64) -> f64 {
+    if (sorted.len() as f64 * (1.0 - quantile)).round() < 100.0 {
+        return f64::NAN;
+    }
+    weirgate_lab::stats::quantile(sorted, quantile)
+}

@@ -1,0 +1,109 @@
+//! What runs the arms of a figure, on all cores.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Result, anyhow};
+use weirgate_lab::experiment::{Form, Options};
+use weirgate_lab::report::Report;
+use weirgate_units::Duration;
+
+use super::arm::{Arm, Observed};
+use crate::fabric::scenario::Scenario;
+
+/// What the article's scenario leaves to a figure.
+const ARTICLE: &str = include_str!("../../../../../scenarios/article.toml");
+
+/// A figure's surroundings.
+#[derive(Debug)]
+pub struct Bench {
+    options: Options,
+    threads: usize,
+    article: Scenario,
+}
+
+impl Bench {
+    /// `threads`: how many runs at once, 1 at least.
+    ///
+    /// # Errors
+    /// Where the article's scenario cannot be read.
+    pub fn new(options: &Options, threads: usize) -> Result<Self> {
+        let article = Scenario::parse(ARTICLE, Path::new("")).map_err(|problems| {
+            let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            anyhow!("scenarios/article.toml: {}", problems.join("; "))
+        })?;
+        Ok(Self { options: options.clone(), threads: threads.max(1), article })
+    }
+
+    /// Whether this is the short form.
+    pub(super) fn is_quick(&self) -> bool {
+        self.options.form != Form::Full
+    }
+
+    /// The article's scenario, as long as this form has it.
+    pub(super) fn article(&self) -> Scenario {
+        let mut scenario = self.article.clone();
+        if self.is_quick() {
+            scenario.run.flows = 10_000;
+            scenario.run.warm_up = Duration::from_millis(4);
+        }
+        scenario
+    }
+
+    /// The seeds of every arm.
+    pub(super) fn seeds(&self) -> Vec<u64> {
+        let count = if self.is_quick() { 2 } else { 10 };
+        (0..count).map(|seed| self.options.seed + seed).collect()
+    }
+
+    /// The report of a figure that begins now.
+    pub(super) fn report(&self, name: &str, title: &str) -> Report {
+        Report::begin(&self.options, name, title)
+    }
+
+    /// Says how far it is.
+    pub(super) fn say(&self, what: impl std::fmt::Display) {
+        if self.options.chatty {
+            eprintln!("fabric: {what}");
+        }
+    }
+
+    /// Runs all arms with all seeds; what was observed of each, by arm and seed.
+    pub(super) fn observe(&self, arms: &[Arm]) -> Result<Vec<Vec<Observed>>> {
+        let seeds = self.seeds();
+        let jobs: Vec<(usize, u64)> =
+            (0..arms.len()).flat_map(|arm| seeds.iter().map(move |seed| (arm, *seed))).collect();
+        let next = AtomicUsize::new(0);
+        let done: Vec<Mutex<Option<Result<Observed>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
+        let began = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads.min(jobs.len()) {
+                scope.spawn(|| {
+                    while let Some((at, (arm, seed))) = {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        jobs.get(at).map(|job| (at, *job))
+                    } {
+                        let observed = arms[arm].observe(seed);
+                        *done[at].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(observed);
+                        self.say_progress(at + 1, jobs.len(), began);
+                    }
+                });
+            }
+        });
+        let mut all: Vec<Vec<Observed>> = arms.iter().map(|_| Vec::new()).collect();
+        for ((arm, _), observed) in jobs.iter().zip(done) {
+            let observed = observed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+            all[*arm].push(observed.expect("every job was done")?);
+        }
+        Ok(all)
+    }
+
+    fn say_progress(&self, done: usize, jobs: usize, began: std::time::Instant) {
+        // Ten times in all.
+        if done * 10 / jobs != (done - 1) * 10 / jobs {
+            let left = began.elapsed().as_secs_f64() / done as f64 * (jobs - done) as f64;
+            self.say(format!("{done} of {jobs} runs, about {left:.0} s to go"));
+        }
+    }
+}

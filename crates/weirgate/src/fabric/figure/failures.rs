@@ -1,0 +1,129 @@
+//! Networks that are not symmetric: failures, unequal stripes.
+
+use anyhow::Result;
+use serde_json::json;
+use weirgate_fabric::{Scheme, Span};
+use weirgate_lab::expectation::Expectations;
+use weirgate_lab::report::{Report, Table, number};
+use weirgate_lab::stats::{mean, mean_of_runs, quantile};
+use weirgate_units::Duration;
+
+use super::Bench;
+use super::arm::{Arm, Observed};
+use super::grid::{Claim, DRILL, Grid, What, at_load, claim, equal_links, ratio, rivals, with_interval};
+use crate::fabric::scenario::{Extra, Shape};
+
+/// What the shim changes: a table beside the grid's.
+fn with_shim(bench: &Bench, failures: u32) -> Result<Table> {
+    let mut base = at_load(&bench.article(), 0.9);
+    base.network.failures.random = failures;
+    let plain = Arm::of(DRILL, &base);
+    base.settings.tcp.shim = Some(Span::from_micros(100));
+    let shim = Arm::of(DRILL, &base);
+    let observed = bench.observe(&[plain, shim])?;
+    let mut table = Table::new(
+        "DRILL with a shim that puts packets in order for up to 100 us, over DRILL without",
+        &["time", "ratio"],
+    );
+    for what in [What::Mean, What::Quantile(0.5), What::Quantile(0.99)] {
+        table.rows.push(vec![what.name(), with_interval(ratio(&observed[1], &observed[0], what))]);
+    }
+    Ok(table)
+}
+
+fn failing(bench: &Bench, name: &'static str, title: &str, failures: u32, method: &str) -> Result<Report> {
+    let mut base = bench.article();
+    base.network.failures.random = failures;
+    const CLAIMS: &[Claim] = &[
+        claim(None, "ecmp", 0.9, What::Mean, None),
+        claim(None, "conga", 0.9, What::Mean, None),
+        claim(None, "presto", 0.9, What::Mean, None),
+        claim(None, "presto", 0.9, What::Quantile(0.99), None),
+    ];
+    let loads: &[f64] = if bench.is_quick() { &[0.5, 0.9] } else { &[0.1, 0.3, 0.5, 0.7, 0.9] };
+    let grid = Grid { name, title, method, base, schemes: rivals(), loads, claims: CLAIMS, why: "", at: &[0.9] };
+    let mut report = grid.run(bench)?;
+    report.add_table(with_shim(bench, failures)?);
+    Ok(report)
+}
+
+pub(super) fn fig11bc(bench: &Bench) -> Result<Report> {
+    let method = "The article's network without one of its 64 links between leaves and spines, another one for each seed, at loads of what is left. The article shows plots: \
+                  with one failure DRILL and Presto are the most effective, and the shim makes no difference.";
+    failing(bench, "fig11bc", "Figure 11 (b, c): one link down", 1, method)
+}
+
+pub(super) fn fig12(bench: &Bench) -> Result<Report> {
+    let method = "The article's network without ten of its 64 links between leaves and spines, others for each seed, at loads of what is left. The article shows plots: \
+                  with ten failures DRILL and CONGA are the most effective, and the shim makes no difference.";
+    failing(bench, "fig12", "Figure 12: ten links down", 10, method)
+}
+
+pub(super) fn fig13(bench: &Bench) -> Result<Report> {
+    let mut base = bench.article();
+    base.network.shape = equal_links(16, 16, 48);
+    let Shape::LeafSpine(shape) = base.network.shape else { unreachable!("just made") };
+    let stripe = |leaf: u32, spine: u32| Extra {
+        between: [format!("leaf{leaf}"), format!("spine{}", spine % 16)],
+        settings: shape.core,
+        count: 1,
+        line: 0,
+    };
+    base.network.extra = (0..16).flat_map(|leaf| [stripe(leaf, leaf), stripe(leaf, leaf + 1)]).collect();
+    Grid {
+        name: "fig13",
+        title: "Figure 13: unequal stripes, two links from each leaf to two of 16 spines, one to the others",
+        method: "16 leaves with 48 hosts each, 16 spines, all links at 10 Gbit/s; leaf i has a second link to spines i and i + 1. The article shows plots: DRILL and CONGA \
+                 are more effective here, with lower flow completion times than Presto and WCMP.",
+        base,
+        schemes: [rivals(), vec![Scheme::Wcmp]].concat(),
+        loads: if bench.is_quick() { &[0.3, 0.8] } else { &[0.2, 0.4, 0.6, 0.8] },
+        claims: &[
+            claim(Some("wcmp_over_drill_mean_80"), "wcmp", 0.8, What::Mean, None),
+            claim(None, "conga", 0.8, What::Mean, None),
+            claim(None, "presto", 0.8, What::Mean, None),
+        ],
+        why: "The article: DRILL's flow completion times are lower than WCMP's.",
+        at: &[0.8],
+    }
+    .run(bench)
+}
+
+pub(super) fn ospf_delay(bench: &Bench) -> Result<Report> {
+    let report = bench.report("ospf-delay", "Routing's delay: five links fail at 70 % load");
+    let mut base = at_load(&bench.article(), 0.7);
+    base.network.failures.random = 5;
+    base.network.failures.at = base.run.warm_up;
+    // Some 20 ms: twice what routing takes.
+    base.run.flows = if bench.is_quick() { 80_000 } else { 200_000 };
+    let delays = [0, 10, 50].map(Duration::from_millis);
+    let arm = |delay: &Duration| {
+        let mut scenario = base.clone();
+        scenario.settings.routing_delay = Span::from(*delay);
+        Arm::new(if *delay == Duration::ZERO { "ideal".to_owned() } else { delay.to_string() }, scenario)
+    };
+    let arms: Vec<Arm> = delays.iter().take(if bench.is_quick() { 2 } else { 3 }).map(arm).collect();
+    let observed = bench.observe(&arms)?;
+    let median = |run: &Observed| quantile(&run.all_times(), 0.5);
+    let gaps = |runs: &[Observed]| -> Vec<f64> {
+        runs.iter().zip(&observed[0]).map(|(run, ideal)| 100.0 * (median(run) / median(ideal) - 1.0)).collect()
+    };
+    let mut table =
+        Table::new("Flow completion time", &["routing learns after", "median, us", "over ideal, %", "mean, us"]);
+    for (arm, runs) in arms.iter().zip(&observed) {
+        table.rows.push(vec![
+            arm.name.clone(),
+            number(mean(runs.iter().map(median))),
+            with_interval(mean_of_runs(&gaps(runs))),
+            number(mean(runs.iter().map(|run| What::Mean.of(&run.all_times())))),
+        ]);
+    }
+    let mut expectations = Expectations::of("ospf-delay")?;
+    let why = "Of 10 ms. The article: the median is less than 0.6 % higher than with routing that knows at once.";
+    expectations.measured_figure("median_gap_pct", mean_of_runs(&gaps(&observed[1])).0, why)?;
+    let method = "The article's network at 70 % load; five random links between leaves and spines, others for each seed, go down when the measuring begins. The switches at both \
+                  ends of a link know at once; the others when routing has told them, after 0, 10 or 50 ms (the article has OSPF, and does not say how long it took). Flows that began \
+                  since are measured: they last about twice 10 ms in all.";
+    let settings = json!({ "scenario": "scenarios/article.toml", "seeds": bench.seeds() });
+    report.finish(method.to_owned(), settings, expectations, vec![table])
+}

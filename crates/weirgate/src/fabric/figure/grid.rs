@@ -1,0 +1,519 @@
+//! Figures of flow completion times: balancers beside each other, at several loads.
+
+use anyhow::Result;
+use serde_json::json;
+use weirgate_balance::topology::{LeafSpine, LinkSettings, Vl2};
+use weirgate_balance::{CongaSettings, Looks};
+use weirgate_fabric::{Buffers, Hop, Scheme, Span};
+use weirgate_lab::expectation::Expectations;
+use weirgate_lab::plot;
+use weirgate_lab::report::{Report, Table, number};
+use weirgate_lab::stats::{Interval, mean, mean_of_runs};
+use weirgate_units::{BitRate, Duration};
+
+use super::Bench;
+use super::arm::{Arm, Observed, tail};
+use crate::fabric::scenario::{Answers, Scenario, Shape, Traffic};
+
+/// DRILL(2,1).
+pub(super) const DRILL: Scheme = Scheme::Drill(Looks::RECOMMENDED);
+
+/// What the article compares with.
+pub(super) fn rivals() -> Vec<Scheme> {
+    vec![Scheme::Ecmp, Scheme::Conga(CongaSettings::default()), Scheme::Presto, DRILL]
+}
+
+/// What the article says of a ratio to DRILL.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    /// Under which bound it is, if under one.
+    pub(super) bound: Option<&'static str>,
+    /// Of which balancer.
+    pub(super) of: &'static str,
+    /// At which load.
+    pub(super) load: f64,
+    pub(super) what: What,
+    /// As the article has it; none: it shows a plot and no number.
+    pub(super) article: Option<f64>,
+}
+
+/// A statistic of flow completion times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum What {
+    Mean,
+    Quantile(f64),
+}
+
+impl What {
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Mean => "mean".into(),
+            Self::Quantile(q) => format!("p{}", number(q * 100.0)),
+        }
+    }
+
+    /// Of times in ascending order.
+    pub(super) fn of(self, sorted: &[f64]) -> f64 {
+        match self {
+            Self::Mean => mean(sorted.iter().copied()),
+            Self::Quantile(q) => tail(sorted, q),
+        }
+    }
+
+    /// Of all runs of an arm: means are means of means, quantiles are of all flows together.
+    fn of_runs(self, runs: &[Observed]) -> f64 {
+        match self {
+            Self::Mean => mean(runs.iter().map(|run| self.of(&run.all_times()))),
+            Self::Quantile(_) => self.of(&pooled(runs)),
+        }
+    }
+}
+
+/// The statistics of every table.
+pub(super) const STATISTICS: [What; 5] =
+    [What::Mean, What::Quantile(0.5), What::Quantile(0.99), What::Quantile(0.999), What::Quantile(0.9999)];
+
+pub(super) fn pooled(runs: &[Observed]) -> Vec<f64> {
+    let mut all: Vec<f64> = runs.iter().flat_map(Observed::all_times).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+/// The ratio of a statistic of one arm to that of another, paired by seed, and its interval. A quantile that single runs are too short
+/// for is of all runs together, without an interval.
+pub(super) fn ratio(one: &[Observed], other: &[Observed], what: What) -> (f64, Interval) {
+    let pairs = one.iter().zip(other).map(|(a, b)| what.of(&a.all_times()) / what.of(&b.all_times()));
+    let pairs: Vec<f64> = pairs.collect();
+    if pairs.iter().any(|ratio| !ratio.is_finite()) {
+        let ratio = what.of_runs(one) / what.of_runs(other);
+        return (ratio, Interval { low: f64::NEG_INFINITY, high: f64::INFINITY });
+    }
+    mean_of_runs(&pairs)
+}
+
+/// A ratio with its interval, for a table.
+pub(super) fn with_interval((ratio, interval): (f64, Interval)) -> String {
+    match (ratio.is_finite(), interval.low.is_finite()) {
+        (false, _) => "n/a (full)".into(),
+        (true, false) => number(ratio),
+        (true, true) => format!("{} [{} to {}]", number(ratio), number(interval.low), number(interval.high)),
+    }
+}
+
+/// A number for a table; what this form is too short for is said to be so.
+pub(super) fn cell(value: f64) -> String {
+    if value.is_finite() { number(value) } else { "n/a (full)".into() }
+}
+
+/// A figure that is a grid of balancers and loads.
+pub(super) struct Grid<'a> {
+    pub(super) name: &'a str,
+    pub(super) title: &'a str,
+    /// What the article says, and what is changed of its scenario.
+    pub(super) method: &'a str,
+    pub(super) base: Scenario,
+    pub(super) schemes: Vec<Scheme>,
+    pub(super) loads: &'a [f64],
+    pub(super) claims: &'a [Claim],
+    /// What speaks for this where the article is contradicted.
+    pub(super) why: &'a str,
+    /// At which load the sensitivity is looked at, and cumulative distributions are drawn.
+    pub(super) at: &'a [f64],
+}
+
+pub(super) fn at_load(scenario: &Scenario, to: f64) -> Scenario {
+    let mut scenario = scenario.clone();
+    if let Traffic::Poisson { load, .. } = &mut scenario.traffic {
+        *load = to;
+    }
+    scenario
+}
+
+/// The article's open parameters, varied: the port's buffer, and the least retransmission timeout.
+fn variants(scenario: &Scenario) -> Vec<(&'static str, Scenario)> {
+    let with = |change: &dyn Fn(&mut Scenario)| {
+        let mut scenario = scenario.clone();
+        change(&mut scenario);
+        scenario
+    };
+    vec![
+        ("buffer 100 KB", with(&|scenario| scenario.settings.buffers = Buffers::PerPort(100_000))),
+        ("buffer 900 KB", with(&|scenario| scenario.settings.buffers = Buffers::PerPort(900_000))),
+        ("min RTO 5 ms", with(&|scenario| scenario.settings.tcp.min_rto = Span::from_micros(5_000))),
+    ]
+}
+
+impl Grid<'_> {
+    pub(super) fn run(&self, bench: &Bench) -> Result<Report> {
+        let report = bench.report(self.name, self.title);
+        let mut arms = Vec::new();
+        for load in self.loads {
+            let scenario = at_load(&self.base, *load);
+            arms.extend(self.schemes.iter().map(|scheme| Arm::of(*scheme, &scenario)));
+        }
+        let main = arms.len();
+        let mut varied = Vec::new();
+        for load in self.at {
+            for (variant, scenario) in variants(&at_load(&self.base, *load)) {
+                varied.extend(self.schemes.iter().map(|scheme| (*load, variant, scheme.name())));
+                arms.extend(self.schemes.iter().map(|scheme| Arm::of(*scheme, &scenario)));
+            }
+        }
+        let observed = bench.observe(&arms)?;
+        let (observed, others) = observed.split_at(main);
+        let at = |load: f64, name: &str| {
+            let load = self.loads.iter().position(|other| *other == load)?;
+            let scheme = self.schemes.iter().position(|scheme| scheme.name() == name)?;
+            Some(&observed[load * self.schemes.len() + scheme])
+        };
+        let other = |load: f64, variant: &str, name: &str| {
+            let place = varied.iter().position(|(l, v, n)| (*l, *v, n.as_str()) == (load, variant, name))?;
+            Some(&others[place])
+        };
+        let mut tables = vec![self.claims_table(&at, &other)];
+        for what in STATISTICS {
+            tables.push(self.table(what, &at));
+        }
+        tables.push(self.hops(&at));
+        let mut expectations = Expectations::of(self.name)?;
+        for claim in self.claims {
+            let (Some(bound), Some(one), Some(drill)) =
+                (claim.bound, at(claim.load, claim.of), at(claim.load, &DRILL.name()))
+            else {
+                continue;
+            };
+            let (value, interval) = ratio(one, drill, claim.what);
+            if !value.is_finite() {
+                expectations.not_measured(bound);
+                continue;
+            }
+            let why = format!("95 % interval {} to {}. {}", number(interval.low), number(interval.high), self.why);
+            expectations.measured_figure(bound, value, &why)?;
+        }
+        let mut plots = Vec::new();
+        if self.loads.len() > 2 {
+            for (what, is_log) in
+                [(What::Mean, false), (What::Quantile(if bench.is_quick() { 0.99 } else { 0.9999 }), true)]
+            {
+                let line = |scheme: &Scheme| {
+                    let points = self
+                        .loads
+                        .iter()
+                        .filter_map(|load| Some((100.0 * load, what.of_runs(at(*load, &scheme.name())?) / 1_000.0)));
+                    (scheme.name(), points.collect())
+                };
+                let lines: Vec<_> = self.schemes.iter().map(line).collect();
+                let caption = format!("Flow completion time, {}, by load.", what.name());
+                plots.push((caption, plot::curves("load, %", "ms", is_log, &lines)?));
+            }
+        }
+        for load in self.at {
+            let line = |scheme: &Scheme| Some((scheme.name(), thinned(&pooled(at(*load, &scheme.name())?))));
+            let lines: Vec<_> = self.schemes.iter().filter_map(line).collect();
+            let caption = format!("Flow completion times at {} % load: cumulative distribution.", number(100.0 * load));
+            plots.push((caption, plot::cumulative("us", &lines)?));
+        }
+        let settings = json!({
+            "scenario": "scenarios/article.toml", "loads": self.loads, "flows of a run": self.base.run.flows,
+            "seeds": bench.seeds(), "balancers": self.schemes.iter().map(Scheme::name).collect::<Vec<_>>(),
+        });
+        let mut report = report.finish(self.method.to_owned(), settings, expectations, tables)?;
+        report.plots = plots;
+        Ok(report)
+    }
+
+    /// What the article says beside what is measured, and how that depends on what it leaves open.
+    fn claims_table<'a>(
+        &self,
+        at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>,
+        other: &impl Fn(f64, &str, &str) -> Option<&'a Vec<Observed>>,
+    ) -> Table {
+        let heads = ["over DRILL(2,1)", "load, %", "article", "here", "buffer 100 KB", "buffer 900 KB", "min RTO 5 ms"];
+        let mut table = Table::new("Ratios of flow completion times, with 95 % intervals over the seeds", &heads);
+        let drill = DRILL.name();
+        for Claim { of, load, what, article, .. } in self.claims {
+            let Some((one, base)) = at(*load, of).zip(at(*load, &drill)) else { continue };
+            let mut row = vec![
+                format!("{of}, {}", what.name()),
+                number(100.0 * load),
+                article.map_or("a plot".into(), number),
+                with_interval(ratio(one, base, *what)),
+            ];
+            for variant in &heads[4..] {
+                let pair = other(*load, variant, of).zip(other(*load, variant, &drill));
+                row.push(pair.map_or("-".into(), |(one, base)| with_interval(ratio(one, base, *what))));
+            }
+            table.rows.push(row);
+        }
+        table
+    }
+
+    fn table<'a>(&self, what: What, at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>) -> Table {
+        let loads: Vec<String> = self.loads.iter().map(|load| format!("{} % load", number(100.0 * load))).collect();
+        let heads: Vec<&str> = ["balancer"].into_iter().chain(loads.iter().map(String::as_str)).collect();
+        let mut table = Table::new(&format!("Flow completion time, {}, us", what.name()), &heads);
+        for scheme in &self.schemes {
+            let cells = self
+                .loads
+                .iter()
+                .map(|load| at(*load, &scheme.name()).map_or("-".into(), |runs| cell(what.of_runs(runs))));
+            table.rows.push([scheme.name()].into_iter().chain(cells).collect());
+        }
+        table
+    }
+
+    /// Queueing and loss by hop.
+    fn hops<'a>(&self, at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>) -> Table {
+        let mut table = Table::new(
+            "Where packets wait and are dropped",
+            &["balancer, load", "hop", "mean wait, us", "share of waiting in switches, %", "dropped, of a million"],
+        );
+        for load in self.loads {
+            for scheme in &self.schemes {
+                let Some(runs) = at(*load, &scheme.name()) else { continue };
+                table.rows.extend(hop_rows(&format!("{}, {} %", scheme.name(), number(100.0 * load)), runs));
+            }
+        }
+        table
+    }
+}
+
+/// A row for each hop.
+pub(super) fn hop_rows(name: &str, runs: &[Observed]) -> Vec<Vec<String>> {
+    let hops: Vec<Hop> = runs.first().map_or_else(Vec::new, |run| run.hops.keys().copied().collect());
+    let sum = |hop: Hop, of: fn(&super::arm::Waits) -> f64| -> f64 { runs.iter().map(|run| of(&run.hops[&hop])).sum() };
+    let in_switches: f64 = hops.iter().filter(|hop| **hop != Hop::Host).map(|hop| sum(*hop, |w| w.waited)).sum();
+    let row = |hop: &Hop| {
+        let (packets, waited) = (sum(*hop, |w| w.packets as f64), sum(*hop, |w| w.waited));
+        let dropped = sum(*hop, |w| w.dropped as f64);
+        let share = if *hop == Hop::Host { "-".into() } else { number(100.0 * waited / in_switches) };
+        vec![
+            name.to_owned(),
+            hop_name(*hop),
+            number(waited / packets),
+            share,
+            number(1e6 * dropped / (packets + dropped)),
+        ]
+    };
+    hops.iter().map(row).collect()
+}
+
+fn hop_name(hop: Hop) -> String {
+    match hop {
+        Hop::Host => "in the host".into(),
+        Hop::Up(0) => "leaf, up".into(),
+        Hop::Up(stage) => format!("stage {stage}, up"),
+        Hop::Down(stage) => format!("stage {stage}, down"),
+        Hop::Edge => "leaf, to the host".into(),
+    }
+}
+
+/// As many points as a plot shows.
+fn thinned(sorted: &[f64]) -> Vec<f64> {
+    const POINTS: usize = 400;
+    if sorted.len() <= POINTS {
+        return sorted.to_vec();
+    }
+    (0..POINTS).map(|at| sorted[at * (sorted.len() - 1) / (POINTS - 1)]).collect()
+}
+
+pub(super) const fn claim(
+    bound: Option<&'static str>,
+    of: &'static str,
+    load: f64,
+    what: What,
+    article: Option<f64>,
+) -> Claim {
+    Claim { bound, of, load, what, article }
+}
+
+/// Many leaves and spines of equal links, as the article's scale-out networks have them.
+pub(super) fn equal_links(spines: u32, leaves: u32, hosts: u32) -> Shape {
+    let link = LinkSettings { rate: BitRate::from_bits_per_sec(10_000_000_000), delay: Duration::from_nanos(500) };
+    Shape::LeafSpine(LeafSpine { spines, leaves, hosts, edge: link, core: link })
+}
+
+const LONG_WHY: &str = "The flows here are drawn from the published distribution of web servers' traffic, since the article's trace is not public; \
+    how much of a flow's time is spent where a balancer can do something is in the table of hops.";
+
+pub(super) fn fig6(bench: &Bench) -> Result<Report> {
+    Grid {
+        name: "fig6",
+        title: "Figure 6: flow completion times with 4 spines, 16 leaves, 20 hosts at each",
+        method: "The article's scenario: hosts at 10 Gbit/s, spines at 40 Gbit/s. The article: at 80 % load the mean flow completion time of \
+                 DRILL is 1.3 times lower than Presto's, 1.4 times lower than CONGA's, 1.6 times lower than ECMP's (1.5 in its introduction); at \
+                 10 % less than 9 % lower than ECMP's; DRILL, Presto and CONGA wait 2.3, 1.7 and 1.6 times less than ECMP at the first hop, and \
+                 54 % of ECMP's waiting is there. The strawman of flows that DRILL places once improves on the tails of Presto and CONGA slightly.",
+        base: bench.article(),
+        schemes: [rivals(), vec![Scheme::DrillPerFlow(Looks::RECOMMENDED)]].concat(),
+        loads: if bench.is_quick() { &[0.1, 0.5, 0.8] } else { &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9] },
+        claims: &[
+            claim(Some("presto_over_drill_mean_80"), "presto", 0.8, What::Mean, Some(1.3)),
+            claim(Some("conga_over_drill_mean_80"), "conga", 0.8, What::Mean, Some(1.4)),
+            claim(Some("ecmp_over_drill_mean_80"), "ecmp", 0.8, What::Mean, Some(1.6)),
+            claim(None, "ecmp", 0.1, What::Mean, Some(1.09)),
+            claim(None, "conga", 0.8, What::Quantile(0.9999), Some(1.4)),
+            claim(None, "drill(2,1)-per-flow", 0.8, What::Quantile(0.9999), None),
+        ],
+        why: LONG_WHY,
+        at: &[0.8],
+    }
+    .run(bench)
+}
+
+pub(super) fn fig7(bench: &Bench) -> Result<Report> {
+    let mut base = bench.article();
+    base.network.shape = equal_links(16, 16, 20);
+    Grid {
+        name: "fig7",
+        title: "Figure 7: the same capacity of many slow switches, 16 spines, 16 leaves, 20 hosts at each",
+        method: "As figure 6, all links at 10 Gbit/s. The article: at 80 % load the mean flow completion time of DRILL is 2.1 times lower than \
+                 ECMP's, 1.6 times lower than CONGA's, 1.4 times lower than Presto's.",
+        base,
+        schemes: rivals(),
+        loads: if bench.is_quick() { &[0.3, 0.5, 0.8] } else { &[0.1, 0.3, 0.5, 0.7, 0.8, 0.9] },
+        claims: &[
+            claim(Some("ecmp_over_drill_mean_80"), "ecmp", 0.8, What::Mean, Some(2.1)),
+            claim(None, "conga", 0.8, What::Mean, Some(1.6)),
+            claim(None, "presto", 0.8, What::Mean, Some(1.4)),
+            claim(None, "ecmp", 0.8, What::Quantile(0.99), None),
+        ],
+        why: LONG_WHY,
+        at: &[0.8],
+    }
+    .run(bench)
+}
+
+pub(super) fn fig8(bench: &Bench) -> Result<Report> {
+    let mut base = bench.article();
+    base.network.shape = equal_links(16, 16, 20);
+    Grid {
+        name: "fig8",
+        title: "Figure 8: distributions of flow completion times, 16 spines, 16 leaves, 20 hosts at each",
+        method: "As figure 7, at 30 % and 80 % load. The article shows cumulative distributions and names no ratios.",
+        base,
+        schemes: rivals(),
+        loads: &[0.3, 0.8],
+        claims: &[
+            claim(None, "ecmp", 0.3, What::Mean, None),
+            claim(None, "ecmp", 0.8, What::Quantile(0.5), None),
+            claim(None, "conga", 0.8, What::Quantile(0.5), None),
+            claim(None, "presto", 0.8, What::Quantile(0.5), None),
+        ],
+        why: LONG_WHY,
+        at: &[0.3, 0.8],
+    }
+    .run(bench)
+}
+
+pub(super) fn fig9(bench: &Bench) -> Result<Report> {
+    let report = |name, title, spines, loads| {
+        let mut base = bench.article();
+        base.network.shape = equal_links(spines, 16, 20);
+        Grid {
+            name,
+            title,
+            method: "16 leaves with 20 hosts each, all links at 10 Gbit/s, 80 % load: with 20 spines what hosts can send can be carried (1:1), with \
+                     12 three fifths of it (5:3). The article sees no considerable difference between the two, and shows cumulative distributions.",
+            base,
+            schemes: rivals(),
+            loads,
+            claims: &[
+                claim(None, "ecmp", 0.8, What::Mean, None),
+                claim(None, "conga", 0.8, What::Mean, None),
+                claim(None, "presto", 0.8, What::Mean, None),
+            ],
+            why: LONG_WHY,
+            at: &[0.8],
+        }
+        .run(bench)
+    };
+    let equal = report("fig9", "Figure 9: 20 spines (1:1), and 12 (5:3)", 20, &[0.8][..])?;
+    let fewer = report("fig9", "Figure 9: 12 spines (5:3)", 12, &[0.8][..])?;
+    Ok(equal.beside("20 spines", fewer, "12 spines"))
+}
+
+pub(super) fn fig10(bench: &Bench) -> Result<Report> {
+    let link = |gbit: u64| LinkSettings {
+        rate: BitRate::from_bits_per_sec(gbit * 1_000_000_000),
+        delay: Duration::from_nanos(500),
+    };
+    let mut base = bench.article();
+    base.network.shape =
+        Shape::Vl2(Vl2 { tors: 16, aggregations: 8, intermediates: 4, hosts: 20, edge: link(1), core: link(10) });
+    Grid {
+        name: "fig10",
+        title: "Figure 10: VL2 with 16 top-of-rack, 8 aggregation and 4 intermediate switches",
+        method: "20 hosts at each top-of-rack switch, hosts at 1 Gbit/s, switches at 10 Gbit/s, 20 % and 70 % of the top-of-rack switches' uplinks. \
+                 The article shows cumulative distributions, in which DRILL shortens flow completion times.",
+        base,
+        schemes: rivals(),
+        loads: &[0.2, 0.7],
+        claims: &[
+            claim(None, "ecmp", 0.7, What::Mean, None),
+            claim(None, "conga", 0.7, What::Mean, None),
+            claim(None, "presto", 0.7, What::Mean, None),
+        ],
+        why: LONG_WHY,
+        at: &[0.7],
+    }
+    .run(bench)
+}
+
+pub(super) fn fig14(bench: &Bench) -> Result<Report> {
+    let mut base = bench.article();
+    if let Traffic::Poisson { incast, .. } = &mut base.traffic {
+        *incast = Some(Answers { clients: 32, servers: 32, bytes: 10_000, share: 0.1 });
+    }
+    Grid {
+        name: "fig14",
+        title: "Figure 14: an incast beside the web servers' flows",
+        method: "32 random clients each ask 32 random servers at once for 10 KB, a Poisson process of 10 % of the bytes, at 20 % and 35 % load; \
+                 times are of all flows. The article: at 20 % load the 99.99th percentile of DRILL is 2.1 times lower than CONGA's and 2.6 times lower \
+                 than Presto's; DRILL nearly does away with waiting and loss at the first hop.",
+        base,
+        schemes: rivals(),
+        loads: &[0.2, 0.35],
+        claims: &[
+            claim(Some("conga_over_drill_p9999_20"), "conga", 0.2, What::Quantile(0.9999), Some(2.1)),
+            claim(Some("presto_over_drill_p9999_20"), "presto", 0.2, What::Quantile(0.9999), Some(2.6)),
+            claim(None, "conga", 0.2, What::Quantile(0.99), None),
+            claim(None, "ecmp", 0.35, What::Quantile(0.99), None),
+        ],
+        why: LONG_WHY,
+        at: &[0.2],
+    }
+    .run(bench)
+}
+
+pub(super) fn engines(bench: &Bench) -> Result<Report> {
+    let report = bench.report("engines", "How many engines: mean flow completion times of DRILL(2,1) at 80 % load");
+    let counts: &[u16] = if bench.is_quick() { &[1, 4, 48] } else { &[1, 2, 4, 12, 24, 48] };
+    let arm = |engines: &u16| {
+        let mut scenario = bench.article();
+        scenario.settings.engines = *engines;
+        scenario.settings.enqueue_delay = super::queues::ENQUEUE_DELAY;
+        Arm::new(engines.to_string(), scenario)
+    };
+    let arms: Vec<Arm> = counts.iter().map(arm).collect();
+    let observed = bench.observe(&arms)?;
+    let mut table = Table::new("Flow completion time, us", &["engines", "mean", "p99", "of one engine's mean"]);
+    let means: Vec<f64> = observed.iter().map(|runs| What::Mean.of_runs(runs)).collect();
+    for (arm, runs) in arms.iter().zip(&observed) {
+        let relative = with_interval(ratio(runs, &observed[0], What::Mean));
+        let p99 = cell(What::Quantile(0.99).of_runs(runs));
+        table.rows.push(vec![arm.name.clone(), number(What::Mean.of_runs(runs)), p99, relative]);
+    }
+    let (low, high) =
+        means.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), mean| (low.min(*mean), high.max(*mean)));
+    let mut expectations = Expectations::of("engines")?;
+    expectations.measured_figure(
+        "mean_fct_spread_pct",
+        100.0 * (high - low) / low,
+        "The article: less than 1 %. Engines see what is enqueued only after the time of a full packet at 10 Gbit/s.",
+    )?;
+    let method = "The article's scenario; each port belongs to one of the engines in turn. The article: the mean differs by less than 1 % between \
+                  1 and 48 engines.";
+    let settings = json!({ "scenario": "scenarios/article.toml", "engines": counts, "seeds": bench.seeds() });
+    report.finish(method.to_owned(), settings, expectations, vec![table])
+}

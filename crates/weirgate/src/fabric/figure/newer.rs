@@ -1,0 +1,76 @@
+//! What the article lacks: balancers that came after it, and what programs that compute together send.
+
+use anyhow::Result;
+use serde_json::json;
+use weirgate_balance::{CongaSettings, LabelSettings};
+use weirgate_fabric::{ControlKind, Scheme, Span};
+use weirgate_lab::expectation::Expectations;
+use weirgate_lab::report::{Report, Table};
+use weirgate_lab::stats::mean_of_runs;
+
+use super::Bench;
+use super::arm::Arm;
+use super::grid::{DRILL, What, at_load, cell, ratio, with_interval};
+use crate::fabric::scenario::Traffic;
+
+pub(super) fn newer(bench: &Bench) -> Result<Report> {
+    let report = bench.report("newer", "DRILL beside REPS, PLB, FlowBender, LetFlow and adaptive routing");
+    let schemes = [
+        Scheme::Ecmp,
+        Scheme::LetFlow { gap: Span::from_micros(500), places: CongaSettings::default().flowlets },
+        Scheme::Label(LabelSettings::PLB),
+        Scheme::Label(LabelSettings::FLOW_BENDER),
+        Scheme::Reps,
+        Scheme::Random,
+        Scheme::Shortest { quantum: 15_000 },
+        Scheme::Shortest { quantum: 1 },
+        DRILL,
+    ];
+    // What asks for marks has them, and so has everybody else.
+    let mut base = bench.article();
+    base.settings.tcp.control = ControlKind::Dctcp;
+    base.settings.mark = Some(100_000);
+    let all_to_all = if bench.is_quick() { 20_000 } else { 100_000 };
+    let mut workloads = vec![("web servers, 50 %", at_load(&base, 0.5)), ("web servers, 80 %", at_load(&base, 0.8))];
+    for (name, traffic) in [
+        ("ring all-reduce", Traffic::Ring(if bench.is_quick() { 3_200_000 } else { 32_000_000 })),
+        ("all-to-all", Traffic::AllToAll(all_to_all)),
+    ] {
+        let mut scenario = base.clone();
+        scenario.traffic = traffic;
+        workloads.push((name, scenario));
+    }
+    let arms: Vec<Arm> =
+        workloads.iter().flat_map(|(_, scenario)| schemes.iter().map(|scheme| Arm::of(*scheme, scenario))).collect();
+    let observed = bench.observe(&arms)?;
+    let mut tables = Vec::new();
+    for ((name, scenario), runs) in workloads.iter().zip(observed.chunks(schemes.len())) {
+        let drill = &runs[schemes.len() - 1];
+        if matches!(scenario.traffic, Traffic::Poisson { .. }) {
+            let heads = ["balancer", "mean, us", "p99, us", "mean over DRILL's", "p99 over DRILL's"];
+            let mut table = Table::new(&format!("{name}: flow completion times"), &heads);
+            for (scheme, runs) in schemes.iter().zip(runs) {
+                let of = |what: What| {
+                    let values: Vec<f64> = runs.iter().map(|run| what.of(&run.all_times())).collect();
+                    cell(mean_of_runs(&values).0)
+                };
+                let over = |what| with_interval(ratio(runs, drill, what));
+                let (mean, p99) = (What::Mean, What::Quantile(0.99));
+                table.rows.push(vec![scheme.name(), of(mean), of(p99), over(mean), over(p99)]);
+            }
+            tables.push(table);
+            continue;
+        }
+        let mut table = Table::new(&format!("{name}: until all is there"), &["balancer", "ms", "over DRILL's"]);
+        for (scheme, runs) in schemes.iter().zip(runs) {
+            let ends: Vec<f64> = runs.iter().map(|run| 1_000.0 * run.end).collect();
+            let pairs: Vec<f64> = runs.iter().zip(drill).map(|(a, b)| a.end / b.end).collect();
+            table.rows.push(vec![scheme.name(), cell(mean_of_runs(&ends).0), with_interval(mean_of_runs(&pairs))]);
+        }
+        tables.push(table);
+    }
+    let method = "The article's network and identical arrivals for all; DCTCP and marks from 100 KB on, since PLB, FlowBender and REPS need marks. The ring and the all-to-all are of all \
+                  320 hosts at once.";
+    let settings = json!({ "scenario": "scenarios/article.toml", "seeds": bench.seeds() });
+    report.finish(method.to_owned(), settings, Expectations::of("newer")?, tables)
+}

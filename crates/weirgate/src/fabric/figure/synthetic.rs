@@ -1,0 +1,78 @@
+//! Elephants and mice.
+
+use anyhow::Result;
+use serde_json::json;
+use weirgate_balance::topology::{LeafSpine, LinkSettings};
+use weirgate_fabric::{Mice, Pattern, Span};
+use weirgate_lab::expectation::Expectations;
+use weirgate_lab::report::{Report, Table, number};
+use weirgate_lab::stats::{mean, mean_of_runs, quantile};
+use weirgate_units::{BitRate, Duration};
+
+use super::Bench;
+use super::arm::{Arm, Observed};
+use super::grid::{rivals, with_interval};
+use crate::fabric::scenario::{Shape, Traffic};
+
+pub(super) fn table1(bench: &Bench) -> Result<Report> {
+    let report = bench.report("table1", "Table 1: mice and elephants, normalised by ECMP");
+    let link = LinkSettings { rate: BitRate::from_bits_per_sec(1_000_000_000), delay: Duration::from_nanos(500) };
+    let shape = Shape::LeafSpine(LeafSpine { spines: 4, leaves: 4, hosts: 8, edge: link, core: link });
+    let bytes = if bench.is_quick() { 50_000_000 } else { 1_000_000_000 };
+    // Everybody to everybody is 31 times as much.
+    let patterns = [
+        ("stride", Pattern::Stride(8), bytes),
+        ("random", Pattern::Random, bytes),
+        ("shuffle", Pattern::Shuffle, bytes / 25),
+    ];
+    let mut arms = Vec::new();
+    for (_, pattern, bytes) in patterns {
+        let mut scenario = bench.article();
+        scenario.network.shape = shape.clone();
+        scenario.settings.sample_every = None;
+        let mice = Mice { bytes: 50_000, every: Span::from_micros(100_000) };
+        scenario.traffic = Traffic::Pairs { pattern, bytes, mice: Some(mice) };
+        arms.extend(rivals().into_iter().map(|scheme| Arm::of(scheme, &scenario)));
+    }
+    let observed = bench.observe(&arms)?;
+    let schemes = rivals();
+    type Statistic = (&'static str, fn(&Observed) -> f64);
+    let statistics: [Statistic; 3] = [
+        ("mice, mean time", |run| mean(run.times[1].iter().copied())),
+        ("mice, longest time but for one of a hundred", |run| quantile(&run.times[1], 0.99)),
+        ("elephants, mean goodput", |run| mean(run.goodputs.iter().copied())),
+    ];
+    let mut tables = Vec::new();
+    for ((name, _, bytes), runs) in patterns.iter().zip(observed.chunks(schemes.len())) {
+        let heads: Vec<String> =
+            ["over ECMP's".to_owned()].into_iter().chain(schemes.iter().map(weirgate_fabric::Scheme::name)).collect();
+        let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+        let mut table = Table::new(&format!("{name}: elephants of {} MB", bytes / 1_000_000), &heads);
+        for (what, of) in statistics {
+            let cell = |runs: &Vec<Observed>, ecmp: &Vec<Observed>| {
+                let pairs: Vec<f64> = runs.iter().zip(ecmp).map(|(a, b)| of(a) / of(b)).collect();
+                with_interval(mean_of_runs(&pairs))
+            };
+            let mut row = vec![what.to_owned()];
+            row.extend(runs_of(runs).map(|one| cell(one, &runs[0])));
+            table.rows.push(row);
+        }
+        let ecmp = |of: fn(&Observed) -> f64| number(mean(runs[0].iter().map(of)));
+        let absolute = statistics.map(|(_, of)| ecmp(of));
+        let note = format!("ECMP itself: {} us, {} us, {} Mbit/s", absolute[0], absolute[1], absolute[2]);
+        let mut row = vec![note];
+        row.resize(heads.len(), String::new());
+        table.rows.push(row);
+        tables.push(table);
+    }
+    let method = "4 leaves with 8 hosts each, 4 spines, all links at 1 Gbit/s. Each host sends elephants (the article: 1 GB; here 1 GB, in the short form 50 MB, in a shuffle a 25th of \
+                  that), one after the other, and a mouse of 50 KB each 100 ms to the same host. Stride: host i to host i + 8; random: to one of another leaf; shuffle: to all others in \
+                  random order. The article: with stride and random DRILL has much lower times of mice, the longest above all, and more goodput of elephants; a shuffle is limited by the last \
+                  hop, and no balancer improves much on ECMP. It gives the 99.99th percentile, for which there are too few mice here.";
+    let settings = json!({ "scenario": "scenarios/article.toml", "seeds": bench.seeds() });
+    report.finish(method.to_owned(), settings, Expectations::of("table1")?, tables)
+}
+
+fn runs_of(runs: &[Vec<Observed>]) -> impl Iterator<Item = &Vec<Observed>> {
+    runs.iter()
+}
