@@ -24,6 +24,7 @@ pub(crate) struct Flow {
     last: u16,
     pub(crate) ack_tree: u16,
     class: u8,
+    pub(crate) is_measured: bool,
     pub(crate) is_waking: bool,
     /// All has arrived, and is counted.
     pub(crate) is_finished: bool,
@@ -67,7 +68,7 @@ struct LabelPath {
 const REPS_PAUSE: Span = Span::from_micros(1_000);
 
 impl Flow {
-    pub(crate) fn new(settings: &Settings, chance: &mut Chance, now: Time, start: &Start) -> Self {
+    pub(crate) fn new(settings: &Settings, chance: &mut Chance, now: Time, start: &Start, is_measured: bool) -> Self {
         let (total, last) = settings.tcp.segments(start.bytes);
         let port = chance.bits();
         let tuple = FiveTuple {
@@ -95,6 +96,7 @@ impl Flow {
             last,
             ack_tree: if matches!(path, Path::Cells(_)) { chance.bits() as u16 } else { 0 },
             class: start.class,
+            is_measured,
             is_waking: false,
             is_finished: false,
             events: 0,

@@ -95,15 +95,17 @@ impl Queues {
 }
 
 /// What was measured of a run since it was last begun.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Measures {
     /// Since when.
-    pub(crate) began: Time,
+    pub began: Time,
+    /// How many flows.
+    pub(crate) limit: u64,
     /// The places of hops, as lines name them.
     pub(crate) hops: Vec<Hop>,
-    /// Flows that began since then and have arrived as a whole.
+    /// Those that have arrived as a whole.
     pub finished: Vec<Finished>,
-    /// Flows that began.
+    /// Measured flows that began.
     pub started: u64,
     /// Packets for which a switch had no way.
     pub no_route: u64,
@@ -113,7 +115,34 @@ pub struct Measures {
     pub down: Queues,
 }
 
+impl Default for Measures {
+    fn default() -> Self {
+        Self {
+            began: Time::ZERO,
+            limit: u64::MAX,
+            hops: Vec::new(),
+            finished: Vec::new(),
+            started: 0,
+            no_route: 0,
+            up: Queues::default(),
+            down: Queues::default(),
+        }
+    }
+}
+
 impl Measures {
+    /// A flow begins: whether it is measured.
+    pub(crate) const fn begin(&mut self) -> bool {
+        let is_measured = self.started < self.limit;
+        self.started += is_measured as u64;
+        is_measured
+    }
+
+    /// Whether 99 % of what is to be measured has arrived: nothing begins any more.
+    pub(crate) const fn is_enough(&self) -> bool {
+        self.limit != u64::MAX && self.finished.len() as u64 * 100 >= self.limit.saturating_mul(99)
+    }
+
     pub(crate) fn place(&mut self, hop: Hop) -> u8 {
         let at = self.hops.iter().position(|other| *other == hop).unwrap_or_else(|| {
             self.hops.push(hop);

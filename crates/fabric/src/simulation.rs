@@ -193,9 +193,12 @@ impl Simulation {
         &self.measures
     }
 
-    /// Forgets what was measured so far, but for flows that are under way: they count if they began at or after now.
-    pub fn begin_measures(&mut self) {
-        self.measures = Measures { began: self.now, hops: self.measures.hops.clone(), ..Measures::default() };
+    /// Forgets what was measured so far. Measured are flows that begin from now on: all, or the next `flows`. Of these, 99 % end under the
+    /// workload as it is; then nothing begins any more, so that the last ones, which wait for a timer, do not cost a long run, and
+    /// the run is [over](Self::is_over) when they have ended.
+    pub fn begin_measures(&mut self, flows: Option<u64>) {
+        let limit = flows.unwrap_or(u64::MAX);
+        self.measures = Measures { began: self.now, limit, hops: self.measures.hops.clone(), ..Measures::default() };
         for line in &mut self.lines {
             line.counters = LineCounters::default();
         }
@@ -208,7 +211,7 @@ impl Simulation {
 
     /// Whether all flows have ended, and none will begin.
     pub fn is_over(&self) -> bool {
-        self.flows.len() == 0 && self.workload.poll_at().is_none()
+        self.flows.len() == 0 && (self.measures.is_enough() || self.workload.poll_at().is_none())
     }
 
     /// Flows that have begun and not ended.
@@ -238,17 +241,6 @@ impl Simulation {
             }
         }
         false
-    }
-
-    /// Runs until so many flows that began after [`begin_measures`](Self::begin_measures) have ended, or until a time. Whether they have.
-    pub fn run_until_finished(&mut self, flows: usize, until: Time) -> bool {
-        while self.measures.finished.len() < flows && !self.is_over() {
-            match self.events.pop_at() {
-                Some(at) if at <= until => self.step(),
-                _ => break,
-            }
-        }
-        self.measures.finished.len() >= flows
     }
 
     /// The next event, which there is.
@@ -288,7 +280,7 @@ impl Simulation {
                 if self.arrival_at <= now {
                     self.arrival_at = Time::MAX;
                 }
-                while let Some(start) = self.workload.poll(now) {
+                while let Some(start) = if self.measures.is_enough() { None } else { self.workload.poll(now) } {
                     self.start(now, start);
                 }
                 self.arm_arrival();
@@ -564,7 +556,7 @@ impl Simulation {
         if flow.receiver.is_done() && !flow.is_finished {
             flow.is_finished = true;
             let finished = flow.finished(now);
-            if flow.began >= self.measures.began {
+            if flow.is_measured {
                 self.measures.finished.push(finished);
             }
             self.workload.handle_finished(now, &finished);
@@ -703,7 +695,7 @@ impl Simulation {
     }
 
     fn arm_arrival(&mut self) {
-        let Some(due) = self.workload.poll_at() else { return };
+        let Some(due) = self.workload.poll_at().filter(|_| !self.measures.is_enough()) else { return };
         let due = due.max(self.now);
         if due < self.arrival_at {
             self.arrival_at = due;
@@ -714,19 +706,21 @@ impl Simulation {
     fn start(&mut self, now: Time, start: Start) {
         let hosts = self.hosts.len() as u32;
         debug_assert!(start.source < hosts && start.destination < hosts && start.source != start.destination);
-        let at = self.flows.insert(Flow::new(&self.settings, &mut self.chance, now, &start));
-        self.measures.started += 1;
+        let is_measured = self.measures.begin();
+        let at = self.flows.insert(Flow::new(&self.settings, &mut self.chance, now, &start, is_measured));
         self.pump(now, at);
     }
 
     fn sample(&mut self, now: Time) {
+        // While the last ones end, queues are nobody's.
+        if self.measures.is_enough() || self.is_over() {
+            return;
+        }
         for (is_up, lines) in &self.alike {
             let depths = lines.iter().map(|line| self.lines[*line as usize].depth(now));
             self.measures.sample(*is_up, depths, lines.len());
         }
-        if let Some(every) = self.settings.sample_every
-            && !self.is_over()
-        {
+        if let Some(every) = self.settings.sample_every {
             self.events.schedule(now + every, Event::Sample);
         }
     }

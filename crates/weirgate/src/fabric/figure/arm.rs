@@ -38,13 +38,6 @@ pub(super) struct Waits {
     pub(super) dropped: u64,
 }
 
-impl Waits {
-    /// In microseconds.
-    pub(super) fn mean(&self) -> f64 {
-        self.waited / self.packets.max(1) as f64
-    }
-}
-
 /// Flows by what happened to the order of their packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Order {
@@ -109,15 +102,11 @@ impl Arm {
         let is_open = matches!(scenario.traffic, Traffic::Poisson { .. });
         if is_open {
             simulation.run_until(Time::ZERO + scenario.run.warm_up.into());
-            simulation.begin_measures();
-            let flows = usize::try_from(scenario.run.flows).unwrap_or(usize::MAX);
-            if !simulation.run_until_finished(flows, scenario.end()) {
-                let left = simulation.flows_under_way();
-                bail!("{}, seed {seed}: the network does not drain: {left} flows are under way at the end", self.name);
-            }
-        } else if simulation.run_until(scenario.end()) {
-            let left = simulation.flows_under_way();
-            bail!("{}, seed {seed}: it does not end: {left} flows are under way", self.name);
+            simulation.begin_measures(Some(scenario.run.flows));
+        }
+        if simulation.run_until(scenario.end()) {
+            let (left, end) = (simulation.flows_under_way(), scenario.run.time);
+            bail!("{}, seed {seed}: it does not drain: {left} flows are under way after {end}", self.name);
         }
         Ok(Observed::of(&simulation))
     }

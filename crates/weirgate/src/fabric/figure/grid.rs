@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::json;
 use weirgate_balance::topology::{LeafSpine, LinkSettings, Vl2};
 use weirgate_balance::{CongaSettings, Looks};
-use weirgate_fabric::{Buffers, Hop, Scheme, Span};
+use weirgate_fabric::{Buffers, Hop, PUBLISHED, Scheme, Sizes, Span};
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::plot;
 use weirgate_lab::report::{Report, Table, number};
@@ -48,7 +48,7 @@ impl What {
     pub(super) fn name(self) -> String {
         match self {
             Self::Mean => "mean".into(),
-            Self::Quantile(q) => format!("p{}", number(q * 100.0)),
+            Self::Quantile(q) => format!("p{}", (q * 1e4).round() / 100.0),
         }
     }
 
@@ -143,6 +143,25 @@ fn variants(scenario: &Scenario) -> Vec<(&'static str, Scenario)> {
     ]
 }
 
+/// The other published distributions, for as many bytes, at the first of `at`.
+fn others(bench: &Bench, base: &Scenario, load: f64) -> Vec<(&'static str, Scenario)> {
+    let scenario = at_load(base, load);
+    let Traffic::Poisson { sizes: own, .. } = &scenario.traffic else { return Vec::new() };
+    let mean = own.mean(|bytes| bytes);
+    let other = |(name, _): &(&'static str, &str)| {
+        let sizes = Sizes::published(name).filter(|sizes| sizes != own)?;
+        let mut scenario = scenario.clone();
+        scenario.run.flows = ((scenario.run.flows as f64 * mean / sizes.mean(|bytes| bytes)) as u64).max(500);
+        if let Traffic::Poisson { sizes: to, .. } = &mut scenario.traffic {
+            *to = sizes;
+        }
+        Some((*name, scenario))
+    };
+    // The short form has one of smaller flows, and one of larger ones.
+    let is_in = |(name, _): &(&str, Scenario)| !bench.is_quick() || ["facebook_hadoop", "websearch"].contains(name);
+    PUBLISHED.iter().filter_map(other).filter(is_in).collect()
+}
+
 impl Grid<'_> {
     pub(super) fn run(&self, bench: &Bench) -> Result<Report> {
         let report = bench.report(self.name, self.title);
@@ -159,8 +178,13 @@ impl Grid<'_> {
                 arms.extend(self.schemes.iter().map(|scheme| Arm::of(*scheme, &scenario)));
             }
         }
+        let beside = self.at.last().map_or_else(Vec::new, |load| others(bench, &self.base, *load));
+        for (_, scenario) in &beside {
+            arms.extend(self.schemes.iter().map(|scheme| Arm::of(*scheme, scenario)));
+        }
         let observed = bench.observe(&arms)?;
         let (observed, others) = observed.split_at(main);
+        let (others, distributions) = others.split_at(varied.len());
         let at = |load: f64, name: &str| {
             let load = self.loads.iter().position(|other| *other == load)?;
             let scheme = self.schemes.iter().position(|scheme| scheme.name() == name)?;
@@ -174,6 +198,21 @@ impl Grid<'_> {
         for what in STATISTICS {
             tables.push(self.table(what, &at));
         }
+        let mut table = Table::new(
+            &format!(
+                "Other distributions, {} % load: mean over DRILL(2,1)'s",
+                number(100.0 * self.at.last().unwrap_or(&0.0))
+            ),
+            &["distribution, balancer", "ratio"],
+        );
+        for ((name, _), runs) in beside.iter().zip(distributions.chunks(self.schemes.len())) {
+            let drill = self.schemes.iter().position(|scheme| *scheme == DRILL).map_or(&runs[0], |at| &runs[at]);
+            for (scheme, runs) in self.schemes.iter().zip(runs).filter(|(scheme, _)| **scheme != DRILL) {
+                let ratio = with_interval(ratio(runs, drill, What::Mean));
+                table.rows.push(vec![format!("{name}, {}", scheme.name()), ratio]);
+            }
+        }
+        tables.insert(1, table);
         tables.push(self.hops(&at));
         let mut expectations = Expectations::of(self.name)?;
         for claim in self.claims {
