@@ -527,32 +527,37 @@ pub(super) fn fig14(bench: &Bench) -> Result<Report> {
 
 pub(super) fn engines(bench: &Bench) -> Result<Report> {
     let report = bench.report("engines", "How many engines: mean flow completion times of DRILL(2,1) at 80 % load");
-    let counts: &[u16] = if bench.is_quick() { &[1, 4, 48] } else { &[1, 2, 4, 12, 24, 48] };
-    let arm = |engines: &u16| {
-        let mut scenario = bench.article();
-        scenario.settings.engines = *engines;
-        scenario.settings.enqueue_delay = super::queues::ENQUEUE_DELAY;
-        Arm::new(engines.to_string(), scenario)
-    };
-    let arms: Vec<Arm> = counts.iter().map(arm).collect();
-    let observed = bench.observe(&arms)?;
-    let mut table = Table::new("Flow completion time, us", &["engines", "mean", "p99", "of one engine's mean"]);
-    let means: Vec<f64> = observed.iter().map(|runs| What::Mean.of_runs(runs)).collect();
-    for (arm, runs) in arms.iter().zip(&observed) {
-        let relative = with_interval(ratio(runs, &observed[0], What::Mean));
-        let p99 = cell(What::Quantile(0.99).of_runs(runs));
-        table.rows.push(vec![arm.name.clone(), number(What::Mean.of_runs(runs)), p99, relative]);
+    let counts: &[u16] = if bench.is_quick() { &[1, 48] } else { &[1, 2, 4, 12, 24, 48] };
+    let [_, short, long] = super::queues::ENQUEUE_DELAYS;
+    let mut arms = Vec::new();
+    for delay in [short, long] {
+        for engines in counts {
+            let mut scenario = bench.article();
+            (scenario.settings.engines, scenario.settings.enqueue_delay) = (*engines, delay);
+            arms.push(Arm::new(format!("{engines}, enqueued after {} ns", delay.as_nanos()), scenario));
+        }
     }
-    let (low, high) =
-        means.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), mean| (low.min(*mean), high.max(*mean)));
+    let observed = bench.observe(&arms)?;
+    let heads = ["engines", "mean", "p50", "p99", "mean over one engine's", "p50 over one engine's"];
+    let mut table = Table::new("Flow completion time, us", &heads);
+    for (at, (arm, runs)) in arms.iter().zip(&observed).enumerate() {
+        let one = &observed[at / counts.len() * counts.len()];
+        let over = |what| with_interval(ratio(runs, one, what));
+        let of = |what: What| cell(what.of_runs(runs));
+        let (mean, p50, p99) = (What::Mean, What::Quantile(0.5), What::Quantile(0.99));
+        table.rows.push(vec![arm.name.clone(), of(mean), of(p50), of(p99), over(mean), over(p50)]);
+    }
+    let means = observed[..counts.len()].iter().map(|runs| What::Mean.of_runs(runs));
+    let (low, high) = means.fold((f64::INFINITY, 0.0_f64), |(low, high), mean| (low.min(mean), high.max(mean)));
     let mut expectations = Expectations::of("engines")?;
     expectations.measured_figure(
         "mean_fct_spread_pct",
         100.0 * (high - low) / low,
-        "The article: less than 1 %. Engines see what is enqueued only after the time of a full packet at 10 Gbit/s.",
+        "The article: less than 1 %. With packets enqueued after 100 ns. A mean hangs on the few flows that wait 200 ms for a timer, and these are others in each \
+         run: the intervals of the ratios say whether more than that is to be seen, and the medians do without it.",
     )?;
-    let method = "The article's scenario; each port belongs to one of the engines in turn. The article: the mean differs by less than 1 % between \
-                  1 and 48 engines.";
+    let method = "The article's scenario; each port belongs to one of the engines in turn, and engines do not see a packet before it is enqueued, 100 ns or 1,230 ns after \
+                  it was decided on. The article: the mean differs by less than 1 % between 1 and 48 engines.";
     let settings = json!({ "scenario": "scenarios/article.toml", "engines": counts, "seeds": bench.seeds() });
     report.finish(method.to_owned(), settings, expectations, vec![table])
 }
