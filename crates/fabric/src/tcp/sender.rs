@@ -68,8 +68,8 @@ impl Rtt {
     }
 
     fn timeout(&self, settings: &TcpSettings, backoff: u32) -> Span {
-        // Before the first sample a second, but no shorter than the least.
-        let picos = if self.smoothed == 0 { 1_000_000_000_000 } else { self.smoothed + 4 * self.variation };
+        // A flow is of a connection that is there: its handshake has measured a round trip, which is shorter than the least timeout.
+        let picos = self.smoothed + 4 * self.variation;
         let longest = settings.max_rto.as_picos();
         let least = settings.min_rto.as_picos().min(longest);
         Span::from_picos((picos.clamp(least, longest) << backoff.min(16)).clamp(least, longest))
@@ -265,7 +265,7 @@ mod tests {
         let settings = TcpSettings::default();
         let mut sender = Sender::new(&settings, 4);
         assert_eq!(poll_all(&mut sender, &settings, Time::ZERO).len(), 4);
-        assert_eq!(sender.poll_at(), Time::ZERO + Span::from_micros(1_000_000), "no sample yet");
+        assert_eq!(sender.poll_at(), Time::ZERO + settings.min_rto, "no sample yet");
         sender.handle_ack(&settings, Time::ZERO, &ack(1, &[(1, 1)]));
         assert_eq!(sender.poll_at(), Time::ZERO + settings.min_rto);
         let now = sender.poll_at();

@@ -9,7 +9,7 @@ use weirgate_lab::experiment::{Form, Options};
 use super::Failure;
 use super::output::Output;
 use crate::config::read::unknown;
-use crate::fabric::figure::{FIGURES, Figure as OneFigure};
+use crate::fabric::figure::{Bench, FIGURES, Figure as OneFigure};
 
 #[derive(Debug, Args)]
 pub(super) struct Figure {
@@ -53,11 +53,12 @@ impl Figure {
             weirgate: std::env::current_exe().context("this program's own file is not known")?,
             chatty: true,
         };
+        let bench = Bench::new(&options, threads)?;
         eprintln!("fabric: {} figures, each {}", figures.len(), OneFigure::cost(options.form));
         let mut all_hold = true;
         for figure in figures {
             eprintln!("fabric: {}: {}", figure.name, figure.about);
-            let report = figure.run(&options, threads)?;
+            let report = figure.run(&bench)?;
             out.line(report.text().trim_end())?;
             out.line(&options.dir(figure.name)?.join("report.html").display().to_string())?;
             all_hold &= report.holds();

@@ -13,7 +13,7 @@ mod reorder;
 mod synthetic;
 
 use anyhow::{Context, Result};
-use weirgate_lab::experiment::{Form, Options};
+use weirgate_lab::experiment::Form;
 use weirgate_lab::report::Report;
 
 pub use self::bench::Bench;
@@ -67,10 +67,9 @@ impl Figure {
     ///
     /// # Errors
     /// Where files cannot be written.
-    pub fn run(&self, options: &Options, threads: usize) -> Result<Report> {
-        let bench = Bench::new(options, threads)?;
-        let report = (self.run)(&bench)?;
-        let dir = options.dir(self.name)?;
+    pub fn run(&self, bench: &Bench) -> Result<Report> {
+        let report = (self.run)(bench)?;
+        let dir = bench.options().dir(self.name)?;
         report.write(&dir)?;
         report.write_parts(&dir).with_context(|| format!("cannot write into {}", dir.display()))?;
         Ok(report)
@@ -80,7 +79,7 @@ impl Figure {
     pub fn cost(form: Form) -> &'static str {
         match form {
             Form::Full => "10 seeds of 100,000 flows for each arm: up to an hour on two cores",
-            Form::Quick | Form::Demo => "2 seeds of 10,000 flows for each arm: up to a minute on two cores",
+            Form::Quick | Form::Demo => "2 seeds of 5,000 flows for each arm: up to a minute on two cores",
         }
     }
 }

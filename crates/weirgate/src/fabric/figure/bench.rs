@@ -1,5 +1,6 @@
 //! What runs the arms of a figure, on all cores.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,6 +22,8 @@ pub struct Bench {
     options: Options,
     threads: usize,
     article: Scenario,
+    /// Short forms' runs, by scenario: figures of one network have some in common. Long ones are too large to be kept.
+    seen: Mutex<HashMap<String, Observed>>,
 }
 
 impl Bench {
@@ -33,7 +36,12 @@ impl Bench {
             let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
             anyhow!("scenarios/article.toml: {}", problems.join("; "))
         })?;
-        Ok(Self { options: options.clone(), threads: threads.max(1), article })
+        Ok(Self { options: options.clone(), threads: threads.max(1), article, seen: Mutex::default() })
+    }
+
+    /// How it is run.
+    pub const fn options(&self) -> &Options {
+        &self.options
     }
 
     /// Whether this is the short form.
@@ -45,8 +53,8 @@ impl Bench {
     pub(super) fn article(&self) -> Scenario {
         let mut scenario = self.article.clone();
         if self.is_quick() {
-            scenario.run.flows = 10_000;
-            scenario.run.warm_up = Duration::from_millis(4);
+            scenario.run.flows = 5_000;
+            scenario.run.warm_up = Duration::from_millis(2);
         }
         scenario
     }
@@ -84,7 +92,7 @@ impl Bench {
                         let at = next.fetch_add(1, Ordering::Relaxed);
                         jobs.get(at).map(|job| (at, *job))
                     } {
-                        let observed = arms[arm].observe(seed);
+                        let observed = self.observe_one(&arms[arm], seed);
                         *done[at].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(observed);
                         self.say_progress(at + 1, jobs.len(), began);
                     }
@@ -97,6 +105,23 @@ impl Bench {
             all[*arm].push(observed.expect("every job was done")?);
         }
         Ok(all)
+    }
+
+    fn observe_one(&self, arm: &Arm, seed: u64) -> Result<Observed> {
+        if !self.is_quick() {
+            return arm.observe(seed);
+        }
+        let seen = || self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let key = format!("{seed} {:?}", arm.scenario);
+        let before = seen().get(&key).cloned();
+        match before {
+            Some(observed) => Ok(observed),
+            None => {
+                let observed = arm.observe(seed)?;
+                seen().insert(key, observed.clone());
+                Ok(observed)
+            }
+        }
     }
 
     fn say_progress(&self, done: usize, jobs: usize, began: std::time::Instant) {
