@@ -28,6 +28,8 @@ pub(crate) struct Line {
     pub(crate) far_port: u16,
     pub(crate) hop: u8,
     pub(crate) is_up: bool,
+    /// Of 2^32 packets, so many are lost on the wire.
+    pub(crate) loss: u32,
     pub(crate) counters: LineCounters,
     /// What would arrive after the first and until the second had not left when the line went down.
     lost: (Time, Time),
@@ -49,7 +51,7 @@ pub struct LineCounters {
     pub bytes: u64,
     /// Packets for which there was no room.
     pub dropped: u64,
-    /// Packets that were lost with the line, or found it down.
+    /// Packets that were lost on the wire, or with the line, or found it down.
     pub lost: u64,
     /// Packets that were marked.
     pub marked: u64,
@@ -79,6 +81,7 @@ impl Line {
             far_port,
             hop,
             is_up: true,
+            loss: 0,
             counters: LineCounters::default(),
             lost: (Time::ZERO, Time::ZERO),
         }

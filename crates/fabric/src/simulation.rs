@@ -111,6 +111,8 @@ pub struct Simulation {
     replies: Vec<Reply>,
     /// The hosts'.
     chance: Chance,
+    /// The wires'.
+    losses: Chance,
     digest: u64,
 }
 
@@ -125,6 +127,9 @@ struct Host {
 
 /// Timers of flows are as coarse as a kernel's: rounded up to 2^20 ns.
 const TIMER_TICK: Duration = Duration::from_nanos(1 << 20);
+
+/// The stream that losses are drawn from: switches have those from 1 on.
+const LOSSES: u64 = 1 << 40;
 
 /// A host's own queue has room for all.
 const ALL: u64 = u64::MAX;
@@ -165,6 +170,7 @@ impl Simulation {
             alike: Vec::new(),
             replies: Vec::new(),
             chance: Chance::new(settings.seed, 0),
+            losses: Chance::new(settings.seed, LOSSES),
             digest: settings.seed,
             settings,
             topology,
@@ -181,6 +187,16 @@ impl Simulation {
         }
         simulation.arm_arrival();
         Ok(simulation)
+    }
+
+    /// From now on a link loses this share of the packets that `from`, one of its ends, sends by it, each for itself: a link that is
+    /// damaged but not down, of which routing learns nothing. From 0 to 1, in steps of 2^-32; what is beyond is as one step below 1.
+    ///
+    /// # Panics
+    /// Where `from` is not an end of the link.
+    pub fn set_loss(&mut self, link: Link, from: Node, share: f64) {
+        let line = self.line_of(link, from);
+        self.lines[line].loss = (share * 4_294_967_296.0) as u32;
     }
 
     /// The time now.
@@ -252,7 +268,7 @@ impl Simulation {
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             .rotate_left(23);
         let line = &mut self.lines[packet.line as usize];
-        if line.has_lost(now) {
+        if line.has_lost(now) || (line.loss > 0 && self.losses.bits() < line.loss) {
             line.counters.lost += 1;
             return self.lose(id);
         }
@@ -289,8 +305,7 @@ impl Simulation {
             Event::Change(number) => {
                 let Change { link, is_up, .. } = self.changes[number as usize];
                 for from in self.topology.ends(link) {
-                    let port = self.topology.ports(from).iter().position(|other| *other == link);
-                    let line = self.first_lines[from.index()] as usize + port.expect("both ends have the link");
+                    let line = self.line_of(link, from);
                     self.lines[line].set_up(now, is_up);
                     self.leave_out_what_is_down(from);
                 }
@@ -305,6 +320,12 @@ impl Simulation {
                 self.route();
             }
         }
+    }
+
+    /// The direction of a link that leads away from one of its ends.
+    fn line_of(&self, link: Link, from: Node) -> usize {
+        let port = self.topology.ports(from).iter().position(|other| *other == link);
+        self.first_lines[from.index()] as usize + port.expect("an end has the link")
     }
 
     /// Lines, switches and hosts, by the topology.

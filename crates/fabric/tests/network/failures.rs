@@ -33,3 +33,20 @@ fn what_a_failure_loses_is_sent_again() {
         assert!(up[0] > 100 && up[1] > up[0], "{up:?}");
     }
 }
+
+/// Of the data, and not of the ACKs, a share is lost; the flow has it all the same.
+#[test]
+fn a_damaged_link_loses_its_share_one_way() {
+    let topology = leaf_spine(1, 2, 1, 10, 10);
+    let [leaf, spine] = [topology.leaves()[0], topology.nodes().nth(2).unwrap()];
+    let link = *topology.ports(leaf).iter().find(|link| topology.far_end(**link, leaf) == spine).unwrap();
+    let flows = vec![(Time::ZERO, start(0, 1, 20_000 * 1_460))];
+    let settings = Settings::new(1, Scheme::Ecmp);
+    let mut simulation = Simulation::new(topology, settings, Box::new(Listed::new(flows)), Vec::new()).unwrap();
+    simulation.set_loss(link, leaf, 0.01);
+    assert!(!simulation.run_until(micros(600_000_000)), "it does not end");
+    let flow = simulation.measures().finished[0];
+    let lost: Vec<u64> = simulation.lines().map(|(_, counters)| counters.lost).filter(|lost| *lost > 0).collect();
+    // 200 of 20,000, and their standard deviation is 14.
+    assert!((150..250).contains(&flow.lost) && lost == [u64::from(flow.lost)], "{flow:?} {lost:?}");
+}
