@@ -19,6 +19,7 @@ mod sizes;
 mod switch;
 mod tcp;
 mod time;
+pub mod verify;
 mod workload;
 
 pub use chance::Chance;

@@ -1,5 +1,5 @@
 use weirgate_balance::topology::{LeafSpine, LinkSettings, Topology};
-use weirgate_fabric::{Listed, Settings, Simulation, Start, Time};
+use weirgate_fabric::{Start, Time};
 use weirgate_units::{BitRate, Duration};
 
 pub(crate) const fn link(gbit: u64) -> LinkSettings {
@@ -16,13 +16,4 @@ pub(crate) const fn start(source: u32, destination: u32, bytes: u64) -> Start {
 
 pub(crate) const fn micros(micros: u64) -> Time {
     Time::from_picos(micros * 1_000_000)
-}
-
-/// A run of these flows, which has ended.
-pub(crate) fn run(topology: Topology, settings: Settings, starts: Vec<(Time, Start)>) -> Simulation {
-    let flows = starts.len();
-    let mut simulation = Simulation::new(topology, settings, Box::new(Listed::new(starts)), Vec::new()).unwrap();
-    assert!(!simulation.run_until(micros(60_000_000)), "it does not end");
-    assert_eq!((simulation.measures().finished.len(), simulation.flows_under_way()), (flows, 0));
-    simulation
 }

@@ -4,5 +4,4 @@ mod common;
 mod determinism;
 mod failures;
 mod patterns;
-mod reorder;
-mod unloaded;
+mod verify;
