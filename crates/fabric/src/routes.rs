@@ -48,11 +48,7 @@ pub(crate) fn tables(topology: &Topology, leaves: &[Node], symmetry: Option<&Sym
             if next.is_empty() {
                 continue;
             }
-            let carries = next.iter().map(|port| {
-                let link = topology.link_at(node, *port);
-                topology.settings(link).rate.as_bits_per_sec().min(capacities[topology.far_end(link, node).index()])
-            });
-            let weights = reduce(&carries.collect::<Vec<_>>());
+            let weights = reduce(&carries(topology, &capacities, node, &next));
             let components = match symmetry {
                 Some(symmetry) if next.len() > 1 => symmetry.components(node, *leaf),
                 _ => Vec::new(),
@@ -172,13 +168,25 @@ fn capacities(topology: &Topology, leaf: Node, hops: &[u32]) -> Vec<u64> {
         .collect();
     nodes.sort_by_key(|node| hops[node.index()]);
     for node in nodes {
-        let carries = next_hops(topology, hops, node).into_iter().map(|port| {
-            let link = topology.link_at(node, port);
-            topology.settings(link).rate.as_bits_per_sec().min(capacities[topology.far_end(link, node).index()])
-        });
-        capacities[node.index()] = carries.fold(0, u64::saturating_add);
+        let carries = carries(topology, &capacities, node, &next_hops(topology, hops, node));
+        capacities[node.index()] = carries.into_iter().fold(0, u64::saturating_add);
     }
     capacities
+}
+
+/// What each of a node's next hops can carry on, in bit/s: its link's rate. Where all links to one node bring more than goes on from there,
+/// they share that by their rates.
+fn carries(topology: &Topology, capacities: &[u64], node: Node, next: &[Port]) -> Vec<u64> {
+    let to = |port: &Port| {
+        let link = topology.link_at(node, *port);
+        (topology.far_end(link, node).index(), u128::from(topology.settings(link).rate.as_bits_per_sec()))
+    };
+    let carries = |port| {
+        let (far, rate) = to(port);
+        let brought: u128 = next.iter().map(to).filter(|(other, _)| *other == far).map(|(_, rate)| rate).sum();
+        (rate * brought.min(capacities[far].into()) / brought) as u64
+    };
+    next.iter().map(carries).collect()
 }
 
 /// Weights in the smallest whole numbers; where these add up to more than a schedule takes, they are rounded, none to nothing.
@@ -194,4 +202,38 @@ fn reduce(weights: &[u64]) -> Vec<u32> {
         }
     };
     weights.iter().map(reduced).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use weirgate_balance::topology::{Kind, LinkSettings};
+    use weirgate_units::{BitRate, Duration};
+
+    use super::*;
+
+    /// Two leaves, two spines, and two links of 10 Gbit/s between each, of which `gone` between the first spine and the second leaf are
+    /// down: the weights of the first leaf's uplinks.
+    fn weights(gone: usize) -> Vec<u32> {
+        let mut topology = Topology::new();
+        let [leaf, other] = [0; 2].map(|_| topology.add(Kind::Switch { stage: 0 }));
+        let spines = [0; 2].map(|_| topology.add(Kind::Switch { stage: 1 }));
+        let settings = LinkSettings { rate: BitRate::from_bits_per_sec(10_000_000_000), delay: Duration::ZERO };
+        for (spine, leaf) in spines.into_iter().flat_map(|spine| [(spine, leaf), (spine, other)]) {
+            for _ in 0..2 {
+                topology.link(spine, leaf, settings).unwrap();
+            }
+        }
+        for link in topology.ports(spines[0]).to_vec().into_iter().rev().take(gone) {
+            topology.set_up(link, false);
+        }
+        let tables = tables(&topology, &[leaf, other], None);
+        tables[leaf.index()].group(1).unwrap().weights.to_vec()
+    }
+
+    #[test]
+    fn links_to_one_switch_share_what_goes_on_from_there() {
+        assert_eq!(weights(0), [1, 1, 1, 1]);
+        assert_eq!(weights(1), [1, 1, 2, 2]);
+        assert_eq!(weights(2), [1, 1], "there is no way over the first spine");
+    }
 }
