@@ -23,7 +23,7 @@ pub struct CongaSettings {
     pub decay: u32,
     /// Bits of a congestion metric, 1 to 8.
     pub bits: u32,
-    /// A metric that nobody has told for so long is as good as zero.
+    /// A metric that nobody has told for so long is as good as zero, and one that no packet has met for so long is not told.
     pub age_max: Duration,
     /// The pause after which a flowlet is over.
     pub gap: Duration,
@@ -130,9 +130,17 @@ struct Leaf {
 #[derive(Clone, Copy, Debug, Default)]
 struct Met {
     congestion: u8,
-    is_known: bool,
+    /// When it was; nothing: never.
+    at: Option<Instant>,
     /// Not told yet.
     is_news: bool,
+}
+
+impl Met {
+    /// What was met too long ago is not told: it would keep its path from being tried again for as long as there is traffic by others.
+    fn is_known(&self, now: Instant, age_max: Duration) -> bool {
+        self.at.is_some_and(|at| now.saturating_since(at) < age_max)
+    }
 }
 
 impl Conga {
@@ -173,7 +181,7 @@ impl Conga {
         };
         self.flowlets.note(now, flow, port);
         let uplink = self.uplinks.iter().position(|uplink| *uplink == port).expect("a group is of uplinks") as u8;
-        (port, Header { uplink, congestion: 0, feedback: self.feedback(leaf) })
+        (port, Header { uplink, congestion: 0, feedback: self.feedback(now, leaf) })
     }
 
     /// A packet leaves by an uplink: its estimate rises, and the header is marked with it.
@@ -195,8 +203,8 @@ impl Conga {
             leaf.from.resize(uplink + 1, Met::default());
         }
         let met = &mut leaf.from[uplink];
-        let is_news = met.is_news || !met.is_known || met.congestion != header.congestion;
-        *met = Met { congestion: header.congestion, is_known: true, is_news };
+        let is_news = met.is_news || met.at.is_none() || met.congestion != header.congestion;
+        *met = Met { congestion: header.congestion, at: Some(now), is_news };
         if let Some((uplink, congestion)) = header.feedback
             && let Some(to) = leaf.to.get_mut(usize::from(uplink))
         {
@@ -228,11 +236,14 @@ impl Conga {
     }
 
     /// What a leaf is told next: in turn, of what is news first.
-    fn feedback(&mut self, leaf: usize) -> Option<(u8, u8)> {
+    fn feedback(&mut self, now: Instant, leaf: usize) -> Option<(u8, u8)> {
+        let age_max = self.settings.age_max;
         let leaf = &mut self.leaves[leaf];
-        let turns = || (0..leaf.from.len()).map(|at| (leaf.turn + at) % leaf.from.len());
-        let news = turns().find(|at| leaf.from[*at].is_news);
-        let at = news.or_else(|| turns().find(|at| leaf.from[*at].is_known))?;
+        let turns = || {
+            let turns = (0..leaf.from.len()).map(|at| (leaf.turn + at) % leaf.from.len());
+            turns.filter(|at| leaf.from[*at].is_known(now, age_max))
+        };
+        let at = turns().find(|at| leaf.from[*at].is_news).or_else(|| turns().next())?;
         leaf.turn = at + 1;
         leaf.from[at].is_news = false;
         Some((at as u8, leaf.from[at].congestion))
@@ -315,9 +326,11 @@ mod tests {
         for (uplink, congestion) in [(0, 1), (1, 2), (2, 3)] {
             leaf.handle_received(at(0), 1, &Header { uplink, congestion, feedback: None });
         }
-        let told: Vec<_> = (0..5).map(|_| leaf.feedback(1).unwrap()).collect();
+        let told: Vec<_> = (0..5).map(|_| leaf.feedback(at(0), 1).unwrap()).collect();
         assert_eq!(told, [(0, 1), (1, 2), (2, 3), (0, 1), (1, 2)]);
         leaf.handle_received(at(1), 1, &Header { uplink: 1, congestion: 7, feedback: None });
-        assert_eq!([leaf.feedback(1), leaf.feedback(1)], [Some((1, 7)), Some((2, 3))]);
+        assert_eq!([leaf.feedback(at(1), 1), leaf.feedback(at(1), 1)], [Some((1, 7)), Some((2, 3))]);
+        // After 10 ms only what was met last is worth telling, and then nothing.
+        assert_eq!([10_000, 10_000, 10_001].map(|now| leaf.feedback(at(now), 1)), [Some((1, 7)), Some((1, 7)), None]);
     }
 }

@@ -166,7 +166,7 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "conga_avoids_congestion",
-        compares: "share of flows by a path that another leaf's traffic fills: CONGA's none but the first, ECMP's half",
+        compares: "share of flows by a path that another leaf's traffic fills, and after: CONGA's none, then half; ECMP's half",
         run: paths::conga,
     },
     Check {
