@@ -651,7 +651,9 @@ impl Simulation {
             return;
         }
         flow.armed_at = due;
-        self.timers.insert(due.to_instant(), (at, flow.generation));
+        // Rounded up: what came out before it is due would go in again for the same nanosecond, for ever.
+        let nanos = due.as_picos().div_ceil(1_000);
+        self.timers.insert(Instant::from_nanos(nanos), (at, flow.generation));
         self.arm_timers();
     }
 
