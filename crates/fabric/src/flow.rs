@@ -127,7 +127,9 @@ impl Flow {
             Path::Cells(cells) => {
                 if let Some(group) = group {
                     let cell = cells.next(&group.schedule, weirgate_units::Bytes::new(u64::from(payload)));
-                    tree = u16::from_be_bytes([cell.tree as u8, (cell.number / group.ports.len() as u64) as u8]);
+                    // Above its leaf each flow begins with another one, as it does there.
+                    let above = u64::from(self.ack_tree) + cell.number / group.ports.len() as u64;
+                    tree = u16::from_be_bytes([cell.tree as u8, above as u8]);
                 }
             }
             Path::Label(path) => hash ^= path.label.get() << 12,

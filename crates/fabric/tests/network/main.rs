@@ -4,4 +4,5 @@ mod common;
 mod determinism;
 mod failures;
 mod patterns;
+mod presto;
 mod verify;

@@ -108,12 +108,12 @@ impl Arm {
             let (left, end) = (simulation.flows_under_way(), scenario.run.time);
             bail!("{}, seed {seed}: it does not drain: {left} flows are under way after {end}", self.name);
         }
-        Ok(Observed::of(&simulation))
+        Ok(Observed::of(&simulation, !is_open))
     }
 }
 
 impl Observed {
-    fn of(simulation: &Simulation) -> Self {
+    fn of(simulation: &Simulation, has_elephants: bool) -> Self {
         let measures = simulation.measures();
         let mut times = [Vec::new(), Vec::new()];
         let mut goodputs = Vec::new();
@@ -121,7 +121,7 @@ impl Observed {
         for flow in &measures.finished {
             let secs = flow.time.as_secs_f64();
             times[usize::from(flow.class.min(1))].push(secs * 1e6);
-            if flow.bytes >= 10_000_000 {
+            if has_elephants && flow.class == 0 {
                 goodputs.push(flow.bytes as f64 * 8.0 / secs / 1e6);
             }
             order.add(flow);
