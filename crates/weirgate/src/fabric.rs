@@ -2,3 +2,5 @@
 
 pub mod figure;
 pub mod scenario;
+mod threads;
+pub mod verify;

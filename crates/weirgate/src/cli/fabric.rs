@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::Failure;
-use super::figure::Figure;
+use super::figure::{Figure, Verify};
 use super::output::Output;
 
 #[derive(Debug, Args)]
@@ -16,12 +16,15 @@ pub(super) struct Fabric {
 enum What {
     /// Measure a figure of the DRILL article: its claim beside what is measured, as page, CSV and SVG
     Figure(Figure),
+    /// Check the simulator against queueing theory, closed forms, and outcomes that are known by hand
+    Verify(Verify),
 }
 
 impl Fabric {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         match self.what {
             What::Figure(figure) => figure.run(out),
+            What::Verify(verify) => verify.run(out),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `weirgate fabric figure`: the figures of the DRILL article.
+//! `weirgate fabric figure` and `weirgate fabric verify`: what ends in a report.
 
 use std::path::PathBuf;
 
@@ -10,6 +10,7 @@ use super::Failure;
 use super::output::Output;
 use crate::config::read::unknown;
 use crate::fabric::figure::{Bench, FIGURES, Figure as OneFigure};
+use crate::fabric::verify;
 
 #[derive(Debug, Args)]
 pub(super) struct Figure {
@@ -29,6 +30,44 @@ pub(super) struct Figure {
     threads: Option<u16>,
 }
 
+/// `weirgate fabric verify`.
+#[derive(Debug, Args)]
+pub(super) struct Verify {
+    /// A short form: less is measured, and what is random may be further off
+    #[arg(long)]
+    quick: bool,
+    /// The seed of everything random in it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Where its folder is made
+    #[arg(short, long, value_name = "DIR", default_value = "lab-out")]
+    out: PathBuf,
+}
+
+impl Verify {
+    pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let options = options(self.quick, self.seed, self.out)?;
+        let (report, holds) = verify::run(&options, processors())?;
+        out.line(report.text().trim_end())?;
+        out.line(&options.dir("verify")?.join("report.html").display().to_string())?;
+        if holds { Ok(()) } else { Err(Failure::Check) }
+    }
+}
+
+fn options(quick: bool, seed: u64, out: PathBuf) -> Result<Options, Failure> {
+    Ok(Options {
+        form: if quick { Form::Quick } else { Form::Full },
+        seed,
+        out,
+        weirgate: std::env::current_exe().context("this program's own file is not known")?,
+        chatty: true,
+    })
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
 impl Figure {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         if self.name == "list" {
@@ -43,16 +82,8 @@ impl Figure {
             names.push("all");
             return Err(Failure::Usage(anyhow!(unknown("figure", &self.name, &names))));
         }
-        let threads = self
-            .threads
-            .map_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get), usize::from);
-        let options = Options {
-            form: if self.quick { Form::Quick } else { Form::Full },
-            seed: self.seed,
-            out: self.out,
-            weirgate: std::env::current_exe().context("this program's own file is not known")?,
-            chatty: true,
-        };
+        let threads = self.threads.map_or_else(processors, usize::from);
+        let options = options(self.quick, self.seed, self.out)?;
         let bench = Bench::new(&options, threads)?;
         eprintln!("fabric: {} figures, each {}", figures.len(), OneFigure::cost(options.form));
         let mut all_hold = true;

@@ -12,6 +12,7 @@ use weirgate_units::Duration;
 
 use super::arm::{Arm, Observed};
 use crate::fabric::scenario::Scenario;
+use crate::fabric::threads::on_threads;
 
 /// What the article's scenario leaves to a figure.
 const ARTICLE: &str = include_str!("../../../../../scenarios/article.toml");
@@ -82,27 +83,16 @@ impl Bench {
         let seeds = self.seeds();
         let jobs: Vec<(usize, u64)> =
             (0..arms.len()).flat_map(|arm| seeds.iter().map(move |seed| (arm, *seed))).collect();
-        let next = AtomicUsize::new(0);
-        let done: Vec<Mutex<Option<Result<Observed>>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
+        let done = AtomicUsize::new(0);
         let began = std::time::Instant::now();
-        std::thread::scope(|scope| {
-            for _ in 0..self.threads.min(jobs.len()) {
-                scope.spawn(|| {
-                    while let Some((at, (arm, seed))) = {
-                        let at = next.fetch_add(1, Ordering::Relaxed);
-                        jobs.get(at).map(|job| (at, *job))
-                    } {
-                        let observed = self.observe_one(&arms[arm], seed);
-                        *done[at].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(observed);
-                        self.say_progress(at + 1, jobs.len(), began);
-                    }
-                });
-            }
+        let observed = on_threads(self.threads, &jobs, |(arm, seed)| {
+            let observed = self.observe_one(&arms[*arm], *seed);
+            self.say_progress(done.fetch_add(1, Ordering::Relaxed) + 1, jobs.len(), began);
+            observed
         });
         let mut all: Vec<Vec<Observed>> = arms.iter().map(|_| Vec::new()).collect();
-        for ((arm, _), observed) in jobs.iter().zip(done) {
-            let observed = observed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-            all[*arm].push(observed.expect("every job was done")?);
+        for ((arm, _), observed) in jobs.iter().zip(observed) {
+            all[*arm].push(observed?);
         }
         Ok(all)
     }
