@@ -101,6 +101,8 @@ pub struct Measures {
     pub began: Time,
     /// How many flows.
     pub(crate) limit: u64,
+    /// Nothing begins any more from then on: as long after the last of them began as they took to begin.
+    pub(crate) ends_at: Time,
     /// The places of hops, as lines name them.
     pub(crate) hops: Vec<Hop>,
     /// Those that have arrived as a whole.
@@ -120,6 +122,7 @@ impl Default for Measures {
         Self {
             began: Time::ZERO,
             limit: u64::MAX,
+            ends_at: Time::MAX,
             hops: Vec::new(),
             finished: Vec::new(),
             started: 0,
@@ -132,15 +135,19 @@ impl Default for Measures {
 
 impl Measures {
     /// A flow begins: whether it is measured.
-    pub(crate) const fn begin(&mut self) -> bool {
+    pub(crate) fn begin(&mut self, now: Time) -> bool {
         let is_measured = self.started < self.limit;
-        self.started += is_measured as u64;
+        self.started += u64::from(is_measured);
+        if is_measured && self.started == self.limit {
+            self.ends_at = now + now.saturating_since(self.began);
+        }
         is_measured
     }
 
-    /// Whether 99 % of what is to be measured has arrived: nothing begins any more.
-    pub(crate) const fn is_enough(&self) -> bool {
-        self.limit != u64::MAX && self.finished.len() as u64 * 100 >= self.limit.saturating_mul(99)
+    /// Whether nothing begins any more: 99 % of what is to be measured has arrived, or the time for that is over.
+    pub(crate) fn is_enough(&self, now: Time) -> bool {
+        now >= self.ends_at
+            || (self.limit != u64::MAX && self.finished.len() as u64 * 100 >= self.limit.saturating_mul(99))
     }
 
     pub(crate) fn place(&mut self, hop: Hop) -> u8 {

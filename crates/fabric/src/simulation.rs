@@ -209,9 +209,9 @@ impl Simulation {
         &self.measures
     }
 
-    /// Forgets what was measured so far. Measured are flows that begin from now on: all, or the next `flows`. Of these, 99 % end under the
-    /// workload as it is; then nothing begins any more, so that the last ones, which wait for a timer, do not cost a long run, and
-    /// the run is [over](Self::is_over) when they have ended.
+    /// Forgets what was measured so far. Measured are flows that begin from now on: all, or the next `flows`. When all of these have begun,
+    /// the workload goes on for as long as that took, or until 99 % have ended; then nothing begins any more, so that the last ones, which
+    /// wait for a timer, do not cost a long run. The run is [over](Self::is_over) when all have ended.
     pub fn begin_measures(&mut self, flows: Option<u64>) {
         let limit = flows.unwrap_or(u64::MAX);
         self.measures = Measures { began: self.now, limit, hops: self.measures.hops.clone(), ..Measures::default() };
@@ -227,7 +227,7 @@ impl Simulation {
 
     /// Whether all flows have ended, and none will begin.
     pub fn is_over(&self) -> bool {
-        self.flows.len() == 0 && (self.measures.is_enough() || self.workload.poll_at().is_none())
+        self.flows.len() == 0 && (self.measures.is_enough(self.now) || self.workload.poll_at().is_none())
     }
 
     /// Flows that have begun and not ended.
@@ -296,7 +296,7 @@ impl Simulation {
                 if self.arrival_at <= now {
                     self.arrival_at = Time::MAX;
                 }
-                while let Some(start) = if self.measures.is_enough() { None } else { self.workload.poll(now) } {
+                while let Some(start) = if self.measures.is_enough(self.now) { None } else { self.workload.poll(now) } {
                     self.start(now, start);
                 }
                 self.arm_arrival();
@@ -718,7 +718,7 @@ impl Simulation {
     }
 
     fn arm_arrival(&mut self) {
-        let Some(due) = self.workload.poll_at().filter(|_| !self.measures.is_enough()) else { return };
+        let Some(due) = self.workload.poll_at().filter(|_| !self.measures.is_enough(self.now)) else { return };
         let due = due.max(self.now);
         if due < self.arrival_at {
             self.arrival_at = due;
@@ -729,14 +729,14 @@ impl Simulation {
     fn start(&mut self, now: Time, start: Start) {
         let hosts = self.hosts.len() as u32;
         debug_assert!(start.source < hosts && start.destination < hosts && start.source != start.destination);
-        let is_measured = self.measures.begin();
+        let is_measured = self.measures.begin(now);
         let at = self.flows.insert(Flow::new(&self.settings, &mut self.chance, now, &start, is_measured));
         self.pump(now, at);
     }
 
     fn sample(&mut self, now: Time) {
         // While the last ones end, queues are nobody's.
-        if self.measures.is_enough() || self.is_over() {
+        if self.measures.is_enough(self.now) || self.is_over() {
             return;
         }
         for (is_up, lines) in &self.alike {
