@@ -253,6 +253,13 @@ impl Flows {
         self.places[at as usize].as_mut().filter(|flow| flow.generation == generation)
     }
 
+    /// Reads what the next packet to a flow will look at first.
+    #[inline]
+    pub(crate) fn fetch(&self, at: u32) -> u32 {
+        let flow = self.places.get(at as usize).and_then(Option::as_ref);
+        flow.map_or(0, |flow| flow.events.wrapping_add(flow.sender.total()).wrapping_add(flow.receiver.seen.batches))
+    }
+
     pub(crate) const fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }

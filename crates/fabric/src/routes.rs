@@ -65,9 +65,9 @@ pub(crate) fn tables(topology: &Topology, leaves: &[Node], symmetry: Option<&Sym
 }
 
 impl Table {
-    /// The next hops to a leaf.
+    /// The next hops to a leaf; none, if there is no way.
     pub(crate) fn group(&self, leaf: u16) -> Option<&Group> {
-        self.groups.get(usize::from(self.by_leaf[usize::from(leaf)]))
+        self.groups.get(usize::from(*self.by_leaf.get(usize::from(leaf))?))
     }
 
     /// Leaves out ports that the switch itself knows to be down, before routing does; what is left keeps its weights.

@@ -92,6 +92,12 @@ impl Switch {
         self.table = table;
     }
 
+    /// Reads what the next packet to a leaf will look at first.
+    #[inline]
+    pub(crate) fn fetch(&self, leaf: u16) -> u32 {
+        self.table.group(leaf).map_or(0, |group| u32::from(group.ports[0].0))
+    }
+
     pub(crate) fn set_conga(&mut self, conga: Option<Conga>, estimators: Vec<Estimator>) {
         (self.conga, self.estimators) = (conga, estimators);
     }
