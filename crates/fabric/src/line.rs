@@ -9,9 +9,9 @@ use weirgate_balance::topology::LinkSettings;
 
 use crate::{Span, Time};
 
-/// A line. What every packet needs is in its first cache line.
+/// A line. What every packet needs is in its first cache line, what it is counted by in its second one.
 #[derive(Clone, Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(crate) struct Line {
     /// When all that was taken in will have left.
     free_at: Time,
@@ -30,6 +30,8 @@ pub(crate) struct Line {
     pub(crate) is_up: bool,
     /// Of 2^32 packets, so many are lost on the wire.
     pub(crate) loss: u32,
+    /// It has gone down: `lost` says what of.
+    was_down: bool,
     pub(crate) counters: LineCounters,
     /// What would arrive after the first and until the second had not left when the line went down.
     lost: (Time, Time),
@@ -82,6 +84,7 @@ impl Line {
             hop,
             is_up: true,
             loss: 0,
+            was_down: false,
             counters: LineCounters::default(),
             lost: (Time::ZERO, Time::ZERO),
         }
@@ -127,12 +130,13 @@ impl Line {
     /// Whether a packet that would arrive now was lost: the line went down before it had left.
     #[inline]
     pub(crate) fn has_lost(&self, arrives_at: Time) -> bool {
-        self.lost.0 < arrives_at && arrives_at <= self.lost.1
+        self.was_down && self.lost.0 < arrives_at && arrives_at <= self.lost.1
     }
 
     /// It goes down, or comes up empty.
     pub(crate) fn set_up(&mut self, now: Time, is_up: bool) {
         if self.is_up && !is_up {
+            self.was_down = true;
             self.lost = (now + self.delay, self.free_at.max(now) + self.delay);
             self.free_at = now;
         }
