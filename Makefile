@@ -40,7 +40,7 @@ install: build ## as root: binary, systemd unit, manual, completions below $(DES
 demo: setup build ## CUBIC and Weirgate side by side on 20 emulated client networks, under 4 minutes
 	$(WEIRGATE) lab run edge --demo
 
-test: setup build test-rust test-loom test-web test-fuzz test-lab ## all tests, every experiment's quick form included (bench-shape: make bench)
+test: setup build test-rust test-loom test-web test-fuzz test-lab ## all tests, every experiment's quick form included (bench-shape, fabric-speed: make bench)
 
 test-rust: setup web
 	cargo test --workspace --locked
@@ -58,7 +58,7 @@ test-fuzz: setup
 test-lab: setup build
 	scripts/smoke.sh $(WEIRGATE) $(EXPERIMENTS)
 
-bench: setup build ## benchmarks: limits beside their rivals, encode, ledger
+bench: setup build ## benchmarks: limits and simulated fabrics beside their rivals, encode, ledger
 	scripts/bench.sh $(WEIRGATE)
 
 check: setup web ## formatting, lints, documentation, licences and sources of dependencies, the walls
@@ -70,7 +70,7 @@ check: setup web ## formatting, lints, documentation, licences and sources of de
 	cargo test --workspace --locked --test walls
 
 prove: setup build ## the experiments in full; their dated results go to docs/results
-	scripts/prove.sh $(WEIRGATE) $(EXPERIMENTS) bench-shape
+	scripts/prove.sh $(WEIRGATE) $(EXPERIMENTS) bench-shape fabric-speed
 
 clean: ## remove what was built here (the shared target directory stays)
 	rm -rf web/dist web/node_modules lab-out

@@ -13,10 +13,10 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 # Compiler and linker of the BPF programs and the binary, and what fetches Rust.
 packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev curl ca-certificates)
 if [ "$needs" = all ]; then
-  # Servers and clients of the experiments and tests; the switch that ours is measured beside; the virtual machine that is a
-  # tenant of some; the browser.
+  # Servers and clients of the experiments and tests; the switch and the simulator that ours are measured beside; the virtual
+  # machine that is a tenant of some; the browser.
   packages+=(iproute2 iputils-ping procps nginx-light nghttp2-client openssl iperf3
-    openvswitch-switch
+    openvswitch-switch libns3-dev
     qemu-system-x86 busybox-static bash-static chromium)
 fi
 missing=()

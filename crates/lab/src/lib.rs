@@ -9,6 +9,7 @@ mod daemon;
 mod edge;
 pub mod expectation;
 pub mod experiment;
+mod fabric;
 pub mod guest;
 mod limit;
 mod links;
@@ -79,4 +80,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: limit::vm,
     },
     Experiment { name: "bench-shape", about: "what a bucket, a wheel and an aggregate cost", run: bench_shape::run },
+    Experiment {
+        name: "fabric-speed",
+        about: "packet-hops a second of the fabric simulator, beside a hold model and ns-3",
+        run: fabric::speed,
+    },
 ];

@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const ARROWS_IMPURE: &[(&str, &[&str])] = &[
     ("store", &["units", "sockets"]),
     ("linux", &["units", "sockets", "tune", "port", "shape", "switch"]),
-    ("lab", &["units", "sockets", "tune", "port", "shape", "switch", "linux", "store"]),
+    ("lab", &["units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "linux", "store"]),
     (
         "weirgate",
         &["units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "linux", "store", "lab"],
