@@ -59,12 +59,13 @@ impl Looks {
     }
 }
 
-/// What one engine remembers of one group of next hops.
+/// What one engine remembers of one group of next hops. How many lies beside the first one, mostly in one cache line.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Memory {
+    len: u8,
     /// Places in the group, the least loaded first.
     places: [u16; LOOKS_MAX],
-    len: u8,
 }
 
 impl Default for Memory {

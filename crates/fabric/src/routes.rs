@@ -20,19 +20,20 @@ pub(crate) struct Table {
     pub(crate) components: usize,
 }
 
-/// Next hops.
+/// Next hops. What every packet needs is in its first cache line.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(C, align(64))]
 pub(crate) struct Group {
     pub(crate) ports: Box<[Port]>,
-    /// What each can carry to the leaf, in the smallest whole numbers.
-    pub(crate) weights: Box<[u32]>,
-    /// Presto's order of them.
-    pub(crate) schedule: Schedule,
     /// The symmetric components: one, unless the network is unequal.
     pub(crate) components: Box<[Box<[Port]>]>,
     pub(crate) component_weights: Box<[u32]>,
     /// The number of its first component among those of the switch.
     pub(crate) first_component: usize,
+    /// What each can carry to the leaf, in the smallest whole numbers.
+    pub(crate) weights: Box<[u32]>,
+    /// Presto's order of them.
+    pub(crate) schedule: Schedule,
 }
 
 /// The tables of all nodes; of hosts, empty ones. `symmetry`: where components are asked for.

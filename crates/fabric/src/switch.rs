@@ -14,23 +14,24 @@ use crate::routes::{NO_GROUP, Table};
 /// A switch is no leaf.
 pub(crate) const NO_LEAF: u16 = u16::MAX;
 
-/// What a switch knows and remembers.
+/// What a switch knows and remembers. What every packet needs is in its first cache line, what balancers draw and remember in the second.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Switch {
+    pub(crate) table: Table,
     /// The line at its port 0; the others follow.
     pub(crate) first_line: u32,
-    pub(crate) ports: usize,
     /// Its place among the leaves.
     pub(crate) leaf: u16,
     /// Engines that decide for themselves: ports are theirs in turn.
     pub(crate) engines: u16,
     seed: u64,
-    pub(crate) table: Table,
     chance: Chance,
     /// DRILL's, by engine and component.
     memories: Vec<Memory>,
     /// By engine and group.
     turns: Vec<RoundRobin>,
+    pub(crate) ports: usize,
     flowlets: Option<Flows>,
     conga: Option<Conga>,
     /// CONGA's, by port, above the leaves.
@@ -128,13 +129,16 @@ impl Switch {
         let engine = usize::from(in_port % self.engines);
         let port = match scheme {
             Scheme::Drill(looks) => {
-                let component = match &*group.component_weights {
-                    [_] => 0,
+                let memory = engine * self.table.components + group.first_component;
+                if group.components.len() == 1 {
+                    // All ports: another list of them would be another cache miss.
+                    self.memories[memory].pick(*looks, ports, depths, &mut self.chance)
+                } else {
                     // Another seed than that of the hash within a component would have: there is none.
-                    weights => Wcmp { seed: self.seed }.pick(weights, flow),
-                };
-                let memory = engine * self.table.components + group.first_component + component;
-                self.memories[memory].pick(*looks, &group.components[component], depths, &mut self.chance)
+                    let component = Wcmp { seed: self.seed }.pick(&group.component_weights, flow);
+                    let ports = &group.components[component];
+                    self.memories[memory + component].pick(*looks, ports, depths, &mut self.chance)
+                }
             }
             Scheme::DrillPerFlow(looks) => {
                 let Some(Flows::Pinned(flows)) = &mut self.flowlets else { unreachable!("made with the scheme") };
