@@ -108,7 +108,7 @@ impl Arm {
         let build_secs = start.elapsed().as_secs_f64();
         let built = memory_mb("VmRSS")?;
         simulation.run_until(Time::ZERO + network.warm_up);
-        simulation.begin_measures();
+        simulation.begin_measures(None);
         Ok(Self {
             build_secs,
             network_mb: built - before,
