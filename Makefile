@@ -9,7 +9,7 @@ WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
 FUZZ_SECONDS ?= 10
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer
 
-.PHONY: help setup setup-build web build install run demo test test-rust test-loom test-web test-fuzz test-lab bench check prove clean
+.PHONY: help setup setup-build web build install run demo test test-rust test-loom test-web test-fuzz test-fabric test-lab bench check prove figures clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,7 +40,7 @@ install: build ## as root: binary, systemd unit, manual, completions below $(DES
 demo: setup build ## CUBIC and Weirgate side by side on 20 emulated client networks, under 4 minutes
 	$(WEIRGATE) lab run edge --demo
 
-test: setup build test-rust test-loom test-web test-fuzz test-lab ## all tests, every experiment's quick form included (bench-shape, fabric-speed: make bench)
+test: setup build test-rust test-loom test-web test-fuzz test-fabric test-lab ## all tests, every experiment's quick form included (bench-shape, fabric-speed: make bench)
 
 test-rust: setup web
 	cargo test --workspace --locked
@@ -54,6 +54,11 @@ test-loom: setup
 
 test-fuzz: setup
 	scripts/fuzz.sh $(FUZZ_SECONDS)
+
+# The simulator from its command, as a user has it: theory, and one figure.
+test-fabric: build
+	$(WEIRGATE) fabric verify --quick
+	$(WEIRGATE) fabric figure fig6 --quick
 
 test-lab: setup build
 	scripts/smoke.sh $(WEIRGATE) $(EXPERIMENTS)
@@ -71,6 +76,9 @@ check: setup web ## formatting, lints, documentation, licences and sources of de
 
 prove: setup build ## the experiments in full; their dated results go to docs/results
 	scripts/prove.sh $(WEIRGATE) $(EXPERIMENTS) bench-shape fabric-speed
+
+figures: build ## the figures of the DRILL article in full, some hours on two cores (their short forms: weirgate fabric figure all --quick)
+	$(WEIRGATE) fabric figure all
 
 clean: ## remove what was built here (the shared target directory stays)
 	rm -rf web/dist web/node_modules lab-out
