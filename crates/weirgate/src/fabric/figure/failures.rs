@@ -55,7 +55,8 @@ pub(super) fn fig11bc(bench: &Bench) -> Result<Report> {
 
 pub(super) fn fig12(bench: &Bench) -> Result<Report> {
     let method = "The article's network without ten of its 64 links between leaves and spines, others for each seed, at loads of what is left. The article shows plots: \
-                  with ten failures DRILL and CONGA are the most effective, and the shim makes no difference.";
+                  with ten failures DRILL and CONGA are the most effective, and the shim makes no difference. Paths are alike only where the same pairs of leaves use their links: where \
+                  every path is a component of its own, DRILL has only the flow's hash to go by, as ECMP has, and the ratio to it is 1.";
     failing(bench, "fig12", "Figure 12: ten links down", 10, method)
 }
 
