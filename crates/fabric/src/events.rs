@@ -307,7 +307,9 @@ mod tests {
             }
             while let Some(Reverse(next)) = heap.pop() {
                 prop_assert_eq!(events.pop_at(), Some(next.0));
+                let ahead: Vec<EventId> = events.ahead(3).collect();
                 let (at, id) = events.pop().unwrap();
+                prop_assert_eq!(ahead.last(), Some(&id));
                 prop_assert_eq!((at, events.take(id)), next);
             }
             prop_assert!(events.pop().is_none() && events.is_empty());

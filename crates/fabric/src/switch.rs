@@ -132,6 +132,7 @@ impl Switch {
                 let memory = engine * self.table.components + group.first_component;
                 if group.components.len() == 1 {
                     // All ports: another list of them would be another cache miss.
+                    debug_assert_eq!(group.components[0], group.ports);
                     self.memories[memory].pick(*looks, ports, depths, &mut self.chance)
                 } else {
                     // Another seed than that of the hash within a component would have: there is none.

@@ -277,13 +277,13 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let method = format!(
         "Medians of {} rounds; in each, every network goes on for a while between two runs of the hold model, which takes an event out \
          of std's BinaryHeap with {HELD} pending and puts it in again, {HOLDS} times; then ns-3 runs. A packet-hop is a packet, data or \
-         ACK, that has left one link's queue, the host's own included; what was dropped does not count. DRILL(2,1), TCP NewReno with \
-         SACK, {LOAD} of what the leaves' uplinks carry, flow sizes {SIZES}, 10 Gbit/s to hosts and 40 Gbit/s between switches (fat tree: \
-         10), 500 ns a link, 300 KB a port; queues are measured each 10 us. One thread. Memory is what the process grew by, so what a \
-         network used only while it was built and traffic uses now counts as the network's. ns-3 is Debian's (3.37, optimised, logging \
-         compiled in and off), with the same flows at the same times, the same rates, delays and buffers, NewReno with SACK, no \
+         ACK, that has left one link's queue, the host's own included (here it counts when it is taken in, since it is known then when it \
+         leaves); what was dropped does not count. DRILL(2,1), TCP NewReno with SACK, {LOAD} of what the leaves' uplinks carry, flow \
+         sizes {SIZES}, 10 Gbit/s to hosts and 40 Gbit/s between switches (fat tree: 10), 500 ns a link, 300 KB a port; queues are measured each 10 us. One thread. Memory is what the process grew by, so what a \
+         network used only while it was built and traffic uses now counts as the network's. ns-3 is Debian's (3.37, logging compiled \
+         in and off), with the same flows at the same times, the same rates, delays and buffers, NewReno with SACK, no \
          timestamps, no queue disciplines, no tracing, routes found before. What differs: its switches draw a next hop for each packet \
-         (there is no DRILL), and its routing table is a list, a fifth to a third of its time; connections are opened and closed \
+         (there is no DRILL), and its routing table is a list, a quarter of its time; connections are opened and closed \
          (packets that count for it); PPP has 36 bytes less of overhead a packet; its hosts' queues hold all that comes instead of 100 us a \
          flow. It is measured from {} us on, before its queues have filled as ours have, and by its processor time, ours by the clock: \
          both in its favour.",
