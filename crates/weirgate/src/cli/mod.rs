@@ -1,6 +1,6 @@
 //! The command line. One definition gives the parser, the help, the man page and the completions.
 //!
-//! Exit codes: [`EXITS`]. Results go to standard output, everything else to standard error; whoever closes the pipe early has
+//! Exit codes: `EXITS`, below. Results go to standard output, everything else to standard error; whoever closes the pipe early has
 //! seen enough (exit 0).
 
 mod doctor;
