@@ -194,6 +194,11 @@ impl Flow {
         }
     }
 
+    /// Payload that its receiver has in order, in bytes.
+    pub(crate) fn delivered(&self, settings: &TcpSettings) -> u64 {
+        (u64::from(self.receiver.expected()) * u64::from(settings.mss)).min(self.bytes)
+    }
+
     /// What is to be said of it when all has arrived.
     pub(crate) const fn finished(&self, now: Time) -> Finished {
         Finished {

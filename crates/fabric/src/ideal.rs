@@ -28,26 +28,46 @@ pub fn ideal(path: &[LinkSettings], tcp: &TcpSettings, bytes: u64) -> Span {
 
 /// The links of a shortest path between two hosts, by the lowest ports; none, if there is no way.
 pub fn shortest_path(topology: &Topology, source: Node, destination: Node) -> Option<Vec<LinkSettings>> {
-    let mut hops = vec![usize::MAX; topology.nodes().len()];
-    hops[destination.index()] = 0;
-    let mut open = std::collections::VecDeque::from([destination]);
-    while let Some(node) = open.pop_front() {
-        for link in topology.ports(node).iter().filter(|link| topology.is_up(**link)) {
-            let far = topology.far_end(*link, node);
-            if hops[far.index()] == usize::MAX {
-                hops[far.index()] = hops[node.index()] + 1;
-                open.push_back(far);
+    Distances::to(topology, destination).path(topology, source)
+}
+
+/// How far all nodes are from one: for many paths to the same node.
+#[derive(Clone, Debug)]
+pub struct Distances {
+    destination: Node,
+    /// Links, by node.
+    hops: Vec<usize>,
+}
+
+impl Distances {
+    /// From `destination`, over links that are up.
+    pub fn to(topology: &Topology, destination: Node) -> Self {
+        let mut hops = vec![usize::MAX; topology.nodes().len()];
+        hops[destination.index()] = 0;
+        let mut open = std::collections::VecDeque::from([destination]);
+        while let Some(node) = open.pop_front() {
+            for link in topology.ports(node).iter().filter(|link| topology.is_up(**link)) {
+                let far = topology.far_end(*link, node);
+                if hops[far.index()] == usize::MAX {
+                    hops[far.index()] = hops[node.index()] + 1;
+                    open.push_back(far);
+                }
             }
         }
+        Self { destination, hops }
     }
-    let mut path = Vec::new();
-    let mut node = source;
-    while node != destination {
-        let mut links = topology.ports(node).iter().filter(|link| topology.is_up(**link));
-        let next = links
-            .find(|link| hops[topology.far_end(**link, node).index()].checked_add(1) == Some(hops[node.index()]))?;
-        path.push(topology.settings(*next));
-        node = topology.far_end(*next, node);
+
+    /// The links of a shortest path from `source`, by the lowest ports; none, if there is no way. The network is the same as before.
+    pub fn path(&self, topology: &Topology, source: Node) -> Option<Vec<LinkSettings>> {
+        let mut path = Vec::new();
+        let mut node = source;
+        while node != self.destination {
+            let mut links = topology.ports(node).iter().filter(|link| topology.is_up(**link));
+            let far = |link| self.hops[topology.far_end(link, node).index()];
+            let next = links.find(|link| far(**link).checked_add(1) == Some(self.hops[node.index()]))?;
+            path.push(topology.settings(*next));
+            node = topology.far_end(*next, node);
+        }
+        Some(path)
     }
-    Some(path)
 }

@@ -24,9 +24,9 @@ mod workload;
 
 pub use chance::Chance;
 pub use events::{EventId, Events};
-pub use ideal::{ideal, shortest_path};
+pub use ideal::{Distances, ideal, shortest_path};
 pub use line::LineCounters;
-pub use measure::{Finished, Hop, Measures, Queues};
+pub use measure::{Carried, Finished, Hop, Measures, Queues};
 pub use scheme::Scheme;
 pub use simulation::{Buffers, Change, Settings, Simulation};
 pub use sizes::{PUBLISHED, Sizes, SizesError, SizesTextError};

@@ -1,6 +1,7 @@
 //! What is measured.
 
 use weirgate_balance::topology::Kind;
+use weirgate_units::BitRate;
 
 use crate::{Span, Time};
 
@@ -77,6 +78,13 @@ impl Queues {
         self.deviation_sum / self.samples.max(1) as f64
     }
 
+    /// The share of samples of a queue that was no longer than so many bytes, rounded down to hundreds; 0, if there is none.
+    pub fn share_up_to(&self, bytes: u64) -> f64 {
+        let all: u64 = self.lengths.iter().sum();
+        let short: u64 = self.lengths.iter().take((bytes / 100) as usize + 1).sum();
+        short as f64 / all.max(1) as f64
+    }
+
     fn sample(&mut self, depths: impl Iterator<Item = u64> + Clone, queues: usize) {
         let (mut sum, mut squares) = (0_u64, 0_u128);
         if self.lengths.is_empty() {
@@ -94,6 +102,18 @@ impl Queues {
     }
 }
 
+/// What was carried while the flows that are measured began: then the workload is what it is meant to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// How long that was: until the last of them began; until now, where it has not.
+    pub time: Span,
+    /// Payload that receivers had in order, of all flows, those that began before included, in bytes.
+    pub payload: u64,
+    /// The rate of each line from a leaf to another switch, and the bytes on the wire that it took in; those that routing takes for down are
+    /// left out.
+    pub uplinks: Vec<(BitRate, u64)>,
+}
+
 /// What was measured of a run since it was last begun.
 #[derive(Clone, Debug)]
 pub struct Measures {
@@ -109,6 +129,10 @@ pub struct Measures {
     pub finished: Vec<Finished>,
     /// Measured flows that began.
     pub started: u64,
+    /// Payload that receivers had in order, of all flows, those that began before included, in bytes.
+    pub(crate) delivered: u64,
+    /// What was carried until the last of those that are measured began.
+    pub(crate) carried: Option<Carried>,
     /// Packets for which a switch had no way.
     pub no_route: u64,
     /// The uplinks of each leaf.
@@ -126,6 +150,8 @@ impl Default for Measures {
             hops: Vec::new(),
             finished: Vec::new(),
             started: 0,
+            delivered: 0,
+            carried: None,
             no_route: 0,
             up: Queues::default(),
             down: Queues::default(),
@@ -160,5 +186,22 @@ impl Measures {
 
     pub(crate) fn sample(&mut self, is_up: bool, depths: impl Iterator<Item = u64> + Clone, queues: usize) {
         if is_up { &mut self.up } else { &mut self.down }.sample(depths, queues);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_counted_by_hundreds_of_bytes() {
+        let mut queues = Queues::default();
+        assert_eq!(queues.share_up_to(1_538), 0.0);
+        queues.sample([0, 1_500, 1_501, 5_000_000].into_iter(), 4);
+        assert_eq!(
+            [0, 1_499, 1_538, 1_600, 10_000].map(|bytes| queues.share_up_to(bytes)),
+            [0.25, 0.25, 0.5, 0.75, 0.75]
+        );
+        assert_eq!(queues.samples, 1);
     }
 }

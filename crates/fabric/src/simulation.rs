@@ -10,7 +10,7 @@ use crate::chance::Chance;
 use crate::events::{EventId, Events};
 use crate::flow::{Flow, Flows};
 use crate::line::{Line, Target, Visible};
-use crate::measure::{Hop, Measures};
+use crate::measure::{Carried, Hop, Measures};
 use crate::packet::{Event, Kind, NO_FEEDBACK, Packet};
 use crate::routes;
 use crate::switch::{NO_LEAF, Switch};
@@ -241,9 +241,28 @@ impl Simulation {
         self.flows.len()
     }
 
-    /// What each line did, with its place among the hops, and its rate in bit/s.
+    /// What each line did, with its place among the hops.
     pub fn lines(&self) -> impl Iterator<Item = (Hop, &LineCounters)> {
         self.lines.iter().map(|line| (self.measures.hops[usize::from(line.hop)], &line.counters))
+    }
+
+    /// What was carried while the flows that are measured began.
+    pub fn carried(&self) -> Carried {
+        self.measures.carried.clone().unwrap_or_else(|| self.carried_until_now())
+    }
+
+    fn carried_until_now(&self) -> Carried {
+        let mut uplinks = Vec::new();
+        for leaf in &self.leaves {
+            let first = self.first_lines[leaf.index()] as usize;
+            for (port, link) in self.topology.ports(*leaf).iter().enumerate() {
+                if self.topology.is_up(*link) && !self.topology.is_host(self.topology.far_end(*link, *leaf)) {
+                    uplinks.push((self.topology.settings(*link).rate, self.lines[first + port].counters.bytes));
+                }
+            }
+        }
+        let time = self.now.saturating_since(self.measures.began);
+        Carried { time, payload: self.measures.delivered, uplinks }
     }
 
     /// Packets that left a queue: hops.
@@ -576,7 +595,9 @@ impl Simulation {
                     sent: packet.sent,
                     entropy: packet.hash,
                 };
+                let had = flow.delivered(&self.settings.tcp);
                 flow.receiver.handle_segment(&self.settings.tcp, now, &segment, &mut self.replies);
+                self.measures.delivered += flow.delivered(&self.settings.tcp) - had;
                 self.answer(now, at);
             }
             Kind::Ack => {
@@ -760,6 +781,9 @@ impl Simulation {
         let hosts = self.hosts.len() as u32;
         debug_assert!(start.source < hosts && start.destination < hosts && start.source != start.destination);
         let is_measured = self.measures.begin(now);
+        if is_measured && self.measures.started == self.measures.limit {
+            self.measures.carried = Some(self.carried_until_now());
+        }
         let at = self.flows.insert(Flow::new(&self.settings, &mut self.chance, now, &start, is_measured));
         self.pump(now, at);
     }

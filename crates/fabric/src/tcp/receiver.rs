@@ -92,6 +92,11 @@ impl Receiver {
         }
     }
 
+    /// The segment that is expected: all before it have arrived.
+    pub(crate) const fn expected(&self) -> u32 {
+        self.next
+    }
+
     /// Whether all has arrived.
     pub(crate) const fn is_done(&self) -> bool {
         self.next >= self.total

@@ -22,9 +22,9 @@ pub(super) fn packets(seed: u64, form: Form) -> Finding {
     Finding::misses(cases)
 }
 
-fn balance(name: &str, settings: Settings) -> [Case; 5] {
+fn balance(name: &str, settings: Settings) -> [Case; 7] {
     let simulation = crowd(settings);
-    let measures = simulation.measures();
+    let (measures, carried) = (simulation.measures(), simulation.carried());
     let sum = |hop: Hop, of: fn(&LineCounters) -> u64| -> u64 {
         simulation.lines().filter(|(other, _)| *other == hop).map(|(_, counters)| of(counters)).sum()
     };
@@ -34,6 +34,8 @@ fn balance(name: &str, settings: Settings) -> [Case; 5] {
     };
     [
         case("packets out and dropped", sum(Hop::Edge, |c| c.packets) + dropped, sum(Hop::Host, |c| c.packets)),
+        case("payload", carried.payload, measures.finished.iter().map(|flow| flow.bytes).sum()),
+        case("bytes of uplinks", carried.uplinks.iter().map(|(_, bytes)| bytes).sum(), sum(Hop::Up(0), |c| c.bytes)),
         case("flows finished", measures.finished.len() as u64, measures.started),
         case("flows under way at the end", simulation.flows_under_way() as u64, 0),
         case("packets without a route", measures.no_route, 0),
