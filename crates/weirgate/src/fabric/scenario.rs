@@ -96,8 +96,11 @@ impl Scenario {
         }
         let network = network::read(&mut root, folder, &mut problems);
         let traffic = workload::read(&mut root, folder, &mut problems);
+        // Where flows begin all at once, none would be left to be measured after a warm-up.
+        let is_open = matches!(traffic, None | Some(Traffic::Poisson { .. }));
+        let warm_up = if is_open { Duration::from_millis(10) } else { Duration::ZERO };
         let run = root.table("run", |section| Run {
-            warm_up: section.parsed("warm_up").map_or(Duration::from_millis(10), |time| time.value),
+            warm_up: section.parsed("warm_up").map_or(warm_up, |time| time.value),
             flows: section.integer("flows", 1, 1_000_000_000).map_or(100_000, |flows| flows.value),
             time: section.parsed("time").map_or(Duration::from_secs(100), |time| time.value),
         });

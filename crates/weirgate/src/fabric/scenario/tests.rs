@@ -26,6 +26,14 @@ fn the_articles_scenario_is_read() {
 }
 
 #[test]
+fn only_open_arrivals_are_warmed_up_unless_said() {
+    let warm_up = |text: &str| parse(text).unwrap().run.warm_up;
+    assert_eq!(warm_up(""), Duration::from_millis(10));
+    assert_eq!(warm_up("[workload]\nkind = \"ring\"\n"), Duration::ZERO);
+    assert_eq!(warm_up("[workload]\nkind = \"ring\"\n[run]\nwarm_up = \"1 ms\"\n"), Duration::from_millis(1));
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_line_and_what_to_do() {
     for (text, said) in [
         (
