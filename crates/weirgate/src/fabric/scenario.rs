@@ -2,6 +2,7 @@
 
 mod balance;
 mod network;
+mod overrides;
 mod workload;
 
 use std::fmt;
@@ -10,11 +11,13 @@ use std::path::{Path, PathBuf};
 use weirgate_fabric::{Buffers, Chance, ControlKind, Settings, Simulation, Span, TcpSettings, Time};
 use weirgate_units::{Bytes, Duration};
 
-use crate::config::read::{Problem, Section, document};
+use crate::config::read::{Problem, Section};
 
 pub use self::balance::SCHEMES;
 use self::balance::scheme;
 pub use self::network::{Extra, Failures, Graph, Network, Shape};
+use self::overrides::Overridden;
+pub use self::overrides::{Override, OverrideError};
 pub use self::workload::{Answers, Traffic};
 
 /// A scenario: what is in the file, and can be changed by who sweeps over it.
@@ -66,11 +69,19 @@ impl Scenario {
     /// # Errors
     /// All that is wrong with it, each with its line and key.
     pub fn load(file: &Path) -> Result<Self, ScenarioError> {
+        Self::load_with(file, &[])
+    }
+
+    /// Reads a file, with these keys set as if they stood in it.
+    ///
+    /// # Errors
+    /// All that is wrong with it, and with what is set.
+    pub fn load_with(file: &Path, overrides: &[Override]) -> Result<Self, ScenarioError> {
         let refused = |problems| ScenarioError { file: file.to_owned(), problems };
         let text = std::fs::read_to_string(file)
             .map_err(|error| refused(vec![Problem { line: 0, key: String::new(), what: format!("{error}") }]))?;
         // What it names lies beside it.
-        Self::parse(&text, file.parent().unwrap_or(Path::new(""))).map_err(refused)
+        Self::parse_with(&text, file.parent().unwrap_or(Path::new("")), overrides).map_err(refused)
     }
 
     /// Reads a text; files that it names are below `folder`.
@@ -78,24 +89,44 @@ impl Scenario {
     /// # Errors
     /// All that is wrong with it.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, Vec<Problem>> {
-        let table = document(text).map_err(|problem| vec![problem])?;
-        let mut root = Section::root(text, table.get_ref());
+        Self::parse_with(text, folder, &[])
+    }
+
+    /// Reads a text, with these keys set as if they stood in it; files that it names are below `folder`.
+    ///
+    /// # Errors
+    /// All that is wrong with it, and with what is set.
+    pub fn parse_with(text: &str, folder: &Path, overrides: &[Override]) -> Result<Self, Vec<Problem>> {
+        let text = Overridden::new(text, overrides);
+        let place = |problems: Vec<Problem>| problems.into_iter().map(|problem| text.place(problem)).collect();
+        let tables = text.tables().map_err(|problem| place(vec![problem]))?;
         let mut problems = Vec::new();
+        let scenario = Self::read(Section::root(text.text(), tables.get_ref()), folder, &mut problems);
+        problems.sort_by_key(|problem: &Problem| problem.line);
+        let Some(scenario) = scenario.filter(|_| problems.is_empty()) else { return Err(place(problems)) };
+        // What only shows when all is put together.
+        match scenario.simulation() {
+            Ok(_) => Ok(scenario),
+            Err(problem) => Err(place(vec![problem])),
+        }
+    }
+
+    fn read(mut root: Section<'_>, folder: &Path, problems: &mut Vec<Problem>) -> Option<Self> {
         let seed = root.integer("seed", 0, i64::MAX as u64).map_or(1, |seed| seed.value);
-        let scheme = root.table("balance", |section| scheme(section, &mut problems));
+        let scheme = root.table("balance", |section| scheme(section, problems));
         let mut settings = Settings::new(seed, scheme);
-        root.table("switch", |section| switch(section, &mut settings, &mut problems));
+        root.table("switch", |section| switch(section, &mut settings, problems));
         root.table("routing", |section| {
             settings.routing_delay =
                 section.parsed::<Duration>("delay").map_or(Span::ZERO, |delay| Span::from(delay.value));
         });
-        root.table("tcp", |section| tcp(section, &mut settings.tcp, &mut problems));
+        root.table("tcp", |section| tcp(section, &mut settings.tcp, problems));
         let (Buffers::PerPort(room) | Buffers::Shared(room)) = settings.buffers;
         if room < u64::from(settings.tcp.mss + settings.tcp.overhead) {
             problems.push(problem(0, "switch.buffer", "a buffer has room for a packet at least: write \"300 KB\""));
         }
-        let network = network::read(&mut root, folder, &mut problems);
-        let traffic = workload::read(&mut root, folder, &mut problems);
+        let network = network::read(&mut root, folder, problems);
+        let traffic = workload::read(&mut root, folder, problems);
         // Where flows begin all at once, none would be left to be measured after a warm-up.
         let is_open = matches!(traffic, None | Some(Traffic::Poisson { .. }));
         let warm_up = if is_open { Duration::from_millis(10) } else { Duration::ZERO };
@@ -105,17 +136,7 @@ impl Scenario {
             time: section.parsed("time").map_or(Duration::from_secs(100), |time| time.value),
         });
         problems.extend(root.finish());
-        problems.sort_by_key(|problem: &Problem| problem.line);
-        let (Some(network), Some(traffic)) = (network, traffic) else { return Err(problems) };
-        if !problems.is_empty() {
-            return Err(problems);
-        }
-        let scenario = Self { network, settings, traffic, run };
-        // What only shows when all is put together.
-        match scenario.simulation() {
-            Ok(_) => Ok(scenario),
-            Err(problem) => Err(vec![problem]),
-        }
+        Some(Self { network: network?, settings, traffic: traffic?, run })
     }
 
     /// The run, at its start.

@@ -87,3 +87,48 @@ fn a_graph_and_a_trace_are_read_from_their_files() {
     let problems = Scenario::parse(text, folder.path()).unwrap_err();
     assert!(problems[0].to_string().contains("a flow from host 0 to 2; the last one is 1"), "{problems:?}");
 }
+
+fn set(text: &str, overrides: &[&str]) -> Result<Scenario, String> {
+    let overrides: Vec<Override> = overrides.iter().map(|set| set.parse().unwrap()).collect();
+    Scenario::parse_with(text, Path::new(""), &overrides)
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+#[test]
+fn what_is_set_on_the_command_line_is_as_if_it_stood_in_the_file() {
+    let changed = ARTICLE.replace("scheme = \"drill\"", "scheme = \"ecmp\"").replace("load = 0.8", "load = 0.5");
+    let sets = ["balance.scheme=ecmp", "workload.load = 0.5", "topology.core=40 Gbit/s", "tcp.min_rto=\"200 ms\""];
+    assert_eq!(set(ARTICLE, &sets).unwrap(), parse(&changed).unwrap());
+    let failed = set("", &["failures.links=[\"leaf0 - spine1\"]"]).unwrap();
+    assert_eq!(failed.network.failures.links, [["leaf0", "spine1"].map(String::from)]);
+    // Nothing takes a key out.
+    let shared = set(ARTICLE, &["switch.buffer=", "switch.shared_buffer=1 MB", "failures.random="]).unwrap();
+    assert_eq!(shared.settings.buffers, Buffers::Shared(1_000_000));
+}
+
+#[test]
+fn what_is_wrong_with_it_is_said_as_of_the_file() {
+    for (sets, said) in [
+        (
+            &["balance.scheme=dril"][..],
+            "balance.scheme: there is no scheme called `dril`; did you mean `drill`? There are: adaptive, conga",
+        ),
+        (&["balance.schema=drill"], "balance.schema: unknown key; did you mean `scheme`? (set on the command line)"),
+        (&["seed=3", "failures.links=[\"leaf0\"]"], "failures.links: `leaf0` is not \"leaf0 - spine1\" (set on"),
+        (&["seed=3", "seed=4"], "seed: not TOML: duplicate key (set on the command line)"),
+        (&["balance=3"], "balance: must be a table, not integer"),
+        (&["failures.random=64"], "failures: there is no way from host"),
+    ] {
+        let what = set(ARTICLE, sets).unwrap_err();
+        assert!(what.starts_with(said), "{sets:?}: {what}");
+    }
+    // Those of the file keep their lines.
+    let what = set("[topology]\nspine = 3\n", &["seed=2", "run.flow=3"]).unwrap_err();
+    assert!(
+        what.starts_with("line 2: topology.spine: unknown key") && what.contains("\nrun.flow: unknown key"),
+        "{what}"
+    );
+    for typed in ["scheme", "=3", "a..b=3", "balance.scheme x=3", "seed=1\n2"] {
+        assert!(typed.parse::<Override>().is_err(), "{typed}");
+    }
+}
