@@ -170,10 +170,10 @@ impl Measures {
         is_measured
     }
 
-    /// Whether nothing begins any more: 99 % of what is to be measured has arrived, or the time for that is over.
+    /// Whether nothing begins any more: all that is to be measured has begun and 99 % of it has arrived, or the time for that is over.
     pub(crate) fn is_enough(&self, now: Time) -> bool {
         now >= self.ends_at
-            || (self.limit != u64::MAX && self.finished.len() as u64 * 100 >= self.limit.saturating_mul(99))
+            || (self.started >= self.limit && self.finished.len() as u64 * 100 >= self.limit.saturating_mul(99))
     }
 
     pub(crate) fn place(&mut self, hop: Hop) -> u8 {

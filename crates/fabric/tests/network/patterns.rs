@@ -1,5 +1,6 @@
 use weirgate_fabric::{
-    AllToAll, Chance, Finished, Hosts, Incast, Mice, Pairs, Pattern, Ring, Scheme, Settings, Simulation, Span, Workload,
+    AllToAll, Chance, Finished, Hosts, Incast, Mice, Pairs, Pattern, Poisson, Ring, Scheme, Settings, Simulation,
+    Sizes, Span, Time, Workload,
 };
 
 use crate::common::{leaf_spine, micros};
@@ -55,6 +56,28 @@ fn a_ring_takes_its_steps() {
     let began = |step| flows.iter().filter(|flow| flow.class == step).map(|flow| flow.began).min();
     assert!((1..10).all(|step| began(step) > began(step - 1)));
     assert_eq!(finished(|_, _| Box::new(AllToAll::new(6, 1_000))).len(), 30);
+}
+
+/// A run that measures 400 flows of random hosts after 1 ms.
+fn measured(bytes: u64, per_sec: f64) -> Simulation {
+    let topology = leaf_spine(2, 2, 3, 10, 40);
+    let workload = Poisson::new(Sizes::fixed(bytes), Hosts::of(&topology), per_sec, Time::MAX, Chance::new(1, 9));
+    let mut simulation =
+        Simulation::new(topology, Settings::new(1, Scheme::Ecmp), Box::new(workload), Vec::new()).unwrap();
+    simulation.run_until(micros(1_000));
+    simulation.begin_measures(Some(400));
+    assert!(!simulation.run_until(micros(10_000_000)), "it does not end");
+    simulation
+}
+
+/// Of flows that end as soon as they begin, 99 % are there before the last ones have begun.
+#[test]
+fn as_many_flows_are_measured_as_are_asked_for() {
+    let simulation = measured(100, 10_000.0);
+    assert_eq!(simulation.measures().finished.len(), 400);
+    let carried = simulation.carried();
+    assert!(carried.payload >= 390 * 100 && carried.uplinks.len() == 4, "{carried:?}");
+    assert!(simulation.measures().began + carried.time < simulation.now());
 }
 
 #[test]
