@@ -265,6 +265,11 @@ impl Flows {
         flow.map_or(0, |flow| flow.events.wrapping_add(flow.sender.total()).wrapping_add(flow.receiver.seen.batches))
     }
 
+    /// All of them.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Flow> {
+        self.places.iter_mut().flatten()
+    }
+
     pub(crate) const fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }

@@ -224,6 +224,7 @@ impl Simulation {
         for line in &mut self.lines {
             line.counters = LineCounters::default();
         }
+        self.flows.iter_mut().for_each(|flow| flow.is_measured = false);
     }
 
     /// A hash of all events so far: the same on every machine.

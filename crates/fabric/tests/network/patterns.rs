@@ -80,6 +80,15 @@ fn as_many_flows_are_measured_as_are_asked_for() {
     assert!(simulation.measures().began + carried.time < simulation.now());
 }
 
+/// Those that are under way when the warm-up ends are the long ones.
+#[test]
+fn flows_that_began_before_are_not_measured() {
+    let simulation = measured(100_000, 50_000.0);
+    let measures = simulation.measures();
+    assert_eq!((measures.finished.len(), measures.started), (400, 400));
+    assert!(measures.finished.iter().all(|flow| flow.began >= micros(1_000)));
+}
+
 #[test]
 fn in_an_incast_all_servers_answer_all_clients_at_once() {
     let flows = finished(|hosts, chance| {
