@@ -52,19 +52,25 @@ pub struct Interval {
 
 /// The mean of independent runs, and its 95 % interval by Student's t; without bounds where there are fewer than two.
 pub fn mean_of_runs(values: &[f64]) -> (f64, Interval) {
-    /// The 97.5 % quantiles of the distribution with 1, 2, ... degrees of freedom; the last one stands for more.
-    const T: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-    ];
     let centre = mean(values.iter().copied());
     let Some(freedom) = values.len().checked_sub(1).filter(|freedom| *freedom > 0) else {
         return (centre, Interval { low: f64::NEG_INFINITY, high: f64::INFINITY });
     };
     let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
     let error = (squares / freedom as f64 / values.len() as f64).sqrt();
-    let width = T[(freedom - 1).min(T.len() - 1)] * error;
+    let width = student(freedom) * error;
     (centre, Interval { low: centre - width, high: centre + width })
+}
+
+/// The 97.5 % quantile of Student's distribution with so many degrees of freedom, 1 at least.
+fn student(freedom: usize) -> f64 {
+    const T: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+    ];
+    // Beyond, the first terms of Cornish and Fisher's expansion around the normal distribution (Abramowitz and Stegun, 26.7.5).
+    let n = freedom as f64;
+    T.get(freedom.wrapping_sub(1)).copied().unwrap_or(1.959_964 + 2.372_27 / n + 2.822_5 / (n * n))
 }
 
 /// The 95 % percentile-bootstrap interval of `statistic` over `blocks`: the blocks (a network in a span of time), not their
@@ -97,6 +103,11 @@ mod tests {
         let (mean, interval) = mean_of_runs(&[1.0, 2.0, 3.0]);
         // 4.303 * 1 / sqrt(3).
         assert!(mean == 2.0 && (interval.high - 4.484).abs() < 0.001 && (interval.low + 0.484).abs() < 0.001);
+        for (freedom, value) in
+            [(1, 12.706), (30, 2.042), (31, 2.0395), (60, 2.0003), (120, 1.9799), (100_000, 1.95999)]
+        {
+            assert!((student(freedom) - value).abs() < 1e-4, "{freedom}: {}", student(freedom));
+        }
         assert_eq!(mean_of_runs(&[5.0]), (5.0, Interval { low: f64::NEG_INFINITY, high: f64::INFINITY }));
     }
 
