@@ -15,10 +15,10 @@ use crate::config::read::{Problem, Section};
 
 pub use self::balance::SCHEMES;
 use self::balance::scheme;
-pub use self::network::{Extra, Failures, Graph, Network, Shape};
+pub use self::network::{Extra, Failures, Graph, KINDS as KINDS_OF_TOPOLOGY, Network, Shape};
 use self::overrides::Overridden;
 pub use self::overrides::{Override, OverrideError};
-pub use self::workload::{Answers, Traffic};
+pub use self::workload::{Answers, KINDS as KINDS_OF_WORKLOAD, Traffic};
 
 /// A scenario: what is in the file, and can be changed by who sweeps over it.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,11 +38,14 @@ pub struct Scenario {
 pub struct Run {
     /// Flows that begin before are not measured.
     pub warm_up: Duration,
-    /// Until so many of the others have ended.
+    /// The next so many are, until all of them have ended.
     pub flows: u64,
     /// But no longer than this in simulated time, from the start: what has not ended then never will, or not at this load.
     pub time: Duration,
 }
+
+/// The most flows that are measured: some hundred GB of them.
+const FLOWS_MAX: u64 = 1_000_000_000;
 
 /// Why there is no scenario: all that is wrong with a file, or that it cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,14 +130,19 @@ impl Scenario {
         }
         let network = network::read(&mut root, folder, problems);
         let traffic = workload::read(&mut root, folder, problems);
-        // Where flows begin all at once, none would be left to be measured after a warm-up.
+        // Where flows begin all at once, none would be left to be measured after a warm-up; and all of them belong together.
         let is_open = matches!(traffic, None | Some(Traffic::Poisson { .. }));
-        let warm_up = if is_open { Duration::from_millis(10) } else { Duration::ZERO };
+        let (warm_up, flows) = if is_open { (Duration::from_millis(10), 100_000) } else { (Duration::ZERO, FLOWS_MAX) };
         let run = root.table("run", |section| Run {
             warm_up: section.parsed("warm_up").map_or(warm_up, |time| time.value),
-            flows: section.integer("flows", 1, 1_000_000_000).map_or(100_000, |flows| flows.value),
+            flows: section.integer("flows", 1, FLOWS_MAX).map_or(flows, |flows| flows.value),
             time: section.parsed("time").map_or(Duration::from_secs(100), |time| time.value),
         });
+        if run.time <= run.warm_up {
+            let what =
+                format!("{} is over before the warm-up is, of {}: nothing would be measured", run.time, run.warm_up);
+            problems.push(problem(0, "run.time", what));
+        }
         problems.extend(root.finish());
         Some(Self { network: network?, settings, traffic: traffic?, run })
     }

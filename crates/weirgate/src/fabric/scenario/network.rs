@@ -15,6 +15,7 @@ use super::problem;
 use crate::config::read::{Problem, Section, unknown};
 
 pub use self::graph::Graph;
+pub use self::shape::KINDS;
 
 /// A network.
 #[derive(Clone, Debug, PartialEq)]

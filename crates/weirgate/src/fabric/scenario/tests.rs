@@ -26,11 +26,15 @@ fn the_articles_scenario_is_read() {
 }
 
 #[test]
-fn only_open_arrivals_are_warmed_up_unless_said() {
-    let warm_up = |text: &str| parse(text).unwrap().run.warm_up;
-    assert_eq!(warm_up(""), Duration::from_millis(10));
-    assert_eq!(warm_up("[workload]\nkind = \"ring\"\n"), Duration::ZERO);
-    assert_eq!(warm_up("[workload]\nkind = \"ring\"\n[run]\nwarm_up = \"1 ms\"\n"), Duration::from_millis(1));
+fn only_open_arrivals_are_warmed_up_and_cut_off_unless_said() {
+    let run = |text: &str| {
+        let run = parse(text).unwrap().run;
+        (run.warm_up, run.flows)
+    };
+    assert_eq!(run(""), (Duration::from_millis(10), 100_000));
+    assert_eq!(run("[workload]\nkind = \"ring\"\n"), (Duration::ZERO, FLOWS_MAX));
+    let said = run("[workload]\nkind = \"ring\"\n[run]\nwarm_up = \"1 ms\"\nflows = 7\n");
+    assert_eq!(said, (Duration::from_millis(1), 7));
 }
 
 #[test]
@@ -48,6 +52,16 @@ fn what_is_wrong_is_said_with_its_line_and_what_to_do() {
         ("[workload]\nload = 0\n", "workload.load: a load of 0 sends nothing"),
         ("[topology]\nhosts = 5\n", "the hosts' own links carry 800.0: more hosts, or less load"),
         ("[topology]\nleaves = 1\n", "all hosts are at one leaf"),
+        (
+            "[topology]\nleaves = 70000\n",
+            "topology: 70000 leaves and 1680000 links are too many: at most 65534 and 4000000",
+        ),
+        ("[topology]\nleaves = 50000\nhosts = 100000\n", "50000 leaves and 5000200000 links are too many"),
+        (
+            "[topology]\nkind = \"vl2\"\nhosts = 100000\ntors = 60000\n",
+            "60000 leaves and 6000120032 links are too many",
+        ),
+        ("[topology]\nkind = \"pods\"\npods = 100000\n", "800000 leaves and 11200000 links are too many"),
         ("[workload]\nsizes = \"web\"\n", "there is no distribution called `web`"),
         ("[workload]\nsizes = \"none.csv\"\n", "line 2: workload.sizes: none.csv: No such file"),
         ("[[link]]\nbetween = [\"leaf0\", \"spine9\"]\nrate = \"10 Gbit/s\"\n", "there is no node called `spine9`"),
@@ -56,6 +70,7 @@ fn what_is_wrong_is_said_with_its_line_and_what_to_do() {
         ("[failures]\nrandom = 64\n", "there is no way from host"),
         ("[switch]\nbuffer = \"100 B\"\n", "a buffer has room for a packet at least"),
         ("[tcp]\ncontrol = \"bbr\"\n", "must be \"newreno\", \"cubic\" or \"dctcp\""),
+        ("[run]\ntime = \"5 ms\"\n", "run.time: 5 ms is over before the warm-up is, of 10 ms"),
         ("seed = \n", "line 1: not TOML"),
     ] {
         let what = wrong(text);

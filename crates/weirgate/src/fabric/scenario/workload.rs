@@ -14,6 +14,9 @@ use weirgate_units::{Bytes, Duration};
 use super::problem;
 use crate::config::read::{Problem, Section, unknown};
 
+/// The names that `kind` can have.
+pub const KINDS: [&str; 8] = ["poisson", "stride", "random", "shuffle", "permutation", "ring", "all-to-all", "trace"];
+
 /// What hosts send.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Traffic {
@@ -172,8 +175,6 @@ pub(super) fn read(root: &mut Section<'_>, folder: &Path, problems: &mut Vec<Pro
             "shuffle" => Pattern::Shuffle,
             "permutation" => Pattern::Permutation,
             other => {
-                const KINDS: [&str; 8] =
-                    ["poisson", "stride", "random", "shuffle", "permutation", "ring", "all-to-all", "trace"];
                 let what = unknown("kind of workload", other, &KINDS);
                 problems.extend(kind.as_ref().map(|kind| kind.problem(what)));
                 return None;

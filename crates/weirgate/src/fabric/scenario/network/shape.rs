@@ -9,15 +9,66 @@ use super::graph::Graph;
 use super::{Extra, Shape, problem};
 use crate::config::read::{Problem, Section, unknown};
 
-const KINDS: [&str; 5] = ["leaf-spine", "vl2", "pods", "fat-tree", "graph"];
+/// The names that `kind` can have.
+pub const KINDS: [&str; 5] = ["leaf-spine", "vl2", "pods", "fat-tree", "graph"];
 
 /// Below, a queue of 300 KB lasts longer than anybody waits, and times do not fit in the simulator's numbers.
 const SLOWEST: BitRate = BitRate::from_bits_per_sec(1_000_000);
+
+/// More do not fit into the memory of most machines.
+const LINKS_MAX: u64 = 4_000_000;
+
+/// Packets name leaves by 16 bits.
+const LEAVES_MAX: u64 = u16::MAX as u64 - 1;
 
 const DELAY: Duration = Duration::from_nanos(500);
 
 /// Reads `[topology]`.
 pub(super) fn read(section: &mut Section<'_>, folder: &Path, problems: &mut Vec<Problem>) -> Option<Shape> {
+    let shape = shape(section, folder, problems)?;
+    let (leaves, links) = size(&shape);
+    if leaves > LEAVES_MAX || links > LINKS_MAX {
+        let most = format!("at most {LEAVES_MAX} and {LINKS_MAX}");
+        problems.push(problem(0, "topology", format!("{leaves} leaves and {links} links are too many: {most}")));
+        return None;
+    }
+    Some(shape)
+}
+
+/// How many switches that hosts are at it has, and how many links; of a graph, which is written link by link, nothing.
+fn size(shape: &Shape) -> (u64, u64) {
+    let wide = |counts: &[u32]| counts.iter().map(|count| u64::from(*count)).product::<u64>();
+    let pods = |pods: &Pods| {
+        let Pods { pods, tors, planes, spines, hosts, .. } = *pods;
+        (wide(&[pods, tors]), wide(&[pods, tors, hosts]) + wide(&[pods, tors, planes]) + wide(&[pods, planes, spines]))
+    };
+    match shape {
+        Shape::LeafSpine(LeafSpine { spines, leaves, hosts, .. }) => {
+            (u64::from(*leaves), wide(&[*leaves, *hosts]) + wide(&[*leaves, *spines]))
+        }
+        Shape::Vl2(Vl2 { tors, aggregations, intermediates, hosts, .. }) => {
+            (u64::from(*tors), wide(&[*tors, *hosts]) + wide(&[2, *tors]) + wide(&[*aggregations, *intermediates]))
+        }
+        Shape::Pods(shape) => pods(shape),
+        Shape::FatTree(FatTree { k, link }) => {
+            let half = k / 2;
+            let link = *link;
+            pods(&Pods {
+                pods: *k,
+                tors: half,
+                planes: half,
+                spines: half,
+                hosts: half,
+                edge: link,
+                fabric: link,
+                spine: link,
+            })
+        }
+        Shape::Graph(_) => (0, 0),
+    }
+}
+
+fn shape(section: &mut Section<'_>, folder: &Path, problems: &mut Vec<Problem>) -> Option<Shape> {
     let kind = section.parsed::<String>("kind");
     let delay = section.parsed("delay").map_or(DELAY, |delay| delay.value);
     let mut link = |section: &mut Section<'_>, key, gbit: u64| {
