@@ -1,10 +1,23 @@
 //! `weirgate fabric`: the simulator of data-centre fabrics.
 
+mod list;
+mod show;
+mod sweep;
+
+use std::fs;
+use std::io::{BufWriter, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 
 use super::Failure;
 use super::figure::{Figure, Verify};
-use super::output::Output;
+use super::output::{self, Output};
+use crate::fabric::outcome::{Ended, Outcome, write_flows};
+use crate::fabric::run::{Progress, interruption, run};
+use crate::fabric::scenario::{Override, Scenario};
 
 #[derive(Debug, Args)]
 pub(super) struct Fabric {
@@ -14,17 +27,171 @@ pub(super) struct Fabric {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// Show the balancers, distributions of flow sizes, networks and workloads there are
+    List {
+        /// Print JSON, one object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a scenario, and say what came of it; exit code 1 where it does not end in its time, or is interrupted
+    Run(Run),
+    /// Run all combinations of what is varied, each with the same seeds, on all cores; goes on where it was interrupted
+    Sweep(sweep::Sweep),
+    /// Make the table of a sweep, or of its shards: means over seeds, and ratios to the first value, seed by seed
+    Merge(sweep::Merge),
     /// Measure a figure of the DRILL article: its claim beside what is measured, as page, CSV and SVG
     Figure(Figure),
     /// Check the simulator against queueing theory, closed forms, and outcomes that are known by hand
     Verify(Verify),
 }
 
+/// What every command takes that reads a scenario.
+#[derive(Debug, Args)]
+struct Read {
+    /// A scenario, as scenarios/article.toml
+    #[arg(value_name = "SCENARIO")]
+    file: PathBuf,
+    /// Set a key of the scenario, as balance.scheme=ecmp or "topology.core=40 Gbit/s"; KEY= takes it out
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<Override>,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    #[command(flatten)]
+    read: Read,
+    /// The seed of everything random, in place of the scenario's
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Write all flows that ended as CSV
+    #[arg(long, value_name = "FILE")]
+    flows: Option<PathBuf>,
+    /// Write the outcome as JSON, too: outcome.json in this folder
+    #[arg(short, long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    json: bool,
+}
+
 impl Fabric {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         match self.what {
+            What::List { json } => list::list(json, out),
+            What::Run(run) => run.run(out),
+            What::Sweep(sweep) => sweep.run(out),
+            What::Merge(merge) => merge.run(out),
             What::Figure(figure) => figure.run(out),
             What::Verify(verify) => verify.run(out),
         }
+    }
+}
+
+impl Run {
+    fn run(mut self, out: &mut Output) -> Result<(), Failure> {
+        if let Some(seed) = self.seed {
+            self.read.set.push(Override::new("seed", &seed.to_string()).map_err(usage)?);
+        }
+        let scenario = Scenario::load_with(&self.read.file, &self.read.set).map_err(usage)?;
+        // Before what takes long: a folder that cannot be made, or a file.
+        let mut flows = self.flows.as_deref().map(create).transpose()?;
+        if let Some(folder) = &self.out {
+            fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        }
+        let is_interrupted = interruption().context("signals cannot be caught")?;
+        let mut bar = Bar::new(scenario.run.flows);
+        let ran = run(&scenario, &is_interrupted, &mut |progress| bar.tell(progress))
+            .map_err(|problem| anyhow!(problem.to_string()))?;
+        bar.bar.finish_and_clear();
+        let outcome = ran.outcome(&scenario);
+        if let Some((to, path)) = flows.as_mut().zip(self.flows.as_deref()) {
+            let written = write_flows(&ran.simulation, &scenario, to).and_then(|()| to.flush());
+            written.with_context(|| path.display().to_string())?;
+        }
+        if let Some(folder) = &self.out {
+            let path = folder.join("outcome.json");
+            fs::write(&path, serde_json::to_vec(&outcome)?).with_context(|| path.display().to_string())?;
+        }
+        if self.json {
+            out.json(&outcome)?;
+        } else {
+            show::outcome(&outcome, out)?;
+        }
+        out.flush()?;
+        match why_partial(&scenario, &outcome) {
+            Some(why) => Err(Failure::Work(anyhow!(why))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn usage(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
+    Failure::Usage(error.into())
+}
+
+fn create(path: &Path) -> anyhow::Result<BufWriter<fs::File>> {
+    Ok(BufWriter::new(fs::File::create(path).with_context(|| path.display().to_string())?))
+}
+
+/// Why what was measured is not all; nothing, if it is.
+fn why_partial(scenario: &Scenario, outcome: &Outcome) -> Option<String> {
+    let flows = &outcome.flows;
+    let seconds = outcome.speed.simulated_s;
+    let so_far = format!("{} of {} flows had ended, {} were under way", flows.finished, flows.asked, flows.under_way);
+    match outcome.ended {
+        Ended::Finished if flows.finished == 0 => {
+            Some(format!("no flow began after the warm-up of {}: shorten it ([run] warm_up)", scenario.run.warm_up))
+        }
+        Ended::Finished => None,
+        Ended::Interrupted => {
+            Some(format!("interrupted after {seconds:.6} s of simulated time, so this is partial: {so_far}"))
+        }
+        Ended::TimeLimit => {
+            let no_way = match outcome.no_route {
+                0 => String::new(),
+                packets => {
+                    format!(" Switches had no way for {packets} packets: failures leave some hosts without one.")
+                }
+            };
+            Some(format!(
+                "the network does not drain: in {} of simulated time ([run] time) {so_far}, so this is partial.{no_way} Lower the load, \
+                 or ask for fewer flows ([run] flows) or more time",
+                scenario.run.time
+            ))
+        }
+    }
+}
+
+/// Where nobody looks at a bar, a line is written so often.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// How far a run is: a bar on a terminal, lines elsewhere.
+struct Bar {
+    bar: indicatif::ProgressBar,
+    flows: u64,
+    began: Instant,
+    said: Instant,
+}
+
+impl Bar {
+    fn new(flows: u64) -> Self {
+        Self { bar: output::progress(Some(flows), "flows"), flows, began: Instant::now(), said: Instant::now() }
+    }
+
+    fn tell(&mut self, progress: Progress) {
+        self.bar.set_position(progress.finished);
+        if std::io::stderr().is_terminal() || self.said.elapsed() < LINE_EVERY {
+            return;
+        }
+        self.said = Instant::now();
+        let now = progress.now.saturating_since(weirgate_fabric::Time::ZERO).as_secs_f64();
+        eprintln!(
+            "weirgate: {} of {} flows, {} under way, {:.3} ms simulated in {} s",
+            progress.finished,
+            self.flows,
+            progress.under_way,
+            now * 1e3,
+            self.began.elapsed().as_secs()
+        );
     }
 }

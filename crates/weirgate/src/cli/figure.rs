@@ -64,7 +64,7 @@ fn options(quick: bool, seed: u64, out: PathBuf) -> Result<Options, Failure> {
     })
 }
 
-fn processors() -> usize {
+pub(super) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 

@@ -28,8 +28,9 @@ use crate::control::CallError;
 use crate::daemon::{self, Ended};
 
 /// Below the help of the whole, and in its manual.
-const EXITS: &str = "Exit codes: 0 done; 1 the work failed, a check of `doctor` or a bound of `lab run` did not hold; 2 asked wrongly: \
-                     bad usage, a wrong configuration, a limit that there is none of, a refused start.";
+const EXITS: &str = "Exit codes: 0 done; 1 the work failed, a check of `doctor` or a bound of `lab run` did not hold, a `fabric` run was \
+                     partial; 2 asked wrongly: bad usage, a wrong configuration or scenario, a limit that there is none of, a refused \
+                     start.";
 
 /// Decides when, how and over which path a host's traffic leaves: measures every TCP connection, chooses congestion
 /// control per client network, applies it, proves it, and undoes itself.
@@ -52,7 +53,7 @@ enum Command {
     Tune(tune::Tune),
     /// Rate limits of the software switch: what they did, and other rates while they run
     Limit(limit::Limit),
-    /// Simulate data-centre fabrics: load balancers beside each other, the figures of the DRILL article
+    /// Simulate data-centre fabrics: scenarios, sweeps over them, load balancers beside each other, the figures of the DRILL article
     Fabric(fabric::Fabric),
     /// Experiments on this kernel: namespaces, emulated links, real servers
     Lab(lab::Lab),

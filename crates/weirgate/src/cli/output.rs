@@ -56,7 +56,11 @@ impl Output {
         }
         let right: Vec<bool> = (0..heads.len())
             .map(|n| {
-                let mut cells = rows.iter().filter_map(|row| row.get(n)).filter(|cell| cell.as_str() != "-").peekable();
+                let mut cells = rows
+                    .iter()
+                    .filter_map(|row| row.get(n))
+                    .filter(|cell| !matches!(cell.as_str(), "-" | "n/a"))
+                    .peekable();
                 cells.peek().is_some() && cells.all(|cell| cell.starts_with(|c: char| c.is_ascii_digit()))
             })
             .collect();
