@@ -147,3 +147,40 @@ fn what_is_wrong_with_it_is_said_as_of_the_file() {
         assert!(typed.parse::<Override>().is_err(), "{typed}");
     }
 }
+
+const NO_KEY: &str = "zzzzzzzzzzzzzzzzzzzz";
+
+/// All keys that are asked for in a section: what is unknown is answered with what is known.
+fn asked(section: &str, what: &str) -> Vec<String> {
+    let known =
+        what.split_once(&format!("{section}{NO_KEY}: unknown key; known here: ")).unwrap_or_else(|| panic!("{what}")).1;
+    let known = known.lines().next().unwrap().trim_end_matches(" (set on the command line)");
+    known.split(", ").map(|key| format!("{section}{key}")).collect()
+}
+
+#[test]
+fn every_key_is_on_the_page_for_users() {
+    let in_section = |text: &str, section: &str| {
+        let section = format!("{section}.");
+        asked(&section, &set(text, &[&format!("{section}{NO_KEY}=1")]).unwrap_err())
+    };
+    let mut keys = std::collections::BTreeSet::from(["seed".to_owned()]);
+    let mut sections = asked("", &set("", &[&format!("{NO_KEY}=1")]).unwrap_err());
+    sections.retain(|section| section != "seed" && section != "link");
+    keys.extend(sections.iter().flat_map(|section| in_section("", section)));
+    keys.extend(asked("link.", &wrong(&format!("[[link]]\n{NO_KEY} = 1\n"))));
+    for kind in KINDS_OF_TOPOLOGY {
+        keys.extend(in_section(&format!("[topology]\nkind = \"{kind}\"\nfile = \"none.toml\"\n"), "topology"));
+    }
+    for kind in KINDS_OF_WORKLOAD {
+        keys.extend(in_section(&format!("[workload]\nkind = \"{kind}\"\nfile = \"none.csv\"\n"), "workload"));
+    }
+    assert!(keys.len() > 60, "{keys:?}");
+    let page = include_str!("../../../../../docs/fabric.md");
+    let rows: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let (absent, gone): (Vec<_>, Vec<_>) = (
+        keys.iter().filter(|key| !rows.contains(&key.as_str())).collect(),
+        rows.iter().filter(|row| row.contains('.') && !keys.contains(**row)).collect(),
+    );
+    assert!(absent.is_empty() && gone.is_empty(), "not on the page: {absent:?}; not asked for: {gone:?}");
+}
