@@ -2,6 +2,7 @@
 
 use weirgate_balance::topology::{LinkSettings, Node, Topology};
 
+use crate::routes::distances;
 use crate::{Span, TcpSettings};
 
 /// The flow completion time of so many bytes over these links, from the source on, one after the other, if nothing else is sent and the
@@ -36,24 +37,13 @@ pub fn shortest_path(topology: &Topology, source: Node, destination: Node) -> Op
 pub struct Distances {
     destination: Node,
     /// Links, by node.
-    hops: Vec<usize>,
+    hops: Vec<u32>,
 }
 
 impl Distances {
     /// From `destination`, over links that are up.
     pub fn to(topology: &Topology, destination: Node) -> Self {
-        let mut hops = vec![usize::MAX; topology.nodes().len()];
-        hops[destination.index()] = 0;
-        let mut open = std::collections::VecDeque::from([destination]);
-        while let Some(node) = open.pop_front() {
-            for link in topology.ports(node).iter().filter(|link| topology.is_up(**link)) {
-                let far = topology.far_end(*link, node);
-                if hops[far.index()] == usize::MAX {
-                    hops[far.index()] = hops[node.index()] + 1;
-                    open.push_back(far);
-                }
-            }
-        }
+        let hops = distances(topology, destination);
         Self { destination, hops }
     }
 

@@ -26,7 +26,7 @@ pub use chance::Chance;
 pub use events::{EventId, Events};
 pub use ideal::{Distances, ideal, shortest_path};
 pub use line::LineCounters;
-pub use measure::{Carried, Finished, Hop, Measures, Queues};
+pub use measure::{Carried, Cause, Finished, Hop, Measures, Queues};
 pub use scheme::Scheme;
 pub use simulation::{Buffers, Change, Settings, Simulation};
 pub use sizes::{PUBLISHED, Sizes, SizesError, SizesTextError};

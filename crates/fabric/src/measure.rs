@@ -34,6 +34,32 @@ pub struct Finished {
     pub batches: u32,
 }
 
+/// What a flow's duplicate ACKs come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It lost a segment.
+    Loss,
+    /// It lost nothing, and all are of a last segment that was shorter than the others, and overtook.
+    ShortLast,
+    /// It lost nothing, and others overtook as well.
+    Reordering,
+}
+
+impl Finished {
+    /// What its duplicate ACKs come from; none, where there are none.
+    pub const fn cause(&self) -> Option<Cause> {
+        if self.dup_acks == 0 {
+            None
+        } else if self.lost > 0 {
+            Some(Cause::Loss)
+        } else if self.dup_acks == self.dup_acks_of_short_last {
+            Some(Cause::ShortLast)
+        } else {
+            Some(Cause::Reordering)
+        }
+    }
+}
+
 /// Where a queue is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hop {

@@ -132,15 +132,15 @@ fn schedule(weights: &[u32]) -> Schedule {
     Schedule::new(&weights).expect("weights are reduced to what a schedule takes")
 }
 
-/// Links to a leaf, over switches.
-fn distances(topology: &Topology, leaf: Node) -> Vec<u32> {
+/// Links from each node to one, over those that are up; [`FAR`], where there is no way. Hosts have one link, so no way leads over them.
+pub(crate) fn distances(topology: &Topology, to: Node) -> Vec<u32> {
     let mut hops = vec![FAR; topology.nodes().len()];
-    hops[leaf.index()] = 0;
-    let mut open = std::collections::VecDeque::from([leaf]);
+    hops[to.index()] = 0;
+    let mut open = std::collections::VecDeque::from([to]);
     while let Some(node) = open.pop_front() {
         for link in topology.ports(node).iter().filter(|link| topology.is_up(**link)) {
             let far = topology.far_end(*link, node);
-            if !topology.is_host(far) && hops[far.index()] == FAR {
+            if hops[far.index()] == FAR {
                 hops[far.index()] = hops[node.index()] + 1;
                 open.push_back(far);
             }

@@ -226,12 +226,9 @@ impl Table {
 
     /// The caption as a comment, the heads, the rows (RFC 4180).
     pub fn csv(&self) -> String {
-        let quoted = |cell: &String| {
-            if cell.contains([',', '"', '\n']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.clone() }
-        };
         let mut out = format!("# {}\n", self.caption);
         for row in std::iter::once(&self.heads).chain(&self.rows) {
-            let _ = writeln!(out, "{}", row.iter().map(quoted).collect::<Vec<_>>().join(","));
+            let _ = writeln!(out, "{}", row.iter().map(|cell| csv_cell(cell)).collect::<Vec<_>>().join(","));
         }
         out
     }
@@ -276,6 +273,11 @@ impl Table {
         out.push_str("</tr></table></div>");
         out
     }
+}
+
+/// A cell of a CSV file, in quotes where it needs them (RFC 4180).
+pub fn csv_cell(text: &str) -> String {
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
 /// A number for a person: three significant digits, whole numbers whole.

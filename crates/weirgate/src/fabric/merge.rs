@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use weirgate_lab::report::csv_cell;
 
 use super::outcome::{Distribution, Ended, Outcome};
 use super::statistics::Estimate;
@@ -172,9 +173,6 @@ impl Merged {
     /// # Errors
     /// Where they cannot be written.
     pub fn write_csv(&self, to: &mut dyn io::Write) -> io::Result<()> {
-        let quoted = |text: &str| {
-            if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
-        };
         let mut heads: Vec<&str> = self.keys();
         heads.extend(["seed", "ended", "flows"]);
         heads.extend(MEASURES.iter().map(|(name, _)| *name));
@@ -187,7 +185,7 @@ impl Merged {
                 Ended::TimeLimit => "time_limit",
                 Ended::Interrupted => "interrupted",
             };
-            let mut line: Vec<String> = vary.iter().map(|[_, value]| quoted(value)).collect();
+            let mut line: Vec<String> = vary.iter().map(|[_, value]| csv_cell(value)).collect();
             line.extend([seed.to_string(), ended.to_owned(), outcome.flows.finished.to_string()]);
             line.extend(MEASURES.iter().map(|(_, of)| of(outcome).map_or_else(String::new, |value| value.to_string())));
             line.extend([outcome.speed.wall_s.to_string(), outcome.digest.clone()]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weirgate_balance::topology::{Node, Topology};
-use weirgate_fabric::{Carried, Distances, Finished, Hop, Queues, Simulation, Span, TcpSettings, Time, ideal};
+use weirgate_fabric::{Carried, Cause, Distances, Finished, Hop, Queues, Simulation, Span, TcpSettings, Time, ideal};
 use weirgate_units::BitRate;
 
 use super::scenario::Scenario;
@@ -330,12 +330,12 @@ fn dup_acks(flows: &[Finished], least: u32) -> DupAcks {
     let mut counts = DupAcks::default();
     for flow in flows.iter().filter(|flow| flow.dup_acks >= least) {
         counts.flows += 1;
-        let is_short_last = flow.dup_acks == flow.dup_acks_of_short_last;
-        *match (flow.lost > 0, is_short_last) {
-            (true, _) => &mut counts.lossy,
-            (false, true) => &mut counts.short_last,
-            (false, false) => &mut counts.reordered,
-        } += 1;
+        match flow.cause() {
+            Some(Cause::Loss) => counts.lossy += 1,
+            Some(Cause::ShortLast) => counts.short_last += 1,
+            Some(Cause::Reordering) => counts.reordered += 1,
+            None => {}
+        }
     }
     counts
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow, bail};
-use weirgate_fabric::{Finished, Hop, Queues, Scheme, Simulation, Time};
+use weirgate_fabric::{Cause, Finished, Hop, Queues, Scheme, Simulation, Time};
 
 use crate::fabric::scenario::{Scenario, Traffic};
 
@@ -17,8 +17,10 @@ pub(super) struct Arm {
 /// What was observed of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
-    /// The completion times of flows, in microseconds, in ascending order: by class, 0 and 1.
-    pub(super) times: [Vec<f64>; 2],
+    /// The completion times of all flows, in microseconds, in ascending order.
+    pub(super) times: Vec<f64>,
+    /// Those of class 1: mice, an incast.
+    pub(super) small_times: Vec<f64>,
     /// Of large flows, what each got, in Mbit/s.
     pub(super) goodputs: Vec<f64>,
     pub(super) hops: BTreeMap<Hop, Waits>,
@@ -64,16 +66,14 @@ impl Order {
         self.batches += u64::from(flow.batches);
         self.sent_again += u64::from(flow.sent_again);
         self.timeouts += u64::from(flow.timeouts);
-        if flow.dup_acks == 0 {
-            return;
+        match flow.cause() {
+            Some(Cause::Loss) => self.lost += 1,
+            Some(Cause::ShortLast) => self.short_last += 1,
+            Some(Cause::Reordering) => self.others += 1,
+            None => return,
         }
         self.one += 1;
         self.three += u64::from(flow.dup_acks >= 3);
-        match (flow.lost > 0, flow.dup_acks == flow.dup_acks_of_short_last) {
-            (true, _) => self.lost += 1,
-            (false, true) => self.short_last += 1,
-            (false, false) => self.others += 1,
-        }
         self.three_unlost += u64::from(flow.dup_acks >= 3 && flow.lost == 0);
     }
 }
@@ -115,18 +115,22 @@ impl Arm {
 impl Observed {
     fn of(simulation: &Simulation, has_elephants: bool) -> Self {
         let measures = simulation.measures();
-        let mut times = [Vec::new(), Vec::new()];
+        let (mut times, mut small_times) = (Vec::new(), Vec::new());
         let mut goodputs = Vec::new();
         let mut order = Order::default();
         for flow in &measures.finished {
             let secs = flow.time.as_secs_f64();
-            times[usize::from(flow.class.min(1))].push(secs * 1e6);
+            times.push(secs * 1e6);
+            if flow.class > 0 {
+                small_times.push(secs * 1e6);
+            }
             if has_elephants && flow.class == 0 {
                 goodputs.push(flow.bytes as f64 * 8.0 / secs / 1e6);
             }
             order.add(flow);
         }
-        times.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
+        times.sort_by(f64::total_cmp);
+        small_times.sort_by(f64::total_cmp);
         let mut hops: BTreeMap<Hop, Waits> = BTreeMap::new();
         for (hop, counters) in simulation.lines() {
             let waits = hops.entry(hop).or_default();
@@ -136,14 +140,7 @@ impl Observed {
         }
         let (up, down) = (measures.up.clone(), measures.down.clone());
         let end = simulation.now().to_instant().as_nanos() as f64 / 1e9;
-        Self { times, goodputs, hops, up, down, order, end }
-    }
-
-    /// All flows' times, in ascending order.
-    pub(super) fn all_times(&self) -> Vec<f64> {
-        let mut all = self.times.concat();
-        all.sort_by(f64::total_cmp);
-        all
+        Self { times, small_times, goodputs, hops, up, down, order, end }
     }
 }
 

@@ -105,7 +105,7 @@ pub(super) fn ospf_delay(bench: &Bench) -> Result<Report> {
     };
     let arms: Vec<Arm> = delays.iter().take(if bench.is_quick() { 2 } else { 3 }).map(arm).collect();
     let observed = bench.observe(&arms)?;
-    let median = |run: &Observed| quantile(&run.all_times(), 0.5);
+    let median = |run: &Observed| quantile(&run.times, 0.5);
     let gaps = |runs: &[Observed]| -> Vec<f64> {
         runs.iter().zip(&observed[0]).map(|(run, ideal)| 100.0 * (median(run) / median(ideal) - 1.0)).collect()
     };
@@ -116,7 +116,7 @@ pub(super) fn ospf_delay(bench: &Bench) -> Result<Report> {
             arm.name.clone(),
             number(mean(runs.iter().map(median))),
             with_interval(mean_of_runs(&gaps(runs))),
-            number(mean(runs.iter().map(|run| What::Mean.of(&run.all_times())))),
+            number(mean(runs.iter().map(|run| What::Mean.of(&run.times)))),
         ]);
     }
     let mut expectations = Expectations::of("ospf-delay")?;

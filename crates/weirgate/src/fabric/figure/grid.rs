@@ -63,7 +63,7 @@ impl What {
     /// Of all runs of an arm: means are means of means, quantiles are of all flows together.
     fn of_runs(self, runs: &[Observed]) -> f64 {
         match self {
-            Self::Mean => mean(runs.iter().map(|run| self.of(&run.all_times()))),
+            Self::Mean => mean(runs.iter().map(|run| self.of(&run.times))),
             Self::Quantile(_) => self.of(&pooled(runs)),
         }
     }
@@ -74,7 +74,7 @@ pub(super) const STATISTICS: [What; 5] =
     [What::Mean, What::Quantile(0.5), What::Quantile(0.99), What::Quantile(0.999), What::Quantile(0.9999)];
 
 pub(super) fn pooled(runs: &[Observed]) -> Vec<f64> {
-    let mut all: Vec<f64> = runs.iter().flat_map(Observed::all_times).collect();
+    let mut all: Vec<f64> = runs.iter().flat_map(|run| &run.times).copied().collect();
     all.sort_by(f64::total_cmp);
     all
 }
@@ -82,7 +82,7 @@ pub(super) fn pooled(runs: &[Observed]) -> Vec<f64> {
 /// The ratio of a statistic of one arm to that of another, paired by seed, and its interval. A quantile that single runs are too short
 /// for is of all runs together, without an interval.
 pub(super) fn ratio(one: &[Observed], other: &[Observed], what: What) -> (f64, Interval) {
-    let pairs = one.iter().zip(other).map(|(a, b)| what.of(&a.all_times()) / what.of(&b.all_times()));
+    let pairs = one.iter().zip(other).map(|(a, b)| what.of(&a.times) / what.of(&b.times));
     let pairs: Vec<f64> = pairs.collect();
     if pairs.iter().any(|ratio| !ratio.is_finite()) {
         let ratio = what.of_runs(one) / what.of_runs(other);

@@ -51,7 +51,7 @@ pub(super) fn newer(bench: &Bench) -> Result<Report> {
             let mut table = Table::new(&format!("{name}: flow completion times"), &heads);
             for (scheme, runs) in schemes.iter().zip(runs) {
                 let of = |what: What| {
-                    let values: Vec<f64> = runs.iter().map(|run| what.of(&run.all_times())).collect();
+                    let values: Vec<f64> = runs.iter().map(|run| what.of(&run.times)).collect();
                     cell(mean_of_runs(&values).0)
                 };
                 let over = |what| with_interval(ratio(runs, drill, what));
