@@ -19,6 +19,19 @@ pub const LOOKS_MAX: usize = 32;
 pub struct Looks {
     d: u8,
     m: u8,
+    rule: Rule,
+}
+
+/// What the article leaves open, and what else it could have meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// Distinct ports are drawn, and on a tie a drawn one is taken before a remembered one.
+    #[default]
+    Drawn,
+    /// On a tie a remembered port is taken before a drawn one.
+    Remembered,
+    /// A port can be drawn more than once: each draw is of all ports.
+    Replacement,
 }
 
 /// It cannot be drawn or remembered so much, or nothing would be looked at.
@@ -35,7 +48,7 @@ impl core::error::Error for LooksError {}
 
 impl Looks {
     /// DRILL(2,1), which the article recommends.
-    pub const RECOMMENDED: Self = Self { d: 2, m: 1 };
+    pub const RECOMMENDED: Self = Self { d: 2, m: 1, rule: Rule::Drawn };
 
     /// `d` ports are drawn, `m` remembered.
     ///
@@ -45,7 +58,13 @@ impl Looks {
         if d == 0 || d > LOOKS_MAX || m > LOOKS_MAX {
             return Err(LooksError);
         }
-        Ok(Self { d: d as u8, m: m as u8 })
+        Ok(Self { d: d as u8, m: m as u8, rule: Rule::Drawn })
+    }
+
+    /// As many, by another rule.
+    #[must_use]
+    pub const fn with(self, rule: Rule) -> Self {
+        Self { rule, ..self }
     }
 
     /// Ports drawn.
@@ -56,6 +75,11 @@ impl Looks {
     /// Ports remembered.
     pub const fn m(self) -> usize {
         self.m as usize
+    }
+
+    /// How they are drawn, and who is taken on a tie.
+    pub const fn rule(self) -> Rule {
+        self.rule
     }
 }
 
@@ -107,9 +131,17 @@ impl Memory {
     ) -> Port {
         assert!(!group.is_empty(), "a group of next hops has one at least");
         let mut least = Least { looks: [(0, 0); KEPT], len: 0 };
+        if looks.rule == Rule::Remembered {
+            self.remember(&mut least, group, depths);
+        }
         let d = looks.d().min(group.len());
         let mut drawn = [0_u16; LOOKS_MAX];
         for at in 0..d {
+            if looks.rule == Rule::Replacement {
+                let place = sampler.below(group.len() as u32) as u16;
+                least.insert(place, depths.depth(group[usize::from(place)]));
+                continue;
+            }
             // The k-th of those that were not drawn yet: distinct without a second try.
             let mut place = sampler.below((group.len() - at) as u32) as u16;
             let mut sorted = 0;
@@ -121,17 +153,24 @@ impl Memory {
             drawn[sorted] = place;
             least.insert(place, depths.depth(group[usize::from(place)]));
         }
-        for place in self.places() {
-            // A group that has shrunk is to be forgotten; until it is, nothing outside is read.
-            if let Some(port) = group.get(usize::from(*place)) {
-                least.insert(*place, depths.depth(*port));
-            }
+        if looks.rule != Rule::Remembered {
+            self.remember(&mut least, group, depths);
         }
         self.len = looks.m.min(least.len as u8);
         for (kept, (place, _)) in self.places[..usize::from(self.len)].iter_mut().zip(&least.looks) {
             *kept = *place;
         }
         group[usize::from(least.looks[0].0)]
+    }
+
+    /// Looks at what is remembered.
+    fn remember<const KEPT: usize>(&self, least: &mut Least<KEPT>, group: &[Port], depths: &impl Depths) {
+        for place in self.places() {
+            // A group that has shrunk is to be forgotten; until it is, nothing outside is read.
+            if let Some(port) = group.get(usize::from(*place)) {
+                least.insert(*place, depths.depth(*port));
+            }
+        }
     }
 }
 

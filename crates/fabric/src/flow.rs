@@ -211,6 +211,7 @@ impl Flow {
             lost: self.lost,
             dup_acks: self.receiver.seen.dup_acks,
             dup_acks_of_short_last: self.receiver.seen.dup_acks_of_short_last,
+            dup_ack_row: self.receiver.seen.dup_ack_row,
             sent_again: self.sender.sent_again,
             timeouts: self.sender.timeouts,
             batches: self.receiver.seen.batches,

@@ -26,6 +26,8 @@ pub struct Finished {
     pub dup_acks: u32,
     /// Of these, those for a last segment that was shorter than the others.
     pub dup_acks_of_short_last: u32,
+    /// The most of them in a row: what a sender's threshold meets.
+    pub dup_ack_row: u32,
     /// Segments that were sent again.
     pub sent_again: u32,
     /// How often its timer ran out.

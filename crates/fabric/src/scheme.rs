@@ -1,6 +1,6 @@
 //! How switches, or hosts, choose among paths.
 
-use weirgate_balance::{CongaSettings, LabelSettings, Looks};
+use weirgate_balance::{CongaSettings, LabelSettings, Looks, Rule};
 
 use crate::Span;
 
@@ -49,8 +49,8 @@ impl Scheme {
             Self::Wcmp => "wcmp".into(),
             Self::Random => "random".into(),
             Self::RoundRobin => "rr".into(),
-            Self::Drill(looks) => format!("drill({},{})", looks.d(), looks.m()),
-            Self::DrillPerFlow(looks) => format!("drill({},{})-per-flow", looks.d(), looks.m()),
+            Self::Drill(looks) => drill(*looks),
+            Self::DrillPerFlow(looks) => format!("{}-per-flow", drill(*looks)),
             Self::Shortest { quantum: 1 } => "jsq".into(),
             Self::Shortest { quantum } => format!("adaptive({quantum})"),
             Self::Conga(_) => "conga".into(),
@@ -61,4 +61,13 @@ impl Scheme {
             Self::Reps => "reps".into(),
         }
     }
+}
+
+fn drill(looks: Looks) -> String {
+    let rule = match looks.rule() {
+        Rule::Drawn => "",
+        Rule::Remembered => "-remembered-first",
+        Rule::Replacement => "-replacement",
+    };
+    format!("drill({},{}){rule}", looks.d(), looks.m())
 }

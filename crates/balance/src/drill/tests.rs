@@ -55,15 +55,22 @@ proptest! {
     #[test]
     fn does_what_it_says(
         ports in 1_usize..40, d in 1_usize..24, m in 0_usize..24, seed: u64, depths in prop::collection::vec(0_u64..4, 40 * 20),
+        rule in prop::sample::select(vec![Rule::Drawn, Rule::Remembered, Rule::Replacement]),
     ) {
-        let (group, looks, mut memory) = (group(ports), looks(d, m), Memory::default());
+        let (group, looks, mut memory) = (group(ports), looks(d, m).with(rule), Memory::default());
         let mut sampler = Pcg::new(seed);
         let mut again = Pcg::new(seed);
         for depths in depths.chunks(40) {
             let mut left: Vec<u16> = (0..ports as u16).collect();
-            let mut seen: Vec<u16> =
-                (0..d.min(ports)).map(|_| { let at = again.below(left.len() as u32); left.remove(at as usize) }).collect();
-            seen.extend(memory.places().iter().filter(|place| left.contains(*place)));
+            let mut seen: Vec<u16> = if rule == Rule::Replacement {
+                (0..d.min(ports)).map(|_| again.below(ports as u32) as u16).collect()
+            } else {
+                (0..d.min(ports)).map(|_| { let at = again.below(left.len() as u32); left.remove(at as usize) }).collect()
+            };
+            let remembered = if rule == Rule::Remembered { 0 } else { seen.len() };
+            seen.splice(remembered..remembered, memory.places().to_vec());
+            let mut had = std::collections::BTreeSet::new();
+            seen.retain(|place| had.insert(*place));
             seen.sort_by_key(|place| depths[usize::from(*place)]);
             let port = memory.pick(looks, &group, &of(depths), &mut sampler);
             prop_assert_eq!(port, group[usize::from(seen[0])]);

@@ -67,11 +67,26 @@ impl Board {
         }
     }
 
-    /// These have arrived; how many were not known to have.
-    pub(super) fn add(&mut self, range: Range) -> u32 {
-        let new = add(&mut self.ranges, range);
-        self.sacked += new;
-        new
+    /// These have arrived.
+    pub(super) fn add(&mut self, range: Range) {
+        self.sacked += add(&mut self.ranges, range);
+    }
+
+    /// How far the last segment that has arrived is from the first of `range` of which that was not known: a threshold of so many would have
+    /// waited for it. 0, where it is not beyond. What was sent again is not told from what was sent first, and does not count.
+    pub(super) fn overtaken(&self, (start, end): Range) -> u32 {
+        let first = self.first_hole(start);
+        if first < end && first >= self.sent_again_below { self.highest().saturating_sub(first) } else { 0 }
+    }
+
+    /// The end of what has arrived, out of order.
+    pub(super) fn highest(&self) -> u32 {
+        self.ranges.last().map_or(0, |(_, end)| *end)
+    }
+
+    /// What was taken for lost and not sent again is not.
+    pub(super) const fn take_back(&mut self) {
+        self.lost_below = self.sent_again_below;
     }
 
     /// Takes for lost what has not arrived while `threshold` segments beyond it have. Whether there is more of that.
@@ -135,9 +150,10 @@ mod tests {
     #[test]
     fn what_three_have_overtaken_is_lost() {
         let mut board = Board::new();
-        assert_eq!(board.add((1, 3)), 2);
+        board.add((1, 3));
         assert!(!board.judge(0, 3));
-        assert_eq!((board.add((2, 4)), board.judge(0, 3)), (1, true));
+        board.add((2, 4));
+        assert!(board.judge(0, 3));
         assert_eq!((board.lost(0), board.pipe(0, 4)), (Some(0), 0));
         board.handle_sent_again(0);
         assert_eq!((board.lost(0), board.pipe(0, 4)), (None, 1));

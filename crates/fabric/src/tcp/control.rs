@@ -132,6 +132,17 @@ impl Control {
         }
     }
 
+    /// The window, and where slow start ends.
+    pub(super) const fn limits(&self) -> (f64, f64) {
+        (self.window, self.threshold)
+    }
+
+    /// Nothing was lost after all: the window is what it was, or what it has become.
+    pub(super) const fn restore(&mut self, (window, threshold): (f64, f64)) {
+        self.window = self.window.max(window);
+        self.threshold = self.threshold.max(threshold);
+    }
+
     /// Segments were lost while so many were under way: the window for mending them, and after.
     pub(super) fn handle_loss(&mut self, under_way: u32) {
         self.threshold = self.come_down(under_way);

@@ -36,6 +36,9 @@ pub(crate) struct Seen {
     pub(crate) dup_acks: u32,
     /// Of these, for a last segment that is shorter than the others.
     pub(crate) dup_acks_of_short_last: u32,
+    /// ACKs in a row that were duplicate: now, and at most.
+    row: u32,
+    pub(crate) dup_ack_row: u32,
     /// Segments that had arrived before.
     pub(crate) again: u32,
     /// Batches that a host would have handed up (GRO).
@@ -88,7 +91,7 @@ impl Receiver {
             held: Vec::new(),
             release_at: Time::MAX,
             batch: Batch { next: 0, bytes: 0, began: Time::ZERO },
-            seen: Seen { dup_acks: 0, dup_acks_of_short_last: 0, again: 0, batches: 0 },
+            seen: Seen { dup_acks: 0, dup_acks_of_short_last: 0, row: 0, dup_ack_row: 0, again: 0, batches: 0 },
         }
     }
 
@@ -175,6 +178,7 @@ impl Receiver {
                 self.sent = segment.sent;
             }
             self.next += 1;
+            self.seen.row = 0;
             self.unanswered += 1;
             let fills = !self.ranges.is_empty();
             if fills {
@@ -195,6 +199,8 @@ impl Receiver {
         } else {
             self.latest = segment.number;
             self.seen.dup_acks += 1;
+            self.seen.row += 1;
+            self.seen.dup_ack_row = self.seen.dup_ack_row.max(self.seen.row);
             let is_short_last = segment.number + 1 == self.total && segment.payload < settings.mss;
             self.seen.dup_acks_of_short_last += u32::from(is_short_last);
         }
@@ -271,7 +277,7 @@ mod tests {
         assert_eq!(replies[3].blocks, [(2, 3), (6, 1), (0, 0)]);
         let replies = receive(&mut receiver, &settings, 0, &[3, 4, 3]);
         assert_eq!(replies.iter().map(|reply| reply.expected).collect::<Vec<_>>(), [4, 8, 8]);
-        assert_eq!(receiver.seen, Seen { dup_acks: 4, again: 1, batches: 7, ..Seen::default() });
+        assert_eq!(receiver.seen, Seen { dup_acks: 4, dup_ack_row: 4, again: 1, batches: 7, ..Seen::default() });
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(crate) struct Sender {
     is_limited: bool,
     rtt: Rtt,
     backoff: u32,
+    /// A segment is lost when so many beyond it have arrived.
+    reordering: u32,
     /// When the timer runs out.
     expires_at: Time,
     /// Segments sent again.
@@ -47,6 +49,10 @@ struct Mending {
     until: u32,
     /// The timer ran out: the window grows meanwhile.
     is_timeout: bool,
+    /// Since when: what was sent before was not sent again.
+    began: Time,
+    /// What the window and the threshold were.
+    before: (f64, f64),
 }
 
 /// The round-trip time, smoothed (RFC 6298), in picoseconds.
@@ -89,6 +95,7 @@ impl Sender {
             is_limited: false,
             rtt: Rtt { smoothed: 0, variation: 0 },
             backoff: 0,
+            reordering: settings.dup_ack_threshold,
             expires_at: Time::MAX,
             sent_again: 0,
             timeouts: 0,
@@ -162,6 +169,10 @@ impl Sender {
         let may_grow = self.is_limited && self.mending.is_none_or(|mending| mending.is_timeout);
         let had_sacked = !self.board.is_empty();
         let under_way = if had_sacked { self.board.pipe(self.una, self.next) } else { self.next - self.una };
+        let adapts = had_sacked && settings.reordering_max > settings.dup_ack_threshold;
+        if adapts {
+            self.learn(settings, now, ack);
+        }
         if new > 0 {
             self.una = ack.expected;
             self.backoff = 0;
@@ -179,11 +190,16 @@ impl Sender {
             let start = ack.expected + u32::from(*beyond);
             let end = start + u32::from(*count);
             if end > self.una {
-                self.board.add((start.max(self.una), end));
+                let range = (start.max(self.una), end);
+                if adapts {
+                    self.raise(settings, self.board.overtaken(range));
+                }
+                self.board.add(range);
             }
         }
-        if !self.board.is_empty() && self.board.judge(self.una, settings.dup_ack_threshold) && self.mending.is_none() {
-            self.mending = Some(Mending { until: self.next, is_timeout: false });
+        if !self.board.is_empty() && self.board.judge(self.una, self.reordering) && self.mending.is_none() {
+            let before = self.control.limits();
+            self.mending = Some(Mending { until: self.next, is_timeout: false, began: now, before });
             self.control.handle_loss(under_way);
         }
         if new > 0 {
@@ -201,15 +217,40 @@ impl Sender {
         }
     }
 
+    /// What an ACK tells of re-ordering, before it counts.
+    fn learn(&mut self, settings: &TcpSettings, now: Time, ack: &Ack) {
+        if ack.expected <= self.una {
+            return;
+        }
+        // When the segment was sent that it answers, which the clock of segments knows to a nanosecond.
+        let since = |began: Time| now.saturating_since(began) + Span::from_nanos(1);
+        match self.mending.filter(|mending| ack.rtt > since(mending.began)) {
+            // It was under way already when it was taken for lost, and was not.
+            Some(mending) => {
+                self.raise(settings, self.board.highest().saturating_sub(self.una));
+                self.control.restore(mending.before);
+                self.mending = None;
+                self.board.take_back();
+            }
+            None => self.raise(settings, self.board.overtaken((self.una, self.una + 1))),
+        }
+    }
+
+    /// The threshold is to be so many at least.
+    fn raise(&mut self, settings: &TcpSettings, to: u32) {
+        self.reordering = self.reordering.max(to.min(settings.reordering_max));
+    }
+
     /// The timer has run out: all that is under way is taken for lost.
     pub(crate) fn handle_timeout(&mut self, settings: &TcpSettings, now: Time) {
         let under_way = self.board.pipe(self.una, self.next).max(1);
+        let before = self.mending.map_or_else(|| self.control.limits(), |mending| mending.before);
         // Of one loss the window comes down once, however often the timer runs out.
         if self.backoff == 0 {
             self.control.handle_timeout(under_way);
         }
         self.board.lose_all(self.next);
-        self.mending = Some(Mending { until: self.next, is_timeout: true });
+        self.mending = Some(Mending { until: self.next, is_timeout: true, began: now, before });
         self.backoff += 1;
         self.timeouts += 1;
         self.expires_at = now + self.rtt.timeout(settings, self.backoff);
@@ -258,6 +299,35 @@ mod tests {
         sender.handle_ack(&settings, now, &ack(12, &[]));
         assert_eq!(poll_all(&mut sender, &settings, now), (12..17).collect::<Vec<_>>());
         assert_eq!((sender.sent_again, sender.timeouts), (1, 0));
+    }
+
+    #[test]
+    fn what_was_only_late_raises_the_threshold_and_gives_the_window_back() {
+        let settings = TcpSettings { reordering_max: 127, ..TcpSettings::default() };
+        let mut sender = Sender::new(&settings, 100);
+        poll_all(&mut sender, &settings, Time::ZERO);
+        let at = |micros: u64| Time::from_picos(micros * 1_000_000);
+        sender.handle_ack(&settings, at(100), &ack(0, &[(1, 3)]));
+        assert_eq!(sender.pipe_and_window(), (6, 5));
+        for beyond in 4..=6 {
+            sender.handle_ack(&settings, at(101), &ack(0, &[(1, beyond)]));
+        }
+        assert_eq!(poll_all(&mut sender, &settings, at(101)), [0, 10]);
+        // What arrives was sent before that.
+        sender.handle_ack(&settings, at(102), &Ack { rtt: Span::from_micros(102), ..ack(7, &[]) });
+        assert_eq!(sender.pipe_and_window(), (4, 10));
+        assert_eq!(poll_all(&mut sender, &settings, at(102)), (11..17).collect::<Vec<_>>());
+        // Six came before it: so many are not enough now, and one more is.
+        sender.handle_ack(&settings, at(203), &ack(7, &[(1, 6)]));
+        assert_eq!(sender.pipe_and_window(), (4, 10));
+        poll_all(&mut sender, &settings, at(203));
+        sender.handle_ack(&settings, at(203), &ack(7, &[(1, 7)]));
+        assert_eq!(sender.pipe_and_window(), (8, 5));
+        sender.handle_ack(&settings, at(204), &ack(7, &[(1, 11)]));
+        assert_eq!(poll_all(&mut sender, &settings, at(204)), [7]);
+        // What was sent again, and arrives then, was lost.
+        sender.handle_ack(&settings, at(304), &ack(19, &[]));
+        assert_eq!((sender.pipe_and_window().1, sender.sent_again), (5, 2));
     }
 
     #[test]

@@ -78,7 +78,9 @@ impl Figure {
     /// Runs it takes, and about how long in all: said before it begins.
     pub fn cost(form: Form) -> &'static str {
         match form {
-            Form::Full => "10 seeds of 100,000 flows for each arm: up to an hour on two cores",
+            Form::Full => {
+                "10 seeds of 100,000 flows for each arm (4 for those beside the point): up to an hour on two cores"
+            }
             Form::Quick | Form::Demo => "2 seeds of 5,000 flows for each arm: up to a minute on two cores",
         }
     }

@@ -395,13 +395,13 @@ pub fn write_flows(simulation: &Simulation, scenario: &Scenario, to: &mut dyn io
     flows.sort_by_key(|(flow, _)| (flow.began, flow.source, flow.destination));
     writeln!(
         to,
-        "began_ps,source,destination,class,bytes,fct_ps,ideal_ps,lost,dup_acks,dup_acks_of_short_last,sent_again,timeouts,batches"
+        "began_ps,source,destination,class,bytes,fct_ps,ideal_ps,lost,dup_acks,dup_acks_of_short_last,dup_ack_row,sent_again,timeouts,batches"
     )?;
     for (flow, ideal) in flows {
         let ideal = ideal.map_or_else(String::new, |ideal| ideal.as_picos().to_string());
         writeln!(
             to,
-            "{},{},{},{},{},{},{ideal},{},{},{},{},{},{}",
+            "{},{},{},{},{},{},{ideal},{},{},{},{},{},{},{}",
             flow.began.as_picos(),
             flow.source,
             flow.destination,
@@ -411,6 +411,7 @@ pub fn write_flows(simulation: &Simulation, scenario: &Scenario, to: &mut dyn io
             flow.lost,
             flow.dup_acks,
             flow.dup_acks_of_short_last,
+            flow.dup_ack_row,
             flow.sent_again,
             flow.timeouts,
             flow.batches,

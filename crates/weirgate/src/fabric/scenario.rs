@@ -215,6 +215,7 @@ fn tcp(section: &mut Section<'_>, tcp: &mut TcpSettings, problems: &mut Vec<Prob
     tcp.receive_window = number("receive_window", 1, 65_535).map_or(tcp.receive_window, |window| window as u32);
     tcp.dup_ack_threshold =
         number("dup_ack_threshold", 1, 1_000_000).map_or(tcp.dup_ack_threshold, |threshold| threshold as u32);
+    tcp.reordering_max = number("reordering_max", 0, 1_000_000).map_or(tcp.reordering_max, |most| most as u32);
     tcp.ack_every = number("ack_every", 1, 100).map_or(tcp.ack_every, |every| every as u16);
     let mut time = |key| section.parsed::<Duration>(key).map(|time| Span::from(time.value));
     tcp.min_rto = time("min_rto").unwrap_or(tcp.min_rto);

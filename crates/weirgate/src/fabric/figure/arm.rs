@@ -6,12 +6,15 @@ use anyhow::{Result, anyhow, bail};
 use weirgate_fabric::{Cause, Finished, Hop, Queues, Scheme, Simulation, Time};
 
 use crate::fabric::scenario::{Scenario, Traffic};
+use crate::fabric::statistics::Estimate;
 
 /// A scenario with a name.
 #[derive(Clone, Debug)]
 pub(super) struct Arm {
     pub(super) name: String,
     pub(super) scenario: Scenario,
+    /// It is beside the point: the first seeds are enough.
+    pub(super) is_aside: bool,
 }
 
 /// What was observed of a run.
@@ -47,6 +50,8 @@ pub(super) struct Order {
     /// With at least one duplicate ACK, and with three.
     pub(super) one: u64,
     pub(super) three: u64,
+    /// With three in a row, which a sender takes for a loss.
+    pub(super) three_in_a_row: u64,
     /// Of those with at least one: segments of theirs were lost.
     pub(super) lost: u64,
     /// Nothing was lost, and only short last segments overtook.
@@ -74,13 +79,19 @@ impl Order {
         }
         self.one += 1;
         self.three += u64::from(flow.dup_acks >= 3);
+        self.three_in_a_row += u64::from(flow.dup_ack_row >= 3);
         self.three_unlost += u64::from(flow.dup_acks >= 3 && flow.lost == 0);
     }
 }
 
 impl Arm {
     pub(super) fn new(name: impl Into<String>, scenario: Scenario) -> Self {
-        Self { name: name.into(), scenario }
+        Self { name: name.into(), scenario, is_aside: false }
+    }
+
+    /// The same, beside the point.
+    pub(super) fn aside(self) -> Self {
+        Self { is_aside: true, ..self }
     }
 
     /// The scenario under a balancer, by whose name the arm goes.
@@ -146,8 +157,10 @@ impl Observed {
 
 /// A statistic of completion times that are in ascending order; not a number, where fewer than 100 flows take longer.
 pub(super) fn tail(sorted: &[f64], quantile: f64) -> f64 {
-    if (sorted.len() as f64 * (1.0 - quantile)).round() < 100.0 {
-        return f64::NAN;
-    }
-    weirgate_lab::stats::quantile(sorted, quantile)
+    Estimate::quantile(sorted, parts(quantile)).map_or(f64::NAN, |estimate| estimate.value)
+}
+
+/// A quantile in parts of 10,000.
+pub(super) fn parts(quantile: f64) -> usize {
+    (quantile * 1e4).round() as usize
 }

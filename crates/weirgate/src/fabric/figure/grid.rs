@@ -12,8 +12,9 @@ use weirgate_lab::stats::{Interval, mean, mean_of_runs};
 use weirgate_units::{BitRate, Duration};
 
 use super::Bench;
-use super::arm::{Arm, Observed, tail};
+use super::arm::{Arm, Observed, parts, tail};
 use crate::fabric::scenario::{Answers, Scenario, Shape, Traffic};
+use crate::fabric::statistics::Estimate;
 
 /// DRILL(2,1).
 pub(super) const DRILL: Scheme = Scheme::Drill(Looks::RECOMMENDED);
@@ -80,13 +81,22 @@ pub(super) fn pooled(runs: &[Observed]) -> Vec<f64> {
 }
 
 /// The ratio of a statistic of one arm to that of another, paired by seed, and its interval. A quantile that single runs are too short
-/// for is of all runs together, without an interval.
+/// for is of all runs together; its interval comes of the order statistics that enclose the one and the other, and is wider than need be.
 pub(super) fn ratio(one: &[Observed], other: &[Observed], what: What) -> (f64, Interval) {
     let pairs = one.iter().zip(other).map(|(a, b)| what.of(&a.times) / what.of(&b.times));
     let pairs: Vec<f64> = pairs.collect();
     if pairs.iter().any(|ratio| !ratio.is_finite()) {
-        let ratio = what.of_runs(one) / what.of_runs(other);
-        return (ratio, Interval { low: f64::NEG_INFINITY, high: f64::INFINITY });
+        let enclosed = |runs: &[Observed]| match what {
+            What::Quantile(q) => Estimate::quantile(&pooled(runs), parts(q)),
+            What::Mean => None,
+        };
+        let unknown = Interval { low: f64::NEG_INFINITY, high: f64::INFINITY };
+        let Some((one, other)) = enclosed(one).zip(enclosed(other)) else { return (f64::NAN, unknown) };
+        let interval = match (one.interval, other.interval) {
+            (Some(one), Some(other)) => Interval { low: one[0] / other[1], high: one[1] / other[0] },
+            _ => unknown,
+        };
+        return (one.value / other.value, interval);
     }
     mean_of_runs(&pairs)
 }
@@ -129,7 +139,10 @@ pub(super) fn at_load(scenario: &Scenario, to: f64) -> Scenario {
     scenario
 }
 
-/// The article's open parameters, varied: the port's buffer, and the least retransmission timeout.
+/// What Linux 2.6 raises its threshold for duplicate ACKs to, at most (`TCP_MAX_REORDERING`).
+pub(super) const LINUX_REORDERING: u32 = 127;
+
+/// The article's open parameters, varied: the port's buffer, the least retransmission timeout, and whether TCP learns of re-ordering.
 fn variants(scenario: &Scenario) -> Vec<(&'static str, Scenario)> {
     let with = |change: &dyn Fn(&mut Scenario)| {
         let mut scenario = scenario.clone();
@@ -140,6 +153,7 @@ fn variants(scenario: &Scenario) -> Vec<(&'static str, Scenario)> {
         ("buffer 100 KB", with(&|scenario| scenario.settings.buffers = Buffers::PerPort(100_000))),
         ("buffer 900 KB", with(&|scenario| scenario.settings.buffers = Buffers::PerPort(900_000))),
         ("min RTO 5 ms", with(&|scenario| scenario.settings.tcp.min_rto = Span::from_micros(5_000))),
+        ("TCP learns of re-ordering", with(&|scenario| scenario.settings.tcp.reordering_max = LINUX_REORDERING)),
     ]
 }
 
@@ -175,12 +189,12 @@ impl Grid<'_> {
         for load in self.at {
             for (variant, scenario) in variants(&at_load(&self.base, *load)) {
                 varied.extend(self.schemes.iter().map(|scheme| (*load, variant, scheme.name())));
-                arms.extend(self.schemes.iter().map(|scheme| Arm::of(*scheme, &scenario)));
+                arms.extend(self.schemes.iter().map(|scheme| Arm::of(*scheme, &scenario).aside()));
             }
         }
         let beside = self.at.last().map_or_else(Vec::new, |load| others(bench, &self.base, *load));
         for (_, scenario) in &beside {
-            arms.extend(self.schemes.iter().map(|scheme| Arm::of(*scheme, scenario)));
+            arms.extend(self.schemes.iter().map(|scheme| Arm::of(*scheme, scenario).aside()));
         }
         let observed = bench.observe(&arms)?;
         let (observed, others) = observed.split_at(main);
@@ -267,7 +281,8 @@ impl Grid<'_> {
         at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>,
         other: &impl Fn(f64, &str, &str) -> Option<&'a Vec<Observed>>,
     ) -> Table {
-        let heads = ["over DRILL(2,1)", "load, %", "article", "here", "buffer 100 KB", "buffer 900 KB", "min RTO 5 ms"];
+        let asides = variants(&self.base).into_iter().map(|(name, _)| name);
+        let heads: Vec<&str> = ["over DRILL(2,1)", "load, %", "article", "here"].into_iter().chain(asides).collect();
         let mut table = Table::new("Ratios of flow completion times, with 95 % intervals over the seeds", &heads);
         let drill = DRILL.name();
         for Claim { of, load, what, article, .. } in self.claims {

@@ -11,7 +11,7 @@ use weirgate_units::{BitRate, Duration};
 
 use super::Bench;
 use super::arm::{Arm, Observed};
-use super::grid::{rivals, with_interval};
+use super::grid::{LINUX_REORDERING, rivals, with_interval};
 use crate::fabric::scenario::{Shape, Traffic};
 
 pub(super) fn table1(bench: &Bench) -> Result<Report> {
@@ -26,12 +26,15 @@ pub(super) fn table1(bench: &Bench) -> Result<Report> {
         ("shuffle", Pattern::Shuffle, bytes / 25),
     ];
     let mut arms = Vec::new();
-    for (_, pattern, bytes) in patterns {
+    let senders = [("", 0), (", TCP learns of re-ordering", LINUX_REORDERING)];
+    let cases = || patterns.iter().flat_map(|pattern| senders.iter().map(move |sender| (pattern, sender)));
+    for ((_, pattern, bytes), (_, reordering_max)) in cases() {
         let mut scenario = bench.article();
         scenario.network.shape = shape.clone();
         scenario.settings.sample_every = None;
+        scenario.settings.tcp.reordering_max = *reordering_max;
         let mice = Mice { bytes: 50_000, every: Span::from_micros(100_000) };
-        scenario.traffic = Traffic::Pairs { pattern, bytes, mice: Some(mice) };
+        scenario.traffic = Traffic::Pairs { pattern: *pattern, bytes: *bytes, mice: Some(mice) };
         arms.extend(rivals().into_iter().map(|scheme| Arm::of(scheme, &scenario)));
     }
     let observed = bench.observe(&arms)?;
@@ -43,18 +46,18 @@ pub(super) fn table1(bench: &Bench) -> Result<Report> {
         ("elephants, mean goodput", |run| mean(run.goodputs.iter().copied())),
     ];
     let mut tables = Vec::new();
-    for ((name, _, bytes), runs) in patterns.iter().zip(observed.chunks(schemes.len())) {
+    for (((name, _, bytes), (sender, _)), runs) in cases().zip(observed.chunks(schemes.len())) {
         let heads: Vec<String> =
             ["over ECMP's".to_owned()].into_iter().chain(schemes.iter().map(weirgate_fabric::Scheme::name)).collect();
         let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-        let mut table = Table::new(&format!("{name}: elephants of {} MB", bytes / 1_000_000), &heads);
+        let mut table = Table::new(&format!("{name}: elephants of {} MB{sender}", bytes / 1_000_000), &heads);
         for (what, of) in statistics {
             let cell = |runs: &Vec<Observed>, ecmp: &Vec<Observed>| {
                 let pairs: Vec<f64> = runs.iter().zip(ecmp).map(|(a, b)| of(a) / of(b)).collect();
                 with_interval(mean_of_runs(&pairs))
             };
             let mut row = vec![what.to_owned()];
-            row.extend(runs_of(runs).map(|one| cell(one, &runs[0])));
+            row.extend(runs.iter().map(|one| cell(one, &runs[0])));
             table.rows.push(row);
         }
         let ecmp = |of: fn(&Observed) -> f64| number(mean(runs[0].iter().map(of)));
@@ -71,8 +74,4 @@ pub(super) fn table1(bench: &Bench) -> Result<Report> {
                   hop, and no balancer improves much on ECMP. It gives the 99.99th percentile, for which there are too few mice here.";
     let settings = json!({ "scenario": "scenarios/article.toml", "seeds": bench.seeds() });
     report.finish(method.to_owned(), settings, Expectations::of("table1")?, tables)
-}
-
-fn runs_of(runs: &[Vec<Observed>]) -> impl Iterator<Item = &Vec<Observed>> {
-    runs.iter()
 }

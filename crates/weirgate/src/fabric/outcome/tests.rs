@@ -92,6 +92,7 @@ fn flows_are_told_apart_by_what_their_duplicate_acks_are_of() {
         lost,
         dup_acks,
         dup_acks_of_short_last,
+        dup_ack_row: dup_acks,
         sent_again: 0,
         timeouts: 0,
         batches: 1,
