@@ -30,7 +30,7 @@ fn a_flow_alone_is_as_fast_as_it_can_be() {
     assert!((outcome.times.fct_us.mean.unwrap().value - FULL_US).abs() < 1e-9, "{outcome:?}");
     assert_eq!((outcome.times.slowdown.mean, outcome.times.slowdown.p99), (Some(only(1.0)), None));
     let picos = (FULL_US * 1e6).round();
-    assert_eq!(csv.lines().nth(1).unwrap(), format!("5000000,0,2,0,1460,{picos},{picos},0,0,0,0,0,1"));
+    assert_eq!(csv.lines().nth(1).unwrap(), format!("5000000,0,2,0,1460,{picos},{picos},0,0,0,0,0,0,1"));
     // The segment, and its ACK of 84 bytes, 67.2 and 33.6 ns, which is all that happens.
     let names: Vec<&str> = outcome.hops.iter().map(|hop| hop.hop.as_str()).collect();
     assert_eq!(names, ["host", "up 0", "down 1", "edge"]);
