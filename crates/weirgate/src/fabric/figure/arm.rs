@@ -1,10 +1,9 @@
 //! An arm: a scenario, and what is observed of its runs.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, anyhow, bail};
 use weirgate_fabric::{Cause, Finished, Hop, Queues, Scheme, Simulation, Time};
 
+use crate::fabric::outcome::{HopCounts, hops};
 use crate::fabric::scenario::{Scenario, Traffic};
 use crate::fabric::statistics::Estimate;
 
@@ -26,21 +25,12 @@ pub(super) struct Observed {
     pub(super) small_times: Vec<f64>,
     /// Of large flows, what each got, in Mbit/s.
     pub(super) goodputs: Vec<f64>,
-    pub(super) hops: BTreeMap<Hop, Waits>,
+    pub(super) hops: Vec<(Hop, HopCounts)>,
     pub(super) up: Queues,
     pub(super) down: Queues,
     pub(super) order: Order,
     /// When the last flow was there, in seconds of simulated time.
     pub(super) end: f64,
-}
-
-/// What packets met at a hop.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Waits {
-    pub(super) packets: u64,
-    /// In microseconds, of all together.
-    pub(super) waited: f64,
-    pub(super) dropped: u64,
 }
 
 /// Flows by what happened to the order of their packets.
@@ -142,13 +132,7 @@ impl Observed {
         }
         times.sort_by(f64::total_cmp);
         small_times.sort_by(f64::total_cmp);
-        let mut hops: BTreeMap<Hop, Waits> = BTreeMap::new();
-        for (hop, counters) in simulation.lines() {
-            let waits = hops.entry(hop).or_default();
-            waits.packets += counters.packets;
-            waits.waited += counters.waited.as_secs_f64() * 1e6;
-            waits.dropped += counters.dropped;
-        }
+        let hops = hops(simulation);
         let (up, down) = (measures.up.clone(), measures.down.clone());
         let end = simulation.now().to_instant().as_nanos() as f64 / 1e9;
         Self { times, small_times, goodputs, hops, up, down, order, end }

@@ -13,6 +13,7 @@ use weirgate_units::{BitRate, Duration};
 
 use super::Bench;
 use super::arm::{Arm, Observed, parts, tail};
+use crate::fabric::outcome::HopCounts;
 use crate::fabric::scenario::{Answers, Scenario, Shape, Traffic};
 use crate::fabric::statistics::Estimate;
 
@@ -332,14 +333,25 @@ impl Grid<'_> {
     }
 }
 
+/// What the lines of a hop did, in each run.
+pub(super) fn counts_at(runs: &[Observed], hop: Hop) -> impl Iterator<Item = &HopCounts> {
+    let at = move |run: &'_ Observed| run.hops.iter().position(|(other, _)| *other == hop);
+    runs.iter().filter_map(move |run| Some(&run.hops[at(run)?].1))
+}
+
+/// All waiting of a hop's packets, in microseconds.
+pub(super) fn waited(counts: &HopCounts) -> f64 {
+    counts.wait_mean_us * counts.packets as f64
+}
+
 /// A row for each hop.
 pub(super) fn hop_rows(name: &str, runs: &[Observed]) -> Vec<Vec<String>> {
-    let hops: Vec<Hop> = runs.first().map_or_else(Vec::new, |run| run.hops.keys().copied().collect());
-    let sum = |hop: Hop, of: fn(&super::arm::Waits) -> f64| -> f64 { runs.iter().map(|run| of(&run.hops[&hop])).sum() };
-    let in_switches: f64 = hops.iter().filter(|hop| **hop != Hop::Host).map(|hop| sum(*hop, |w| w.waited)).sum();
+    let hops: Vec<Hop> = runs.first().map_or_else(Vec::new, |run| run.hops.iter().map(|(hop, _)| *hop).collect());
+    let sum = |hop: Hop, of: fn(&HopCounts) -> f64| -> f64 { counts_at(runs, hop).map(of).sum() };
+    let in_switches: f64 = hops.iter().filter(|hop| **hop != Hop::Host).map(|hop| sum(*hop, waited)).sum();
     let row = |hop: &Hop| {
-        let (packets, waited) = (sum(*hop, |w| w.packets as f64), sum(*hop, |w| w.waited));
-        let dropped = sum(*hop, |w| w.dropped as f64);
+        let (packets, waited) = (sum(*hop, |counts| counts.packets as f64), sum(*hop, waited));
+        let dropped = sum(*hop, |counts| counts.dropped as f64);
         let share = if *hop == Hop::Host { "-".into() } else { number(100.0 * waited / in_switches) };
         vec![
             name.to_owned(),

@@ -9,7 +9,8 @@ use weirgate_lab::report::{Report, Table, number};
 
 use super::Bench;
 use super::arm::{Arm, Observed, Order};
-use super::grid::DRILL;
+use super::grid::{DRILL, counts_at, waited};
+use crate::fabric::outcome::HopCounts;
 use crate::fabric::scenario::Traffic;
 
 fn sum(runs: &[Observed]) -> Order {
@@ -116,9 +117,9 @@ pub(super) fn fig11a(bench: &Bench) -> Result<Report> {
     let unlost = |scheme| of(scheme).map_or(f64::NAN, |order| 100.0 * order.three_unlost as f64 / order.flows as f64);
     let waits = |hop: Hop| {
         let at = schemes.iter().position(|scheme| *scheme == DRILL).unwrap_or(0);
-        let hops = observed[at].iter().filter_map(|run| run.hops.get(&hop));
-        let (packets, waited) = hops.fold((0, 0.0), |(packets, waited), w| (packets + w.packets, waited + w.waited));
-        waited / packets.max(1) as f64
+        let sums = |(packets, all), counts: &HopCounts| (packets + counts.packets, all + waited(counts));
+        let (packets, all) = counts_at(&observed[at], hop).fold((0, 0.0), sums);
+        all / packets.max(1) as f64
     };
     let why = format!(
         "Flows with three duplicate ACKs in all or more, whatever their cause. Of flows that lost nothing it is {} % of random's and {} % of DRILL's. The queues that DRILL evens out \
