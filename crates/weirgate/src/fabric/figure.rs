@@ -11,6 +11,7 @@ mod newer;
 mod queues;
 mod reorder;
 mod synthetic;
+mod times;
 
 use anyhow::{Context, Result};
 use weirgate_lab::experiment::Form;
@@ -36,12 +37,16 @@ pub const FIGURES: &[Figure] = &[
         run: queues::fig2,
     },
     Figure { name: "fig3", about: "how many samples and memories: 48 engines, 80 % load", run: queues::fig3 },
-    Figure { name: "fig6", about: "flow completion times and queueing by hop, 4 spines of 40 Gbit/s", run: grid::fig6 },
-    Figure { name: "fig7", about: "the same with 16 spines of 10 Gbit/s", run: grid::fig7 },
-    Figure { name: "fig8", about: "distributions of flow completion times there, at 30 % and 80 %", run: grid::fig8 },
-    Figure { name: "fig9", about: "with 20 spines, and with 12: oversubscribed 1:1 and 5:3", run: grid::fig9 },
-    Figure { name: "fig10", about: "in VL2, at 20 % and 70 %", run: grid::fig10 },
-    Figure { name: "engines", about: "mean flow completion time with 1 to 48 engines", run: grid::engines },
+    Figure {
+        name: "fig6",
+        about: "flow completion times and queueing by hop, 4 spines of 40 Gbit/s",
+        run: times::fig6,
+    },
+    Figure { name: "fig7", about: "the same with 16 spines of 10 Gbit/s", run: times::fig7 },
+    Figure { name: "fig8", about: "distributions of flow completion times there, at 30 % and 80 %", run: times::fig8 },
+    Figure { name: "fig9", about: "with 20 spines, and with 12: oversubscribed 1:1 and 5:3", run: times::fig9 },
+    Figure { name: "fig10", about: "in VL2, at 20 % and 70 %", run: times::fig10 },
+    Figure { name: "engines", about: "mean flow completion time with 1 to 48 engines", run: times::engines },
     Figure { name: "fig11a", about: "duplicate ACKs, their causes, and GRO batches", run: reorder::fig11a },
     Figure { name: "fig11bc", about: "one link down, 90 % of what is left", run: failures::fig11bc },
     Figure { name: "fig12", about: "ten links down, 90 % of what is left", run: failures::fig12 },
@@ -51,7 +56,7 @@ pub const FIGURES: &[Figure] = &[
         run: failures::ospf_delay,
     },
     Figure { name: "fig13", about: "unequal stripes, with WCMP", run: failures::fig13 },
-    Figure { name: "fig14", about: "an incast at 20 % and 35 %", run: grid::fig14 },
+    Figure { name: "fig14", about: "an incast at 20 % and 35 %", run: times::fig14 },
     Figure { name: "table1", about: "elephants and mice: stride, random, shuffle", run: synthetic::table1 },
     Figure { name: "newer", about: "collectives, and REPS, PLB, FlowBender, LetFlow beside DRILL", run: newer::newer },
 ];
