@@ -9,7 +9,8 @@ use std::time::Instant as Clock;
 use anyhow::{Context, Result, anyhow};
 use serde_json::json;
 use weirgate_balance::Looks;
-use weirgate_balance::topology::{FatTree, LeafSpine, LinkSettings, Topology, TopologyError};
+use weirgate_balance::symmetry::Symmetry;
+use weirgate_balance::topology::{FatTree, LeafSpine, Link, LinkSettings, Topology, TopologyError};
 use weirgate_fabric::{Chance, Hosts, PUBLISHED, Poisson, Scheme, Settings, Simulation, Sizes, Span, Time};
 use weirgate_units::{BitRate, Duration};
 
@@ -26,6 +27,9 @@ const SIZES: &str = "facebook_web_server";
 /// What the hold model holds, and how often something is taken out of it and put in again.
 const HELD: u32 = 10_000;
 const HOLDS: u32 = 20_000_000;
+
+/// How many links go down for [`Components`].
+const FAILURES: usize = 20;
 
 /// A network that is simulated.
 struct Network {
@@ -164,6 +168,35 @@ fn settings(seed: u64) -> Settings {
     Settings::new(seed, Scheme::Drill(Looks::RECOMMENDED))
 }
 
+/// What symmetric components cost: those of a fat tree with k = 32, 8,192 hosts and 8,192 links between switches of each pair of stages.
+struct Components {
+    all_secs: f64,
+    /// What the process grew by.
+    mb: f64,
+    /// By failure: one link after the other goes down alone, of all stages.
+    failure_ms: Vec<f64>,
+}
+
+impl Components {
+    fn measure() -> Result<Self> {
+        let mut topology = FatTree { k: 32, link: link(10) }.build().map_err(|error| anyhow!("{error}"))?;
+        let before = memory_mb("VmRSS")?;
+        let start = Clock::now();
+        let mut symmetry = Symmetry::new(&topology);
+        let (all_secs, mb) = (start.elapsed().as_secs_f64(), memory_mb("VmRSS")? - before);
+        let is_host = |link| topology.ends(link).iter().any(|end| topology.is_host(*end));
+        let links: Vec<Link> = topology.links().filter(|link| !is_host(*link)).collect();
+        let mut failure_ms = Vec::new();
+        for link in links.iter().step_by(links.len() / FAILURES) {
+            let start = Clock::now();
+            symmetry.set_up(&mut topology, *link, false);
+            failure_ms.push(start.elapsed().as_secs_f64() * 1e3);
+            symmetry.set_up(&mut topology, *link, true);
+        }
+        Ok(Self { all_secs, mb, failure_ms })
+    }
+}
+
 /// Flows of one leaf's hosts to those of another, at the load.
 fn workload(topology: &Topology, settings: &Settings) -> Result<Poisson> {
     let (_, text) =
@@ -211,6 +244,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let [from, until] = plan.ns3;
     let flows = workload(&small, &settings(options.seed))?;
     let ns3 = Ns3::build(&options.dir("fabric-speed")?, flows, from, until)?;
+    options.say("symmetric components of a fat tree, k = 32");
+    let components = Components::measure()?;
     let mut arms = Vec::new();
     for network in plan.networks {
         options.say(format!("{} hosts: warming up", network.hosts));
@@ -244,6 +279,10 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     expectations.measured("peak_memory_mb", peak_mb)?.explanation =
         Some("of the whole process, which has all three networks at once".into());
 
+    expectations.measured("components_s", components.all_secs)?;
+    expectations.measured("components_mb", components.mb)?;
+    expectations.measured("components_failure_ms", median(components.failure_ms.iter().copied()))?;
+
     let mut speeds = Table::new(
         "The event loop after warm-up",
         &[
@@ -269,6 +308,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         ("ns-3, 320 hosts, million packet-hops/s", rival),
         ("the same by fifths of its run", steps),
         ("packet-hops/s over ns-3's, 320 hosts", sorted(over_ns3)),
+        ("symmetric components after a link failed, k = 32, ms", sorted(components.failure_ms)),
     ] {
         beside
             .rows
@@ -278,7 +318,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         "Medians of {} rounds; in each, every network goes on for a while between two runs of the hold model, which takes an event out \
          of std's BinaryHeap with {HELD} pending and puts it in again, {HOLDS} times; then ns-3 runs. A packet-hop is a packet, data or \
          ACK, that has left one link's queue, the host's own included (here it counts when it is taken in, since it is known then when it \
-         leaves); what was dropped does not count. DRILL(2,1), TCP NewReno with SACK, {LOAD} of what the leaves' uplinks carry, flow \
+         leaves); what was dropped does not count. Symmetric components are those of a fat tree with k = 32, then {FAILURES} of its links go down, one at a time. DRILL(2,1), TCP NewReno with SACK, {LOAD} of what the leaves' uplinks carry, flow \
          sizes {SIZES}, 10 Gbit/s to hosts and 40 Gbit/s between switches (fat tree: 10), 500 ns a link, 300 KB a port; queues are measured each 10 us. One thread. Memory is what the process grew by, so what a \
          network used only while it was built and traffic uses now counts as the network's. ns-3 is Debian's (3.37, logging compiled \
          in and off), with the same flows at the same times, the same rates, delays and buffers, NewReno with SACK, no \

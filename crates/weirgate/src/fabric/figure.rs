@@ -12,6 +12,7 @@ mod queues;
 mod reorder;
 mod synthetic;
 mod times;
+mod variants;
 
 use anyhow::{Context, Result};
 use weirgate_lab::experiment::Form;

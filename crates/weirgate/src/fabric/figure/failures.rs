@@ -11,6 +11,7 @@ use weirgate_units::Duration;
 use super::Bench;
 use super::arm::{Arm, Observed};
 use super::grid::{Claim, DRILL, Grid, What, at_load, claim, equal_links, ratio, rivals, with_interval};
+use super::variants::{Said, sensitivity};
 use crate::fabric::scenario::{Extra, Shape};
 
 /// What the shim changes: a table beside the grid's.
@@ -119,6 +120,13 @@ pub(super) fn ospf_delay(bench: &Bench) -> Result<Report> {
             number(mean(runs.iter().map(|run| What::Mean.of(&run.times)))),
         ]);
     }
+    let median_over = |one: &[Observed], other: &[Observed]| ratio(one, other, What::Quantile(0.5));
+    let sensitivity = sensitivity(
+        bench,
+        &arms[..2],
+        &[&observed[0], &observed[1]],
+        &[Said { what: "median, 10 ms over ideal", one: 1, other: 0, of: &median_over }],
+    )?;
     let mut expectations = Expectations::of("ospf-delay")?;
     let why = "Of 10 ms. The article: the median is less than 0.6 % higher than with routing that knows at once.";
     expectations.measured_figure("median_gap_pct", mean_of_runs(&gaps(&observed[1])).0, why)?;
@@ -126,5 +134,5 @@ pub(super) fn ospf_delay(bench: &Bench) -> Result<Report> {
                   ends of a link know at once; the others when routing has told them, after 0, 10 or 50 ms (the article has OSPF, and does not say how long it took). Flows that began \
                   since are measured: they last about twice 10 ms in all.";
     let settings = json!({ "scenario": "scenarios/article.toml", "seeds": bench.seeds() });
-    report.finish(method.to_owned(), settings, expectations, vec![table])
+    report.finish(method.to_owned(), settings, expectations, vec![table, sensitivity])
 }

@@ -4,15 +4,16 @@ use anyhow::Result;
 use serde_json::json;
 use weirgate_balance::topology::{LeafSpine, LinkSettings};
 use weirgate_balance::{CongaSettings, Looks};
-use weirgate_fabric::{Buffers, Hop, PUBLISHED, Scheme, Sizes, Span};
+use weirgate_fabric::{Hop, PUBLISHED, Scheme, Sizes};
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::plot;
 use weirgate_lab::report::{Report, Table, number};
-use weirgate_lab::stats::{Interval, mean, mean_of_runs};
+use weirgate_lab::stats::{Interval, mean, mean_of_runs, sorted};
 use weirgate_units::{BitRate, Duration};
 
 use super::Bench;
 use super::arm::{Arm, Observed, parts, tail};
+use super::variants::variants;
 use crate::fabric::outcome::HopCounts;
 use crate::fabric::scenario::{Scenario, Shape, Traffic};
 use crate::fabric::statistics::Estimate;
@@ -76,9 +77,7 @@ pub(super) const STATISTICS: [What; 5] =
     [What::Mean, What::Quantile(0.5), What::Quantile(0.99), What::Quantile(0.999), What::Quantile(0.9999)];
 
 pub(super) fn pooled(runs: &[Observed]) -> Vec<f64> {
-    let mut all: Vec<f64> = runs.iter().flat_map(|run| &run.times).copied().collect();
-    all.sort_by(f64::total_cmp);
-    all
+    sorted(runs.iter().flat_map(|run| run.times.iter().copied()))
 }
 
 /// The ratio of a statistic of one arm to that of another, paired by seed, and its interval. A quantile that single runs are too short
@@ -138,24 +137,6 @@ pub(super) fn at_load(scenario: &Scenario, to: f64) -> Scenario {
         *load = to;
     }
     scenario
-}
-
-/// What Linux 2.6 raises its threshold for duplicate ACKs to, at most (`TCP_MAX_REORDERING`).
-pub(super) const LINUX_REORDERING: u32 = 127;
-
-/// The article's open parameters, varied: the port's buffer, the least retransmission timeout, and whether TCP learns of re-ordering.
-fn variants(scenario: &Scenario) -> Vec<(&'static str, Scenario)> {
-    let with = |change: &dyn Fn(&mut Scenario)| {
-        let mut scenario = scenario.clone();
-        change(&mut scenario);
-        scenario
-    };
-    vec![
-        ("buffer 100 KB", with(&|scenario| scenario.settings.buffers = Buffers::PerPort(100_000))),
-        ("buffer 900 KB", with(&|scenario| scenario.settings.buffers = Buffers::PerPort(900_000))),
-        ("min RTO 5 ms", with(&|scenario| scenario.settings.tcp.min_rto = Span::from_micros(5_000))),
-        ("TCP learns of re-ordering", with(&|scenario| scenario.settings.tcp.reordering_max = LINUX_REORDERING)),
-    ]
 }
 
 /// The other published distributions, for as many bytes, at the first of `at`.
@@ -228,6 +209,9 @@ impl Grid<'_> {
             }
         }
         tables.insert(1, table);
+        if observed.iter().flatten().any(|run| !run.small_times.is_empty()) {
+            tables.push(self.incast(&at));
+        }
         tables.push(self.hops(&at));
         let mut expectations = Expectations::of(self.name)?;
         for claim in self.claims {
@@ -313,6 +297,22 @@ impl Grid<'_> {
                 .iter()
                 .map(|load| at(*load, &scheme.name()).map_or("-".into(), |runs| cell(what.of_runs(runs))));
             table.rows.push([scheme.name()].into_iter().chain(cells).collect());
+        }
+        table
+    }
+
+    /// Times of an incast's flows alone.
+    fn incast<'a>(&self, at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>) -> Table {
+        let names = STATISTICS.map(What::name);
+        let heads: Vec<&str> = ["balancer, load"].into_iter().chain(names.iter().map(String::as_str)).collect();
+        let mut table = Table::new("Flow completion time of the incast's flows alone, us", &heads);
+        for load in self.loads {
+            for scheme in &self.schemes {
+                let Some(runs) = at(*load, &scheme.name()) else { continue };
+                let times = sorted(runs.iter().flat_map(|run| run.small_times.iter().copied()));
+                let name = format!("{}, {} %", scheme.name(), number(100.0 * load));
+                table.rows.push([name].into_iter().chain(STATISTICS.map(|what| cell(what.of(&times)))).collect());
+            }
         }
         table
     }

@@ -9,8 +9,9 @@ use weirgate_lab::report::{Report, Table};
 use weirgate_lab::stats::mean_of_runs;
 
 use super::Bench;
-use super::arm::Arm;
+use super::arm::{Arm, Observed};
 use super::grid::{DRILL, What, at_load, cell, ratio, with_interval};
+use super::variants::{Said, sensitivity};
 use crate::fabric::scenario::Traffic;
 
 pub(super) fn newer(bench: &Bench) -> Result<Report> {
@@ -69,6 +70,19 @@ pub(super) fn newer(bench: &Bench) -> Result<Report> {
         }
         tables.push(table);
     }
+    let place =
+        |scheme: &Scheme| schemes.len() + schemes.iter().position(|other| other == scheme).expect("it is one of them");
+    let few = [schemes[1], schemes[2], schemes[4], DRILL];
+    let mean_over = |one: &[Observed], other: &[Observed]| ratio(one, other, What::Mean);
+    let names: Vec<String> =
+        few.iter().map(|scheme| format!("web servers, 80 %, mean: {} over DRILL(2,1)", scheme.name())).collect();
+    let rows = names.iter().enumerate().take(3).map(|(one, what)| Said { what, one, other: 3, of: &mean_over });
+    tables.push(sensitivity(
+        bench,
+        &few.map(|scheme| arms[place(&scheme)].clone()),
+        &few.map(|scheme| observed[place(&scheme)].as_slice()),
+        &rows.collect::<Vec<_>>(),
+    )?);
     let method = "The article's network and identical arrivals for all; DCTCP and marks from 100 KB on, since PLB, FlowBender and REPS need marks. The ring and the all-to-all are of all \
                   320 hosts at once.";
     let settings = json!({ "scenario": "scenarios/article.toml", "seeds": bench.seeds() });

@@ -7,12 +7,13 @@ use weirgate_fabric::{Queues, Scheme, Span};
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::plot;
 use weirgate_lab::report::{Report, Table, number};
-use weirgate_lab::stats::{mean, mean_of_runs};
+use weirgate_lab::stats::mean;
 use weirgate_units::Duration;
 
 use super::Bench;
 use super::arm::{Arm, Observed};
 use super::grid::{DRILL, equal_links, with_interval};
+use super::variants::{Said, paired, sensitivity};
 use crate::fabric::scenario::{Scenario, Traffic};
 
 /// The article: lengths "do not include packets that are just entering a queue, until they are fully enqueued"; it does not say for how
@@ -48,9 +49,7 @@ fn short(queues: &[&Queues]) -> f64 {
 
 fn row(name: &str, runs: &[Observed], drill: &[Observed]) -> Vec<String> {
     let of = |of: fn(&Observed) -> f64| mean(runs.iter().map(of));
-    let ratio = |of: fn(&Observed) -> f64| -> String {
-        with_interval(mean_of_runs(&runs.iter().zip(drill).map(|(a, b)| of(a) / of(b)).collect::<Vec<_>>()))
-    };
+    let ratio = |of: fn(&Observed) -> f64| with_interval(paired(of)(runs, drill));
     let queues: Vec<&Queues> = runs.iter().flat_map(|run| [&run.up, &run.down]).collect();
     vec![
         name.to_owned(),
@@ -114,6 +113,15 @@ pub(super) fn fig2(bench: &Bench) -> Result<Report> {
         }
         tables.push(table);
     }
+    let (random, drill) = (1, blind.len() + 1);
+    let said = |what, of| Said { what, one: 0, other: 1, of };
+    let (both, up, down) = (paired(unevenness), paired(|run| run.up.deviation()), paired(|run| run.down.deviation()));
+    tables.push(sensitivity(
+        bench,
+        &[arms[random].clone(), arms[drill].clone()],
+        &[&observed[random], &observed[drill]],
+        &[said("random over DRILL(2,1), mean of both", &both), said("of uplinks", &up), said("of downlinks", &down)],
+    )?);
     let packets = |runs: &Vec<Observed>| mean(runs.iter().map(unevenness)) / 1_538.0;
     let line = |at: usize| {
         let delay = ENQUEUE_DELAYS[at].as_nanos();
@@ -127,7 +135,7 @@ pub(super) fn fig2(bench: &Bench) -> Result<Report> {
     };
     let lines: Vec<(String, Vec<(f64, f64)>)> = [flat(1), line(0), line(1), line(2)].into();
     let ratio = |of: fn(&Observed) -> f64| {
-        let pairs = observed[1].iter().zip(&observed[blind.len() + 1]);
+        let pairs = observed[random].iter().zip(&observed[drill]);
         mean(pairs.map(|(random, drill)| of(random) / of(drill)))
     };
     let why = format!(
@@ -180,6 +188,22 @@ pub(super) fn fig3(bench: &Bench) -> Result<Report> {
         tables.push(table);
     }
     let with_many = &observed[..all.len()];
+    let place = |d, m| all.iter().position(|other| *other == looks(d, m)).expect("both forms have it");
+    let (most, one) = (counts[counts.len() - 1], place(1, 1));
+    let over_one = paired(unevenness);
+    let names = [format!("DRILL(1,{most}) over DRILL(1,1)"), format!("DRILL({most},1) over DRILL(1,1)")];
+    let said = |what, at| Said { what, one: at, other: one, of: &over_one };
+    tables.push(sensitivity(
+        bench,
+        &arms[..all.len()],
+        &with_many.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+        &[
+            said("DRILL(1,2) over DRILL(1,1)", place(1, 2)),
+            said(&names[0], place(1, most)),
+            said("DRILL(2,1) over DRILL(1,1)", place(2, 1)),
+            said(&names[1], place(most, 1)),
+        ],
+    )?);
     let curve = |of: &dyn Fn(&Looks) -> Option<usize>| -> Vec<(f64, f64)> {
         let point = |(looks, runs): (&Looks, &Vec<Observed>)| {
             if looks.rule() != Rule::Drawn {

@@ -6,12 +6,13 @@ use weirgate_balance::topology::{LeafSpine, LinkSettings};
 use weirgate_fabric::{Mice, Pattern, Span};
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::report::{Report, Table, number};
-use weirgate_lab::stats::{mean, mean_of_runs, quantile};
+use weirgate_lab::stats::{mean, quantile};
 use weirgate_units::{BitRate, Duration};
 
 use super::Bench;
 use super::arm::{Arm, Observed};
-use super::grid::{LINUX_REORDERING, rivals, with_interval};
+use super::grid::{rivals, with_interval};
+use super::variants::{Said, paired, sensitivity};
 use crate::fabric::scenario::{Shape, Traffic};
 
 pub(super) fn table1(bench: &Bench) -> Result<Report> {
@@ -26,15 +27,12 @@ pub(super) fn table1(bench: &Bench) -> Result<Report> {
         ("shuffle", Pattern::Shuffle, bytes / 25),
     ];
     let mut arms = Vec::new();
-    let senders = [("", 0), (", TCP learns of re-ordering", LINUX_REORDERING)];
-    let cases = || patterns.iter().flat_map(|pattern| senders.iter().map(move |sender| (pattern, sender)));
-    for ((_, pattern, bytes), (_, reordering_max)) in cases() {
+    for (_, pattern, bytes) in patterns {
         let mut scenario = bench.article();
         scenario.network.shape = shape.clone();
         scenario.settings.sample_every = None;
-        scenario.settings.tcp.reordering_max = *reordering_max;
         let mice = Mice { bytes: 50_000, every: Span::from_micros(100_000) };
-        scenario.traffic = Traffic::Pairs { pattern: *pattern, bytes: *bytes, mice: Some(mice) };
+        scenario.traffic = Traffic::Pairs { pattern, bytes, mice: Some(mice) };
         arms.extend(rivals().into_iter().map(|scheme| Arm::of(scheme, &scenario)));
     }
     let observed = bench.observe(&arms)?;
@@ -46,18 +44,14 @@ pub(super) fn table1(bench: &Bench) -> Result<Report> {
         ("elephants, mean goodput", |run| mean(run.goodputs.iter().copied())),
     ];
     let mut tables = Vec::new();
-    for (((name, _, bytes), (sender, _)), runs) in cases().zip(observed.chunks(schemes.len())) {
+    for ((name, _, bytes), runs) in patterns.iter().zip(observed.chunks(schemes.len())) {
         let heads: Vec<String> =
             ["over ECMP's".to_owned()].into_iter().chain(schemes.iter().map(weirgate_fabric::Scheme::name)).collect();
         let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-        let mut table = Table::new(&format!("{name}: elephants of {} MB{sender}", bytes / 1_000_000), &heads);
+        let mut table = Table::new(&format!("{name}: elephants of {} MB", bytes / 1_000_000), &heads);
         for (what, of) in statistics {
-            let cell = |runs: &Vec<Observed>, ecmp: &Vec<Observed>| {
-                let pairs: Vec<f64> = runs.iter().zip(ecmp).map(|(a, b)| of(a) / of(b)).collect();
-                with_interval(mean_of_runs(&pairs))
-            };
             let mut row = vec![what.to_owned()];
-            row.extend(runs.iter().map(|one| cell(one, &runs[0])));
+            row.extend(runs.iter().map(|one| with_interval(paired(of)(one, &runs[0]))));
             table.rows.push(row);
         }
         let ecmp = |of: fn(&Observed) -> f64| number(mean(runs[0].iter().map(of)));
@@ -68,6 +62,22 @@ pub(super) fn table1(bench: &Bench) -> Result<Report> {
         table.rows.push(row);
         tables.push(table);
     }
+    // Of each pattern, ECMP and DRILL.
+    let ends = |at: usize| [at, at + schemes.len() - 1];
+    let places: Vec<usize> = (0..patterns.len()).flat_map(|pattern| ends(pattern * schemes.len())).collect();
+    let (mice, elephants) = (paired(statistics[0].1), paired(statistics[2].1));
+    let names: Vec<String> =
+        patterns.iter().map(|(name, ..)| format!("{name}, mice, mean time: DRILL(2,1) over ECMP")).collect();
+    let rows = names.iter().enumerate().flat_map(|(at, name)| {
+        let said = |what, of| Said { what, one: 2 * at + 1, other: 2 * at, of };
+        [said(name.as_str(), &mice as _), said("elephants, mean goodput", &elephants as _)]
+    });
+    tables.push(sensitivity(
+        bench,
+        &places.iter().map(|at| arms[*at].clone()).collect::<Vec<_>>(),
+        &places.iter().map(|at| observed[*at].as_slice()).collect::<Vec<_>>(),
+        &rows.collect::<Vec<_>>(),
+    )?);
     let method = "4 leaves with 8 hosts each, 4 spines, all links at 1 Gbit/s. Each host sends elephants (the article: 1 GB; here 1 GB, in the short form 50 MB, in a shuffle a 25th of \
                   that), one after the other, and a mouse of 50 KB each 100 ms to the same host. Stride: host i to host i + 8; random: to one of another leaf; shuffle: to all others in \
                   random order. The article: with stride and random DRILL has much lower times of mice, the longest above all, and more goodput of elephants; a shuffle is limited by the last \

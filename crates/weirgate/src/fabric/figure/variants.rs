@@ -1,0 +1,68 @@
+//! What the article leaves open, varied: every page repeats its ratios so.
+
+use anyhow::Result;
+use weirgate_fabric::{Buffers, Span};
+use weirgate_lab::report::Table;
+use weirgate_lab::stats::{Interval, mean_of_runs};
+
+use super::Bench;
+use super::arm::{Arm, Observed};
+use super::grid::with_interval;
+use crate::fabric::scenario::Scenario;
+
+/// What Linux 2.6 raises its threshold for duplicate ACKs to, at most (`TCP_MAX_REORDERING`).
+pub(super) const LINUX_REORDERING: u32 = 127;
+
+/// The article's open parameters, varied: the port's buffer, the least retransmission timeout, and whether TCP learns of re-ordering.
+pub(super) fn variants(scenario: &Scenario) -> Vec<(&'static str, Scenario)> {
+    let with = |change: &dyn Fn(&mut Scenario)| {
+        let mut scenario = scenario.clone();
+        change(&mut scenario);
+        scenario
+    };
+    vec![
+        ("buffer 100 KB", with(&|scenario| scenario.settings.buffers = Buffers::PerPort(100_000))),
+        ("buffer 900 KB", with(&|scenario| scenario.settings.buffers = Buffers::PerPort(900_000))),
+        ("min RTO 5 ms", with(&|scenario| scenario.settings.tcp.min_rto = Span::from_micros(5_000))),
+        ("TCP learns of re-ordering", with(&|scenario| scenario.settings.tcp.reordering_max = LINUX_REORDERING)),
+    ]
+}
+
+/// A ratio of two arms' runs, with its interval.
+pub(super) type Compare = dyn Fn(&[Observed], &[Observed]) -> (f64, Interval);
+
+/// What a page says of one arm and another.
+pub(super) struct Said<'a> {
+    pub(super) what: &'a str,
+    /// Places among the arms.
+    pub(super) one: usize,
+    pub(super) other: usize,
+    pub(super) of: &'a Compare,
+}
+
+/// The ratio of a statistic of runs, paired by seed.
+pub(super) fn paired(of: fn(&Observed) -> f64) -> impl Fn(&[Observed], &[Observed]) -> (f64, Interval) {
+    move |one, other| mean_of_runs(&one.iter().zip(other).map(|(a, b)| of(a) / of(b)).collect::<Vec<_>>())
+}
+
+/// What a page says, here and with each variation.
+pub(super) fn sensitivity(bench: &Bench, arms: &[Arm], observed: &[&[Observed]], said: &[Said<'_>]) -> Result<Table> {
+    let names: Vec<&str> =
+        arms.first().map_or_else(Vec::new, |arm| variants(&arm.scenario)).iter().map(|(name, _)| *name).collect();
+    let mut varied = Vec::new();
+    for at in 0..names.len() {
+        varied.extend(arms.iter().map(|arm| {
+            let (_, scenario) = variants(&arm.scenario).swap_remove(at);
+            Arm::new(arm.name.clone(), scenario).aside()
+        }));
+    }
+    let varied = bench.observe(&varied)?;
+    let heads: Vec<&str> = ["", "here"].into_iter().chain(names).collect();
+    let mut table = Table::new("With what the article leaves open varied", &heads);
+    for Said { what, one, other, of } in said {
+        let varied = varied.chunks(arms.len()).map(|runs| with_interval(of(&runs[*one], &runs[*other])));
+        let here = with_interval(of(observed[*one], observed[*other]));
+        table.rows.push([(*what).to_owned(), here].into_iter().chain(varied).collect());
+    }
+    Ok(table)
+}
