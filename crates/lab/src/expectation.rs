@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
+use crate::report::number;
 use crate::stats::Interval;
 
 const BOUNDS: &str = include_str!("../experiments/expectations.toml");
@@ -98,12 +99,26 @@ impl Expectations {
     }
 
     /// The same for a figure of somebody else's system, repeated here: where it does not come out as there, the run contradicts it, and
-    /// `explanation` says what speaks for that.
-    pub fn measured_figure(&mut self, name: &str, value: f64, explanation: &str) -> Result<()> {
+    /// `explanation` says what speaks for that. A short run that does not tell, since its 95 % interval has the bound in it or there is no
+    /// value, has not measured it.
+    pub fn measured_figure(
+        &mut self,
+        name: &str,
+        (value, interval): (f64, Interval),
+        is_short: bool,
+        explanation: &str,
+    ) -> Result<()> {
         ensure!(!explanation.is_empty(), "`{name}`: who contradicts explains");
+        let bound = self.open.get(name).with_context(|| format!("`{name}` has no bound, or was measured twice"))?;
+        let is_decided = value.is_finite() && holds(interval.low, bound)? == holds(interval.high, bound)?;
+        if is_short && !is_decided {
+            self.not_measured(name);
+            return Ok(());
+        }
         let noted = self.measured(name, value)?;
         noted.contradicts = !noted.holds;
-        noted.explanation = Some(explanation.to_owned());
+        let [low, high] = [interval.low, interval.high].map(number);
+        noted.explanation = Some(format!("95 % interval {low} to {high}. {explanation}"));
         Ok(())
     }
 

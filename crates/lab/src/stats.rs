@@ -62,6 +62,21 @@ pub fn mean_of_runs(values: &[f64]) -> (f64, Interval) {
     (centre, Interval { low: centre - width, high: centre + width })
 }
 
+/// The mean of ratios of independent runs, and its 95 % interval: both of their logarithms, so that a ratio and its inverse are alike, and
+/// none is below 0. Ratios that have no logarithm are taken as they are.
+pub fn ratio_of_runs(ratios: &[f64]) -> (f64, Interval) {
+    if ratios.iter().any(|ratio| !(*ratio > 0.0 && ratio.is_finite())) {
+        return mean_of_runs(ratios);
+    }
+    let logarithms: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+    let (centre, Interval { low, high }) = mean_of_runs(&logarithms);
+    let is_bounded = low.is_finite();
+    (
+        centre.exp(),
+        Interval { low: if is_bounded { low.exp() } else { low }, high: if is_bounded { high.exp() } else { high } },
+    )
+}
+
 /// The 97.5 % quantile of Student's distribution with so many degrees of freedom, 1 at least.
 fn student(freedom: usize) -> f64 {
     const T: [f64; 30] = [

@@ -7,6 +7,7 @@ mod arm;
 mod bench;
 mod failures;
 mod grid;
+mod kept;
 mod newer;
 mod queues;
 mod reorder;
@@ -17,6 +18,8 @@ mod variants;
 use anyhow::{Context, Result};
 use weirgate_lab::experiment::Form;
 use weirgate_lab::report::Report;
+
+use self::grid::TOO_SHORT;
 
 pub use self::bench::Bench;
 
@@ -74,20 +77,29 @@ impl Figure {
     /// # Errors
     /// Where files cannot be written.
     pub fn run(&self, bench: &Bench) -> Result<Report> {
-        let report = (self.run)(bench)?;
+        let mut report = (self.run)(bench)?;
+        report.method = format!("{} {}", report.method, bench.take_lengths());
+        if !bench.is_quick() {
+            // There is no longer form.
+            for cell in report.tables.iter_mut().flat_map(|table| &mut table.rows).flatten() {
+                *cell = cell.replace(TOO_SHORT, "n/a");
+            }
+        }
         let dir = bench.options().dir(self.name)?;
         report.write(&dir)?;
         report.write_parts(&dir).with_context(|| format!("cannot write into {}", dir.display()))?;
         Ok(report)
     }
 
-    /// Runs it takes, and about how long in all: said before it begins.
+    /// How many runs it takes, and about how long in all: said before it begins.
     pub fn cost(form: Form) -> &'static str {
         match form {
             Form::Full => {
                 "10 seeds of 100,000 flows for each arm (4 for those beside the point): up to an hour on two cores"
             }
-            Form::Quick | Form::Demo => "2 seeds of 5,000 flows for each arm: up to a minute on two cores",
+            Form::Quick | Form::Demo => {
+                "3 seeds of 5,000 flows for each arm (1 for those beside the point): up to a minute on two cores"
+            }
         }
     }
 }

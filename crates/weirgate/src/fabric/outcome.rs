@@ -217,7 +217,7 @@ impl Outcome {
             classes: classes(&flows),
             queues_up: queues(&measures.up, packet),
             queues_down: queues(&measures.down, packet),
-            hops: hops(simulation).into_iter().map(|(_, counts)| counts).collect(),
+            hops: hops(simulation),
             dup_acks_1: dup_acks(&measures.finished, 1),
             dup_acks_3: dup_acks(&measures.finished, 3),
             sent_again: sum(|flow| u64::from(flow.sent_again)),
@@ -341,24 +341,24 @@ fn dup_acks(flows: &[Finished], least: u32) -> DupAcks {
 }
 
 /// What the lines of each hop did, in the order in which a packet comes to them.
-pub(super) fn hops(simulation: &Simulation) -> Vec<(Hop, HopCounts)> {
+pub(super) fn hops(simulation: &Simulation) -> Vec<HopCounts> {
     let place = |hop: Hop| match hop {
         Hop::Host => (0, 0),
         Hop::Up(stage) => (1, stage),
         Hop::Down(stage) => (2, u8::MAX - stage),
         Hop::Edge => (3, 0),
     };
-    let mut by_hop: BTreeMap<_, (Hop, HopCounts, Span)> = BTreeMap::new();
+    let mut by_hop: BTreeMap<_, (HopCounts, Span)> = BTreeMap::new();
     for (hop, line) in simulation.lines() {
-        let (_, counts, waited) = by_hop.entry(place(hop)).or_insert_with(|| {
-            let name = match hop {
+        let (counts, waited) = by_hop.entry(place(hop)).or_insert_with(|| {
+            let hop = match hop {
                 Hop::Host => "host".to_owned(),
                 Hop::Up(stage) => format!("up {stage}"),
                 Hop::Down(stage) => format!("down {stage}"),
                 Hop::Edge => "edge".to_owned(),
             };
-            let none = HopCounts { hop: name, lines: 0, packets: 0, wait_mean_us: 0.0, dropped: 0, lost: 0, marked: 0 };
-            (hop, none, Span::ZERO)
+            let none = HopCounts { hop, lines: 0, packets: 0, wait_mean_us: 0.0, dropped: 0, lost: 0, marked: 0 };
+            (none, Span::ZERO)
         });
         counts.lines += 1;
         counts.packets += line.packets;
@@ -367,9 +367,9 @@ pub(super) fn hops(simulation: &Simulation) -> Vec<(Hop, HopCounts)> {
         counts.marked += line.marked;
         *waited = *waited + line.waited;
     }
-    let mean = |(hop, mut counts, waited): (Hop, HopCounts, Span)| {
+    let mean = |(mut counts, waited): (HopCounts, Span)| {
         counts.wait_mean_us = ratio(waited.as_secs_f64() * 1e6, counts.packets as f64);
-        (hop, counts)
+        counts
     };
     by_hop.into_values().map(mean).collect()
 }

@@ -1,7 +1,9 @@
 //! An arm: a scenario, and what is observed of its runs.
 
 use anyhow::{Result, anyhow, bail};
-use weirgate_fabric::{Cause, Finished, Hop, Queues, Scheme, Simulation, Time};
+use serde::{Deserialize, Serialize};
+use weirgate_fabric::{Cause, Finished, Queues, Scheme, Simulation, Time};
+use weirgate_lab::stats::{median, quantile, sorted};
 
 use crate::fabric::outcome::{HopCounts, hops};
 use crate::fabric::scenario::{Scenario, Traffic};
@@ -17,24 +19,45 @@ pub(super) struct Arm {
 }
 
 /// What was observed of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Observed {
-    /// The completion times of all flows, in microseconds, in ascending order.
+    /// The completion times of all flows, in microseconds, in ascending order, to seven digits.
+    #[serde(skip)]
     pub(super) times: Vec<f64>,
     /// Those of class 1: mice, an incast.
+    #[serde(skip)]
     pub(super) small_times: Vec<f64>,
     /// Of large flows, what each got, in Mbit/s.
     pub(super) goodputs: Vec<f64>,
-    pub(super) hops: Vec<(Hop, HopCounts)>,
-    pub(super) up: Queues,
-    pub(super) down: Queues,
+    pub(super) hops: Vec<HopCounts>,
+    pub(super) up: Even,
+    pub(super) down: Even,
     pub(super) order: Order,
     /// When the last flow was there, in seconds of simulated time.
     pub(super) end: f64,
+    /// The median completion time of the half of all flows that began later, over that of the others: 1, where the network is steady.
+    pub(super) drift: f64,
+}
+
+/// How even queues are that should be alike.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Even {
+    /// The mean standard deviation of their lengths, in bytes.
+    pub(super) deviation: f64,
+    /// Samples of a queue, and those in which no packet waited behind another.
+    pub(super) samples: u64,
+    pub(super) short: u64,
+}
+
+impl Even {
+    fn of(queues: &Queues) -> Self {
+        let sum = |places: usize| queues.lengths.iter().take(places).sum();
+        Self { deviation: queues.deviation(), samples: sum(usize::MAX), short: sum(16) }
+    }
 }
 
 /// Flows by what happened to the order of their packets.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) flows: u64,
     /// With at least one duplicate ACK, and with three.
@@ -95,6 +118,15 @@ impl Arm {
         Self::new(scheme.name(), scenario)
     }
 
+    /// How long a run of it is, in words.
+    pub(super) fn length(&self) -> String {
+        let run = &self.scenario.run;
+        match self.scenario.traffic {
+            Traffic::Poisson { .. } => format!("{} of warm-up, then {} flows", run.warm_up, run.flows),
+            _ => "all flows of a workload that ends".into(),
+        }
+    }
+
     /// Runs it.
     pub(super) fn observe(&self, seed: u64) -> Result<Observed> {
         let mut scenario = self.scenario.clone();
@@ -121,22 +153,34 @@ impl Observed {
         let mut order = Order::default();
         for flow in &measures.finished {
             let secs = flow.time.as_secs_f64();
-            times.push(secs * 1e6);
+            // As many digits as are kept in a file, so that a page is the same with and without.
+            let micros = f64::from((secs * 1e6) as f32);
+            times.push(micros);
             if flow.class > 0 {
-                small_times.push(secs * 1e6);
+                small_times.push(micros);
             }
             if has_elephants && flow.class == 0 {
                 goodputs.push(flow.bytes as f64 * 8.0 / secs / 1e6);
             }
             order.add(flow);
         }
+        let drift = drift(&measures.finished);
         times.sort_by(f64::total_cmp);
         small_times.sort_by(f64::total_cmp);
         let hops = hops(simulation);
-        let (up, down) = (measures.up.clone(), measures.down.clone());
+        let (up, down) = (Even::of(&measures.up), Even::of(&measures.down));
         let end = simulation.now().to_instant().as_nanos() as f64 / 1e9;
-        Self { times, small_times, goodputs, hops, up, down, order, end }
+        Self { times, small_times, goodputs, hops, up, down, order, end, drift }
     }
+}
+
+fn drift(finished: &[Finished]) -> f64 {
+    let began = sorted(finished.iter().map(|flow| flow.began.as_picos() as f64));
+    let middle = quantile(&began, 0.5);
+    let (early, late): (Vec<&Finished>, Vec<&Finished>) =
+        finished.iter().partition(|flow| (flow.began.as_picos() as f64) < middle);
+    let median = |flows: Vec<&Finished>| median(flows.into_iter().map(|flow| flow.time.as_secs_f64()));
+    median(late) / median(early)
 }
 
 /// A statistic of completion times that are in ascending order; not a number, where fewer than 100 flows take longer.

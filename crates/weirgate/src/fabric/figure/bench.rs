@@ -1,8 +1,9 @@
 //! What runs the arms of a figure, on all cores.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Result, anyhow};
@@ -11,14 +12,12 @@ use weirgate_lab::report::Report;
 use weirgate_units::Duration;
 
 use super::arm::{Arm, Observed};
+use super::kept::Kept;
 use crate::fabric::scenario::Scenario;
 use crate::fabric::threads::on_threads;
 
 /// What the article's scenario leaves to a figure.
 const ARTICLE: &str = include_str!("../../../../../scenarios/article.toml");
-
-/// Seeds of arms that are beside the point.
-const ASIDE: usize = 4;
 
 /// A figure's surroundings.
 #[derive(Debug)]
@@ -26,8 +25,9 @@ pub struct Bench {
     options: Options,
     threads: usize,
     article: Scenario,
-    /// Short forms' runs, by scenario: figures of one network have some in common. Long ones are too large to be kept.
-    seen: Mutex<HashMap<String, Observed>>,
+    kept: Kept,
+    /// How long runs were, in words.
+    lengths: Mutex<BTreeSet<String>>,
 }
 
 impl Bench {
@@ -40,7 +40,8 @@ impl Bench {
             let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
             anyhow!("scenarios/article.toml: {}", problems.join("; "))
         })?;
-        Ok(Self { options: options.clone(), threads: threads.max(1), article, seen: Mutex::default() })
+        let kept = Kept::new(options.out.join("fabric-runs"));
+        Ok(Self { options: options.clone(), threads: threads.max(1), article, kept, lengths: Mutex::default() })
     }
 
     /// How it is run.
@@ -49,8 +50,8 @@ impl Bench {
     }
 
     /// Whether this is the short form.
-    pub(super) fn is_quick(&self) -> bool {
-        self.options.form != Form::Full
+    pub(super) const fn is_quick(&self) -> bool {
+        !matches!(self.options.form, Form::Full)
     }
 
     /// The article's scenario, as long as this form has it.
@@ -63,15 +64,34 @@ impl Bench {
         scenario
     }
 
-    /// The seeds of every arm; those beside the point have the first four.
+    /// The seeds of every arm; those beside the point have the first ones only.
     pub(super) fn seeds(&self) -> Vec<u64> {
-        let count = if self.is_quick() { 2 } else { 10 };
+        let count = if self.is_quick() { 3 } else { 10 };
         (0..count).map(|seed| self.options.seed + seed).collect()
+    }
+
+    /// How many of them what is beside the point has.
+    const fn seeds_aside(&self) -> usize {
+        if self.is_quick() { 1 } else { 4 }
     }
 
     /// The report of a figure that begins now.
     pub(super) fn report(&self, name: &str, title: &str) -> Report {
         Report::begin(&self.options, name, title)
+    }
+
+    /// How long the runs were since this was asked last, for a page.
+    pub(super) fn take_lengths(&self) -> String {
+        let lengths = std::mem::take(&mut *self.lengths.lock().unwrap_or_else(PoisonError::into_inner));
+        let lengths: Vec<String> = lengths.into_iter().collect();
+        let settling = "; so short a warm-up leaves long flows out that would be under way, and the load is a little lower than it says";
+        format!(
+            "Runs: {}; {} seeds, {} of what is beside the point{}.",
+            lengths.join("; "),
+            self.seeds().len(),
+            self.seeds_aside(),
+            if self.is_quick() { settling } else { "" }
+        )
     }
 
     /// Says how far it is.
@@ -84,7 +104,8 @@ impl Bench {
     /// Runs all arms with all seeds; what was observed of each, by arm and seed.
     pub(super) fn observe(&self, arms: &[Arm]) -> Result<Vec<Vec<Observed>>> {
         let seeds = self.seeds();
-        let of = |arm: &Arm| if arm.is_aside { &seeds[..seeds.len().min(ASIDE)] } else { &seeds[..] };
+        let of = |arm: &Arm| if arm.is_aside { &seeds[..self.seeds_aside()] } else { &seeds[..] };
+        self.lengths.lock().unwrap_or_else(PoisonError::into_inner).extend(arms.iter().map(Arm::length));
         let jobs: Vec<(usize, u64)> =
             arms.iter().enumerate().flat_map(|(at, arm)| of(arm).iter().map(move |seed| (at, *seed))).collect();
         let done = AtomicUsize::new(0);
@@ -102,20 +123,12 @@ impl Bench {
     }
 
     fn observe_one(&self, arm: &Arm, seed: u64) -> Result<Observed> {
-        if !self.is_quick() {
-            return arm.observe(seed);
+        if let Some(observed) = self.kept.read(arm, seed) {
+            return Ok(observed);
         }
-        let seen = || self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let key = format!("{seed} {:?}", arm.scenario);
-        let before = seen().get(&key).cloned();
-        match before {
-            Some(observed) => Ok(observed),
-            None => {
-                let observed = arm.observe(seed)?;
-                seen().insert(key, observed.clone());
-                Ok(observed)
-            }
-        }
+        let observed = arm.observe(seed)?;
+        self.kept.write(arm, seed, &observed)?;
+        Ok(observed)
     }
 
     fn say_progress(&self, done: usize, jobs: usize, began: std::time::Instant) {

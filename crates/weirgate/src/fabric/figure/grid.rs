@@ -4,16 +4,16 @@ use anyhow::Result;
 use serde_json::json;
 use weirgate_balance::topology::{LeafSpine, LinkSettings};
 use weirgate_balance::{CongaSettings, Looks};
-use weirgate_fabric::{Hop, PUBLISHED, Scheme, Sizes};
+use weirgate_fabric::{PUBLISHED, Scheme, Sizes};
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::plot;
 use weirgate_lab::report::{Report, Table, number};
-use weirgate_lab::stats::{Interval, mean, mean_of_runs, sorted};
+use weirgate_lab::stats::{Interval, mean, ratio_of_runs, sorted};
 use weirgate_units::{BitRate, Duration};
 
 use super::Bench;
-use super::arm::{Arm, Observed, parts, tail};
-use super::variants::variants;
+use super::arm::{Arm, Observed, Order, parts, tail};
+use super::variants::{paired, variants};
 use crate::fabric::outcome::HopCounts;
 use crate::fabric::scenario::{Scenario, Shape, Traffic};
 use crate::fabric::statistics::Estimate;
@@ -80,6 +80,9 @@ pub(super) fn pooled(runs: &[Observed]) -> Vec<f64> {
     sorted(runs.iter().flat_map(|run| run.times.iter().copied()))
 }
 
+/// Nothing is known of a value.
+pub(super) const UNKNOWN: Interval = Interval { low: f64::NEG_INFINITY, high: f64::INFINITY };
+
 /// The ratio of a statistic of one arm to that of another, paired by seed, and its interval. A quantile that single runs are too short
 /// for is of all runs together; its interval comes of the order statistics that enclose the one and the other, and is wider than need be.
 pub(super) fn ratio(one: &[Observed], other: &[Observed], what: What) -> (f64, Interval) {
@@ -90,21 +93,23 @@ pub(super) fn ratio(one: &[Observed], other: &[Observed], what: What) -> (f64, I
             What::Quantile(q) => Estimate::quantile(&pooled(runs), parts(q)),
             What::Mean => None,
         };
-        let unknown = Interval { low: f64::NEG_INFINITY, high: f64::INFINITY };
-        let Some((one, other)) = enclosed(one).zip(enclosed(other)) else { return (f64::NAN, unknown) };
+        let Some((one, other)) = enclosed(one).zip(enclosed(other)) else { return (f64::NAN, UNKNOWN) };
         let interval = match (one.interval, other.interval) {
             (Some(one), Some(other)) => Interval { low: one[0] / other[1], high: one[1] / other[0] },
-            _ => unknown,
+            _ => UNKNOWN,
         };
         return (one.value / other.value, interval);
     }
-    mean_of_runs(&pairs)
+    ratio_of_runs(&pairs)
 }
+
+/// What stands where a short form's runs are too short.
+pub(super) const TOO_SHORT: &str = "n/a (full)";
 
 /// A ratio with its interval, for a table.
 pub(super) fn with_interval((ratio, interval): (f64, Interval)) -> String {
     match (ratio.is_finite(), interval.low.is_finite()) {
-        (false, _) => "n/a (full)".into(),
+        (false, _) => TOO_SHORT.into(),
         (true, false) => number(ratio),
         (true, true) => format!("{} [{} to {}]", number(ratio), number(interval.low), number(interval.high)),
     }
@@ -112,7 +117,7 @@ pub(super) fn with_interval((ratio, interval): (f64, Interval)) -> String {
 
 /// A number for a table; what this form is too short for is said to be so.
 pub(super) fn cell(value: f64) -> String {
-    if value.is_finite() { number(value) } else { "n/a (full)".into() }
+    if value.is_finite() { number(value) } else { TOO_SHORT.into() }
 }
 
 /// A figure that is a grid of balancers and loads.
@@ -125,6 +130,8 @@ pub(super) struct Grid<'a> {
     pub(super) schemes: Vec<Scheme>,
     pub(super) loads: &'a [f64],
     pub(super) claims: &'a [Claim],
+    /// How much longer the article has packets of ECMP wait at the first hop, over those of others, at the last of `at`.
+    pub(super) first_hops: &'a [(&'a str, f64)],
     /// What speaks for this where the article is contradicted.
     pub(super) why: &'a str,
     /// At which load the sensitivity is looked at, and cumulative distributions are drawn.
@@ -212,6 +219,8 @@ impl Grid<'_> {
         if observed.iter().flatten().any(|run| !run.small_times.is_empty()) {
             tables.push(self.incast(&at));
         }
+        tables.push(self.first_hop(&at));
+        tables.push(self.timers(&at));
         tables.push(self.hops(&at));
         let mut expectations = Expectations::of(self.name)?;
         for claim in self.claims {
@@ -220,13 +229,8 @@ impl Grid<'_> {
             else {
                 continue;
             };
-            let (value, interval) = ratio(one, drill, claim.what);
-            if !value.is_finite() {
-                expectations.not_measured(bound);
-                continue;
-            }
-            let why = format!("95 % interval {} to {}. {}", number(interval.low), number(interval.high), self.why);
-            expectations.measured_figure(bound, value, &why)?;
+            let why = format!("{} {}", self.why, self.evidence(claim, one, drill, &other));
+            expectations.measured_figure(bound, ratio(one, drill, claim.what), bench.is_quick(), why.trim())?;
         }
         let mut plots = Vec::new();
         if self.loads.len() > 2 {
@@ -301,6 +305,76 @@ impl Grid<'_> {
         table
     }
 
+    /// What makes a ratio what it is.
+    fn evidence<'a>(
+        &self,
+        claim: &Claim,
+        one: &[Observed],
+        drill: &[Observed],
+        other: &impl Fn(f64, &str, &str) -> Option<&'a Vec<Observed>>,
+    ) -> String {
+        let [timers, drills] = [one, drill].map(|runs| number(per_10_000(runs, |order| order.timeouts)));
+        let (median, _) = ratio(one, drill, What::Quantile(0.5));
+        let mut said = format!(
+            "A flow whose timer runs out waits 200 ms, which is what a mean or a far quantile is made of: timers ran out {timers} times of 10,000 flows with {}, {drills} times with \
+             DRILL. The ratio of the medians is {}.",
+            claim.of,
+            cell(median),
+        );
+        for (variant, _) in variants(&self.base).iter().skip(2) {
+            let pair = other(claim.load, variant, claim.of).zip(other(claim.load, variant, &DRILL.name()));
+            if let Some((one, drill)) = pair {
+                said += &format!(" With \"{variant}\" the ratio is {}.", with_interval(ratio(one, drill, claim.what)));
+            }
+        }
+        said
+    }
+
+    /// How much longer packets of ECMP wait at the first hop, where the article says how much.
+    fn first_hop<'a>(&self, at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>) -> Table {
+        let heads = ["ECMP's over that of", "load, %", "article", "here"];
+        let mut table = Table::new("Mean wait at the first hop, from a leaf to the spines", &heads);
+        let wait = |run: &Observed| mean(run.hops.iter().filter(|at| at.hop == FIRST_HOP).map(|at| at.wait_mean_us));
+        for load in self.at {
+            let Some(ecmp) = at(*load, &Scheme::Ecmp.name()) else { continue };
+            for scheme in self.schemes.iter().filter(|scheme| **scheme != Scheme::Ecmp) {
+                let Some(runs) = at(*load, &scheme.name()) else { continue };
+                let article = self.first_hops.iter().find(|(name, _)| *name == scheme.name());
+                table.rows.push(vec![
+                    scheme.name(),
+                    number(100.0 * load),
+                    article.map_or("-".into(), |(_, ratio)| number(*ratio)),
+                    with_interval(paired(wait)(ecmp, runs)),
+                ]);
+            }
+        }
+        table
+    }
+
+    /// How often something was mended, and whether the network was steady.
+    fn timers<'a>(&self, at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>) -> Table {
+        let heads = [
+            "balancer, load",
+            "timeouts, of 10,000 flows",
+            "segments sent again",
+            "median of the flows that began later, over the others'",
+        ];
+        let mut table = Table::new("Timers and retransmissions; 1 in the last column is a steady network", &heads);
+        for load in self.loads {
+            for scheme in &self.schemes {
+                let Some(runs) = at(*load, &scheme.name()) else { continue };
+                let drifts: Vec<f64> = runs.iter().map(|run| run.drift).collect();
+                table.rows.push(vec![
+                    format!("{}, {} %", scheme.name(), number(100.0 * load)),
+                    number(per_10_000(runs, |order| order.timeouts)),
+                    number(per_10_000(runs, |order| order.sent_again)),
+                    with_interval(ratio_of_runs(&drifts)),
+                ]);
+            }
+        }
+        table
+    }
+
     /// Times of an incast's flows alone.
     fn incast<'a>(&self, at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>) -> Table {
         let names = STATISTICS.map(What::name);
@@ -333,10 +407,15 @@ impl Grid<'_> {
     }
 }
 
+/// How often something happened, of 10,000 flows.
+fn per_10_000(runs: &[Observed], of: fn(&Order) -> u64) -> f64 {
+    let sum = |of: fn(&Order) -> u64| runs.iter().map(|run| of(&run.order)).sum::<u64>() as f64;
+    1e4 * sum(of) / sum(|order| order.flows)
+}
+
 /// What the lines of a hop did, in each run.
-pub(super) fn counts_at(runs: &[Observed], hop: Hop) -> impl Iterator<Item = &HopCounts> {
-    let at = move |run: &'_ Observed| run.hops.iter().position(|(other, _)| *other == hop);
-    runs.iter().filter_map(move |run| Some(&run.hops[at(run)?].1))
+pub(super) fn counts_at<'a>(runs: &'a [Observed], hop: &'a str) -> impl Iterator<Item = &'a HopCounts> {
+    runs.iter().flat_map(move |run| run.hops.iter().filter(move |counts| counts.hop == hop))
 }
 
 /// All waiting of a hop's packets, in microseconds.
@@ -346,16 +425,16 @@ pub(super) fn waited(counts: &HopCounts) -> f64 {
 
 /// A row for each hop.
 pub(super) fn hop_rows(name: &str, runs: &[Observed]) -> Vec<Vec<String>> {
-    let hops: Vec<Hop> = runs.first().map_or_else(Vec::new, |run| run.hops.iter().map(|(hop, _)| *hop).collect());
-    let sum = |hop: Hop, of: fn(&HopCounts) -> f64| -> f64 { counts_at(runs, hop).map(of).sum() };
-    let in_switches: f64 = hops.iter().filter(|hop| **hop != Hop::Host).map(|hop| sum(*hop, waited)).sum();
-    let row = |hop: &Hop| {
-        let (packets, waited) = (sum(*hop, |counts| counts.packets as f64), sum(*hop, waited));
-        let dropped = sum(*hop, |counts| counts.dropped as f64);
-        let share = if *hop == Hop::Host { "-".into() } else { number(100.0 * waited / in_switches) };
+    let hops: Vec<&str> = runs.first().map_or_else(Vec::new, |run| run.hops.iter().map(|at| at.hop.as_str()).collect());
+    let sum = |hop: &str, of: fn(&HopCounts) -> f64| -> f64 { counts_at(runs, hop).map(of).sum() };
+    let in_switches: f64 = hops.iter().filter(|hop| **hop != HOST).map(|hop| sum(hop, waited)).sum();
+    let row = |hop: &&str| {
+        let (packets, waited) = (sum(hop, |counts| counts.packets as f64), sum(hop, waited));
+        let dropped = sum(hop, |counts| counts.dropped as f64);
+        let share = if *hop == HOST { "-".into() } else { number(100.0 * waited / in_switches) };
         vec![
             name.to_owned(),
-            hop_name(*hop),
+            hop_name(hop),
             number(waited / packets),
             share,
             number(1e6 * dropped / (packets + dropped)),
@@ -364,13 +443,17 @@ pub(super) fn hop_rows(name: &str, runs: &[Observed]) -> Vec<Vec<String>> {
     hops.iter().map(row).collect()
 }
 
-fn hop_name(hop: Hop) -> String {
-    match hop {
-        Hop::Host => "in the host".into(),
-        Hop::Up(0) => "leaf, up".into(),
-        Hop::Up(stage) => format!("stage {stage}, up"),
-        Hop::Down(stage) => format!("stage {stage}, down"),
-        Hop::Edge => "leaf, to the host".into(),
+/// The names of hops in what came of a run.
+const HOST: &str = "host";
+pub(super) const FIRST_HOP: &str = "up 0";
+
+/// And on pages.
+fn hop_name(hop: &str) -> String {
+    match hop.split_once(' ') {
+        Some(("up", "0")) => "leaf, up".into(),
+        Some((way, stage)) => format!("stage {stage}, {way}"),
+        None if hop == HOST => "in the host".into(),
+        None => "leaf, to the host".into(),
     }
 }
 

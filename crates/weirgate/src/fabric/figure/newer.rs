@@ -6,7 +6,7 @@ use weirgate_balance::{CongaSettings, LabelSettings};
 use weirgate_fabric::{ControlKind, Scheme, Span};
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::report::{Report, Table};
-use weirgate_lab::stats::mean_of_runs;
+use weirgate_lab::stats::{mean_of_runs, ratio_of_runs};
 
 use super::Bench;
 use super::arm::{Arm, Observed};
@@ -51,10 +51,7 @@ pub(super) fn newer(bench: &Bench) -> Result<Report> {
             let heads = ["balancer", "mean, us", "p99, us", "mean over DRILL's", "p99 over DRILL's"];
             let mut table = Table::new(&format!("{name}: flow completion times"), &heads);
             for (scheme, runs) in schemes.iter().zip(runs) {
-                let of = |what: What| {
-                    let values: Vec<f64> = runs.iter().map(|run| what.of(&run.times)).collect();
-                    cell(mean_of_runs(&values).0)
-                };
+                let of = |what: What| cell(what.of_runs(runs));
                 let over = |what| with_interval(ratio(runs, drill, what));
                 let (mean, p99) = (What::Mean, What::Quantile(0.99));
                 table.rows.push(vec![scheme.name(), of(mean), of(p99), over(mean), over(p99)]);
@@ -66,7 +63,7 @@ pub(super) fn newer(bench: &Bench) -> Result<Report> {
         for (scheme, runs) in schemes.iter().zip(runs) {
             let ends: Vec<f64> = runs.iter().map(|run| 1_000.0 * run.end).collect();
             let pairs: Vec<f64> = runs.iter().zip(drill).map(|(a, b)| a.end / b.end).collect();
-            table.rows.push(vec![scheme.name(), cell(mean_of_runs(&ends).0), with_interval(mean_of_runs(&pairs))]);
+            table.rows.push(vec![scheme.name(), cell(mean_of_runs(&ends).0), with_interval(ratio_of_runs(&pairs))]);
         }
         tables.push(table);
     }

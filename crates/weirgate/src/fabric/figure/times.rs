@@ -6,12 +6,13 @@ use weirgate_balance::Looks;
 use weirgate_balance::topology::{LinkSettings, Vl2};
 use weirgate_fabric::Scheme;
 use weirgate_lab::expectation::Expectations;
-use weirgate_lab::report::{Report, Table};
+use weirgate_lab::report::{Report, Table, number};
+use weirgate_lab::stats::Interval;
 use weirgate_units::{BitRate, Duration};
 
 use super::Bench;
 use super::arm::{Arm, Observed};
-use super::grid::{Grid, What, cell, claim, equal_links, ratio, rivals, with_interval};
+use super::grid::{Grid, UNKNOWN, What, cell, claim, equal_links, ratio, rivals, with_interval};
 use super::variants::{Said, sensitivity};
 use crate::fabric::scenario::{Answers, Shape, Traffic};
 
@@ -37,6 +38,7 @@ pub(super) fn fig6(bench: &Bench) -> Result<Report> {
             claim(None, "conga", 0.8, What::Quantile(0.9999), Some(1.4)),
             claim(None, "drill(2,1)-per-flow", 0.8, What::Quantile(0.9999), None),
         ],
+        first_hops: &[("drill(2,1)", 2.3), ("presto", 1.7), ("conga", 1.6)],
         why: LONG_WHY,
         at: &[0.8],
     }
@@ -60,6 +62,7 @@ pub(super) fn fig7(bench: &Bench) -> Result<Report> {
             claim(None, "presto", 0.8, What::Mean, Some(1.4)),
             claim(None, "ecmp", 0.8, What::Quantile(0.99), None),
         ],
+        first_hops: &[],
         why: LONG_WHY,
         at: &[0.8],
     }
@@ -82,6 +85,7 @@ pub(super) fn fig8(bench: &Bench) -> Result<Report> {
             claim(None, "conga", 0.8, What::Quantile(0.5), None),
             claim(None, "presto", 0.8, What::Quantile(0.5), None),
         ],
+        first_hops: &[],
         why: LONG_WHY,
         at: &[0.3, 0.8],
     }
@@ -105,7 +109,8 @@ pub(super) fn fig9(bench: &Bench) -> Result<Report> {
                 claim(None, "conga", 0.8, What::Mean, None),
                 claim(None, "presto", 0.8, What::Mean, None),
             ],
-            why: LONG_WHY,
+            first_hops: &[],
+        why: LONG_WHY,
             at: &[0.8],
         }
         .run(bench)
@@ -123,6 +128,8 @@ pub(super) fn fig10(bench: &Bench) -> Result<Report> {
     let mut base = bench.article();
     base.network.shape =
         Shape::Vl2(Vl2 { tors: 16, aggregations: 8, intermediates: 4, hosts: 20, edge: link(1), core: link(10) });
+    // Hosts are ten times slower, and so is all that has to settle.
+    base.run.warm_up = Duration::from_millis(if bench.is_quick() { 20 } else { 200 });
     Grid {
         name: "fig10",
         title: "Figure 10: VL2 with 16 top-of-rack, 8 aggregation and 4 intermediate switches",
@@ -136,6 +143,7 @@ pub(super) fn fig10(bench: &Bench) -> Result<Report> {
             claim(None, "conga", 0.7, What::Mean, None),
             claim(None, "presto", 0.7, What::Mean, None),
         ],
+        first_hops: &[],
         why: LONG_WHY,
         at: &[0.7],
     }
@@ -162,6 +170,7 @@ pub(super) fn fig14(bench: &Bench) -> Result<Report> {
             claim(None, "conga", 0.2, What::Quantile(0.99), None),
             claim(None, "ecmp", 0.35, What::Quantile(0.99), None),
         ],
+        first_hops: &[],
         why: LONG_WHY,
         at: &[0.2],
     }
@@ -200,15 +209,31 @@ pub(super) fn engines(bench: &Bench) -> Result<Report> {
         &[&observed[0], &observed[most]],
         &[said("mean, 48 engines over one", &mean_over), said("median", &median_over)],
     )?;
-    let means = observed[..counts.len()].iter().map(|runs| What::Mean.of_runs(runs));
-    let (low, high) = means.fold((f64::INFINITY, 0.0_f64), |(low, high), mean| (low.min(mean), high.max(mean)));
+    let learning = sensitivity.rows[0].last().cloned().unwrap_or_default();
+    // The two that are furthest apart, paired by seed.
+    let with_short = &observed[..counts.len()];
+    let by_mean = |a: &&Vec<Observed>, b: &&Vec<Observed>| What::Mean.of_runs(a).total_cmp(&What::Mean.of_runs(b));
+    let ends = with_short.iter().max_by(by_mean).zip(with_short.iter().min_by(by_mean));
+    let (spread, Interval { low, high }) =
+        ends.map_or((f64::NAN, UNKNOWN), |(most, least)| ratio(most, least, What::Mean));
+    let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+    let order = |runs: &[Observed]| {
+        let sum = |of: fn(&Observed) -> u64| runs.iter().map(of).sum::<u64>() as f64;
+        number(1e4 * sum(|run| run.order.sent_again) / sum(|run| run.order.flows))
+    };
+    let why = format!(
+        "The article: less than 1 %. Packets enqueued after 100 ns. An engine of its own, with a memory of its own, sends what one host sends by the same port again as long as that is \
+         the shortest, and there is less re-ordering: of 10,000 flows {} segments are sent again with one engine, {} with {} engines. The median differs by {} %; where TCP learns of \
+         re-ordering, the mean is {} of one engine's.",
+        order(&observed[0]),
+        order(&observed[most]),
+        counts[most],
+        number(percent(median_over(&observed[most], &observed[0]).0)),
+        learning,
+    );
     let mut expectations = Expectations::of("engines")?;
-    expectations.measured_figure(
-        "mean_fct_spread_pct",
-        100.0 * (high - low) / low,
-        "The article: less than 1 %. With packets enqueued after 100 ns. A mean hangs on the few flows that wait 200 ms for a timer, and these are others in each \
-         run: the intervals of the ratios say whether more than that is to be seen, and the medians do without it.",
-    )?;
+    let interval = Interval { low: percent(low), high: percent(high) };
+    expectations.measured_figure("mean_fct_spread_pct", (percent(spread), interval), bench.is_quick(), &why)?;
     let method = "The article's scenario; each port belongs to one of the engines in turn, and engines do not see a packet before it is enqueued, 100 ns or 1,230 ns after \
                   it was decided on. The article: the mean differs by less than 1 % between 1 and 48 engines.";
     let settings = json!({ "scenario": "scenarios/article.toml", "engines": counts, "seeds": bench.seeds() });

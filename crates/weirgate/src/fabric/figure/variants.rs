@@ -3,7 +3,7 @@
 use anyhow::Result;
 use weirgate_fabric::{Buffers, Span};
 use weirgate_lab::report::Table;
-use weirgate_lab::stats::{Interval, mean_of_runs};
+use weirgate_lab::stats::{Interval, ratio_of_runs};
 
 use super::Bench;
 use super::arm::{Arm, Observed};
@@ -42,7 +42,7 @@ pub(super) struct Said<'a> {
 
 /// The ratio of a statistic of runs, paired by seed.
 pub(super) fn paired(of: fn(&Observed) -> f64) -> impl Fn(&[Observed], &[Observed]) -> (f64, Interval) {
-    move |one, other| mean_of_runs(&one.iter().zip(other).map(|(a, b)| of(a) / of(b)).collect::<Vec<_>>())
+    move |one, other| ratio_of_runs(&one.iter().zip(other).map(|(a, b)| of(a) / of(b)).collect::<Vec<_>>())
 }
 
 /// What a page says, here and with each variation.
