@@ -73,7 +73,8 @@ pub(super) fn newer(bench: &Bench) -> Result<Report> {
     let mean_over = |one: &[Observed], other: &[Observed]| ratio(one, other, What::Mean);
     let names: Vec<String> =
         few.iter().map(|scheme| format!("web servers, 80 %, mean: {} over DRILL(2,1)", scheme.name())).collect();
-    let rows = names.iter().enumerate().take(3).map(|(one, what)| Said { what, one, other: 3, of: &mean_over });
+    let rows =
+        names.iter().enumerate().take(3).map(|(one, what)| Said { what, article: None, one, other: 3, of: &mean_over });
     tables.push(sensitivity(
         bench,
         &few.map(|scheme| arms[place(&scheme)].clone()),

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use weirgate_fabric::{Buffers, Span};
-use weirgate_lab::report::Table;
+use weirgate_lab::report::{Table, number};
 use weirgate_lab::stats::{Interval, ratio_of_runs};
 
 use super::Bench;
@@ -34,6 +34,8 @@ pub(super) type Compare = dyn Fn(&[Observed], &[Observed]) -> (f64, Interval);
 /// What a page says of one arm and another.
 pub(super) struct Said<'a> {
     pub(super) what: &'a str,
+    /// As the article has it, where it says so.
+    pub(super) article: Option<f64>,
     /// Places among the arms.
     pub(super) one: usize,
     pub(super) other: usize,
@@ -57,12 +59,14 @@ pub(super) fn sensitivity(bench: &Bench, arms: &[Arm], observed: &[&[Observed]],
         }));
     }
     let varied = bench.observe(&varied)?;
-    let heads: Vec<&str> = ["", "here"].into_iter().chain(names).collect();
-    let mut table = Table::new("With what the article leaves open varied", &heads);
-    for Said { what, one, other, of } in said {
+    let heads: Vec<&str> = ["", "article", "here"].into_iter().chain(names).collect();
+    let mut table =
+        Table::new("Ratios, with 95 % intervals over the seeds, and with what the article leaves open varied", &heads);
+    for Said { what, article, one, other, of } in said {
         let varied = varied.chunks(arms.len()).map(|runs| with_interval(of(&runs[*one], &runs[*other])));
         let here = with_interval(of(observed[*one], observed[*other]));
-        table.rows.push([(*what).to_owned(), here].into_iter().chain(varied).collect());
+        let article = article.map_or_else(|| "-".to_owned(), number);
+        table.rows.push([(*what).to_owned(), article, here].into_iter().chain(varied).collect());
     }
     Ok(table)
 }
