@@ -21,7 +21,12 @@ pub struct Estimate {
 impl Estimate {
     /// The mean of samples that are independent, with Student's interval; none, if there is no sample.
     pub fn mean(samples: &[f64]) -> Option<Self> {
-        let (value, Interval { low, high }) = mean_of_runs(samples);
+        let (value, Interval { mut low, high }) = mean_of_runs(samples);
+        // Student's interval is alike to both sides and knows nothing of a bound. Where no sample can be below 0, as no time is, no mean
+        // can be either: what lies there covers nothing, and to cut it off leaves as many intervals with the mean in them.
+        if samples.iter().all(|sample| *sample >= 0.0) {
+            low = low.max(0.0);
+        }
         (!samples.is_empty()).then(|| Self { value, interval: (samples.len() > 1).then_some([low, high]) })
     }
 
@@ -49,11 +54,19 @@ mod tests {
         assert_eq!(Estimate::mean(&[]), None);
         assert_eq!(Estimate::mean(&[3.0]), Some(Estimate { value: 3.0, interval: None }));
         // The deviation is 1, and so is the root of 3 samples' mean 1 / sqrt(3).
-        let Estimate { value, interval: Some([low, high]) } = Estimate::mean(&[1.0, 2.0, 3.0]).unwrap() else {
+        let Estimate { value, interval: Some([low, high]) } = Estimate::mean(&[11.0, 12.0, 13.0]).unwrap() else {
             panic!()
         };
-        assert_eq!(value, 2.0);
-        assert!((high - 2.0 - 4.303 / 3.0_f64.sqrt()).abs() < 1e-9 && (low + high - 4.0).abs() < 1e-9);
+        assert_eq!(value, 12.0);
+        assert!((high - 12.0 - 4.303 / 3.0_f64.sqrt()).abs() < 1e-9 && (low + high - 24.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_mean_of_what_is_not_below_0_is_not_either() {
+        let interval = |samples: &[f64]| Estimate::mean(samples).unwrap().interval.unwrap();
+        let [low, high] = interval(&[0.0, 1.0, 50.0]);
+        assert!(low == 0.0 && high > 80.0, "{high}");
+        assert!(interval(&[-0.5, 1.0, 50.0])[0] < -50.0);
     }
 
     #[test]
