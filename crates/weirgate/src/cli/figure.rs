@@ -1,5 +1,6 @@
 //! `weirgate fabric figure` and `weirgate fabric verify`: what ends in a report.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
@@ -14,8 +15,9 @@ use crate::fabric::verify;
 
 #[derive(Debug, Args)]
 pub(super) struct Figure {
-    /// Which, or `all`, or `list`
-    name: String,
+    /// Which, one after the other; or `all`, or `list`
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
     /// A short form: fewer and shorter runs, smaller networks for figures 2 and 3; what it is too short for is left out
     #[arg(long)]
     quick: bool,
@@ -70,18 +72,12 @@ pub(super) fn processors() -> usize {
 
 impl Figure {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
-        if self.name == "list" {
+        if self.names == ["list"] {
             let rows: Vec<Vec<String>> =
                 FIGURES.iter().map(|figure| vec![figure.name.to_owned(), figure.about.to_owned()]).collect();
             return Ok(out.table(&["figure", "what it shows"], &rows)?);
         }
-        let figures: Vec<&OneFigure> =
-            FIGURES.iter().filter(|figure| self.name == "all" || figure.name == self.name).collect();
-        if figures.is_empty() {
-            let mut names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
-            names.push("all");
-            return Err(Failure::Usage(anyhow!(unknown("figure", &self.name, &names))));
-        }
+        let figures = chosen(&self.names).map_err(|error| Failure::Usage(anyhow!(error)))?;
         let threads = self.threads.map_or_else(processors, usize::from);
         let options = options(self.quick, self.seed, self.out)?;
         let bench = Bench::new(&options, threads)?;
@@ -95,5 +91,39 @@ impl Figure {
             all_hold &= report.holds();
         }
         if all_hold { Ok(()) } else { Err(Failure::Check) }
+    }
+}
+
+/// The figures of these names, once each, where they are named first.
+fn chosen(names: &[String]) -> Result<Vec<&'static OneFigure>, String> {
+    let mut figures: Vec<&OneFigure> = Vec::new();
+    for name in names {
+        let of_name: Vec<&OneFigure> =
+            FIGURES.iter().filter(|figure| name == "all" || figure.name == name.as_str()).collect();
+        if of_name.is_empty() {
+            let known = FIGURES.iter().map(|figure| figure.name).chain(["all"]);
+            return Err(unknown("figure", name, &known.collect::<Vec<_>>()));
+        }
+        figures.extend(of_name);
+    }
+    let mut seen = BTreeSet::new();
+    figures.retain(|figure| seen.insert(figure.name));
+    Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_figures_are_taken_in_their_order_and_once() {
+        let names = |typed: &[&str]| {
+            let typed: Vec<String> = typed.iter().copied().map(String::from).collect();
+            chosen(&typed).map(|figures| figures.iter().map(|figure| figure.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["fig7", "fig2", "fig7"]), Ok(vec!["fig7", "fig2"]));
+        let all = names(&["fig12", "all"]).unwrap();
+        assert!(all.len() == FIGURES.len() && all[..2] == ["fig12", "fig2"], "{all:?}");
+        assert!(names(&["fig2", "fig99"]).unwrap_err().starts_with("there is no figure called `fig99`"));
     }
 }
