@@ -133,6 +133,19 @@ impl Sizes {
         Some(Self::parse(text).expect("what is published is a distribution: a test reads them all"))
     }
 
+    /// The same with sizes so many times as large.
+    ///
+    /// # Errors
+    /// [`SizesError::Bytes`], where that is too large, or nothing.
+    pub fn scaled(self, by: u64) -> Result<Self, SizesError> {
+        Self::new(self.knots.into_iter().map(|(bytes, share)| (bytes.saturating_mul(by), share)).collect())
+    }
+
+    /// The largest flow.
+    pub fn largest(&self) -> u64 {
+        self.knots[self.knots.len() - 1].0
+    }
+
     /// The size that this share of flows does not exceed, 1 byte at least.
     pub fn quantile(&self, share: f64) -> u64 {
         let after = self.knots.partition_point(|(_, knot)| *knot <= share).min(self.knots.len() - 1);
@@ -166,6 +179,14 @@ mod tests {
         assert_eq!([0.0, 0.1, 0.49, 0.5, 0.75, 1.0].map(|share| sizes.quantile(share)), [100, 100, 100, 100, 150, 200]);
         assert!((sizes.mean(|bytes| bytes) - 124.75).abs() < 0.01, "rounded down");
         assert_eq!(Sizes::fixed(7).draw(&mut Chance::new(1, 1)), 7);
+    }
+
+    #[test]
+    fn sizes_in_packets_are_scaled() {
+        let packets = Sizes::new(vec![(0, 0.0), (10, 0.5), (20_000, 1.0)]).unwrap();
+        let sizes = packets.clone().scaled(1_460).unwrap();
+        assert_eq!((sizes.quantile(0.25), sizes.quantile(0.5), sizes.largest()), (7_300, 14_600, 29_200_000));
+        assert_eq!(packets.scaled(u64::MAX), Err(SizesError::Bytes(u64::MAX)));
     }
 
     /// The means of the same digitised files, as others have computed them, to a tenth: 62,874 bytes for web servers, of finer knots.

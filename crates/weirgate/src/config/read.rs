@@ -312,6 +312,7 @@ fn whole(value: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-fn line_at(text: &str, offset: usize) -> usize {
+/// The line of a place in a text, from 1.
+pub(crate) fn line_at(text: &str, offset: usize) -> usize {
     text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
 }

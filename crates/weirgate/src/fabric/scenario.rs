@@ -1,6 +1,7 @@
 //! What a run is made of, from a TOML file: network, switches, TCP, balancer, failures, workload.
 
 mod balance;
+mod fit;
 mod network;
 mod overrides;
 mod workload;
@@ -16,7 +17,7 @@ use crate::config::read::{Problem, Section};
 pub use self::balance::SCHEMES;
 use self::balance::scheme;
 pub use self::network::{Extra, Failures, Graph, KINDS as KINDS_OF_TOPOLOGY, Network, Shape};
-use self::overrides::Overridden;
+use self::overrides::{Overridden, find};
 pub use self::overrides::{Override, OverrideError};
 pub use self::workload::{Answers, KINDS as KINDS_OF_WORKLOAD, Traffic};
 
@@ -80,11 +81,23 @@ impl Scenario {
     /// # Errors
     /// All that is wrong with it, and with what is set.
     pub fn load_with(file: &Path, overrides: &[Override]) -> Result<Self, ScenarioError> {
+        Self::load_parts(file, overrides, true)
+    }
+
+    /// Reads a file, with these keys set, to which others come later: its parts need not fit each other before.
+    ///
+    /// # Errors
+    /// What is wrong with a part.
+    pub fn load_base(file: &Path, overrides: &[Override]) -> Result<Self, ScenarioError> {
+        Self::load_parts(file, overrides, false)
+    }
+
+    fn load_parts(file: &Path, overrides: &[Override], must_fit: bool) -> Result<Self, ScenarioError> {
         let refused = |problems| ScenarioError { file: file.to_owned(), problems };
         let text = std::fs::read_to_string(file)
             .map_err(|error| refused(vec![Problem { line: 0, key: String::new(), what: format!("{error}") }]))?;
         // What it names lies beside it.
-        Self::parse_with(&text, file.parent().unwrap_or(Path::new("")), overrides).map_err(refused)
+        Self::parse_parts(&text, file.parent().unwrap_or(Path::new("")), overrides, must_fit).map_err(refused)
     }
 
     /// Reads a text; files that it names are below `folder`.
@@ -100,18 +113,30 @@ impl Scenario {
     /// # Errors
     /// All that is wrong with it, and with what is set.
     pub fn parse_with(text: &str, folder: &Path, overrides: &[Override]) -> Result<Self, Vec<Problem>> {
+        Self::parse_parts(text, folder, overrides, true)
+    }
+
+    fn parse_parts(text: &str, folder: &Path, overrides: &[Override], must_fit: bool) -> Result<Self, Vec<Problem>> {
         let text = Overridden::new(text, overrides);
-        let place = |problems: Vec<Problem>| problems.into_iter().map(|problem| text.place(problem)).collect();
-        let tables = text.tables().map_err(|problem| place(vec![problem]))?;
+        let tables = text.tables().map_err(|problem| vec![text.place(problem)])?;
+        let place = |problems: Vec<Problem>| {
+            let located = problems.into_iter().map(|problem| text.locate(tables.get_ref(), problem));
+            let mut located: Vec<Problem> = located.collect();
+            located.sort_by_key(|problem| problem.line);
+            located.into_iter().map(|problem| text.place(problem)).collect()
+        };
         let mut problems = Vec::new();
         let scenario = Self::read(Section::root(text.text(), tables.get_ref()), folder, &mut problems);
-        problems.sort_by_key(|problem: &Problem| problem.line);
         let Some(scenario) = scenario.filter(|_| problems.is_empty()) else { return Err(place(problems)) };
         // What only shows when all is put together.
-        match scenario.simulation() {
-            Ok(_) => Ok(scenario),
-            Err(problem) => Err(place(vec![problem])),
+        if must_fit {
+            let unfit = scenario.unfit(|key| find(tables.get_ref(), key).is_some());
+            if !unfit.is_empty() {
+                return Err(place(unfit));
+            }
+            scenario.simulation().map_err(|problem| place(vec![problem]))?;
         }
+        Ok(scenario)
     }
 
     fn read(mut root: Section<'_>, folder: &Path, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -126,10 +151,14 @@ impl Scenario {
         root.table("tcp", |section| tcp(section, &mut settings.tcp, problems));
         let (Buffers::PerPort(room) | Buffers::Shared(room)) = settings.buffers;
         if room < u64::from(settings.tcp.mss + settings.tcp.overhead) {
-            problems.push(problem(0, "switch.buffer", "a buffer has room for a packet at least: write \"300 KB\""));
+            let key = if matches!(settings.buffers, Buffers::Shared(_)) { "shared_buffer" } else { "buffer" };
+            let what = "a buffer has room for a packet at least: write \"300 KB\"";
+            problems.push(problem(0, &format!("switch.{key}"), what));
         }
         let network = network::read(&mut root, folder, problems);
-        let traffic = workload::read(&mut root, folder, problems);
+        let hosts = network.as_ref().map(Network::hosts);
+        let around = workload::Around { folder, hosts, mss: settings.tcp.mss };
+        let traffic = workload::read(&mut root, around, problems);
         // Where flows begin all at once, none would be left to be measured after a warm-up; and all of them belong together.
         let is_open = matches!(traffic, None | Some(Traffic::Poisson { .. }));
         let (warm_up, flows) = if is_open { (Duration::from_millis(10), 100_000) } else { (Duration::ZERO, FLOWS_MAX) };
@@ -153,10 +182,9 @@ impl Scenario {
     /// Where the network cannot carry what is asked for.
     pub fn simulation(&self) -> Result<Simulation, Problem> {
         let (topology, changes) = self.network.build(self.settings.seed)?;
-        topology.check().map_err(|error| problem(0, "topology", error.to_string()))?;
         // Links that are down from the start, and stay down, must leave a way.
         if changes.is_empty() {
-            topology.check_up().map_err(|error| problem(0, "failures", format!("{error}, with what is down")))?;
+            self.network.check_up(&topology)?;
         }
         // Beside the streams of hosts and switches.
         let chance = |stream| Chance::new(self.settings.seed, u64::MAX - stream);

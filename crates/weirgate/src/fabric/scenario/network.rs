@@ -1,20 +1,22 @@
 //! `[topology]`, `[[link]]` and `[failures]`: the network.
 
 mod graph;
+mod names;
 mod shape;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use weirgate_balance::Sampler as _;
-use weirgate_balance::topology::{FatTree, Kind, LeafSpine, Link, LinkSettings, Node, Pods, Topology, Vl2};
+use weirgate_balance::topology::{FatTree, Kind, LeafSpine, Link, LinkSettings, Pods, Topology, TopologyError, Vl2};
 use weirgate_fabric::{Chance, Change, Span, Time};
 use weirgate_units::Duration;
 
 use super::problem;
-use crate::config::read::{Problem, Section, unknown};
+use crate::config::read::{Problem, Section};
 
 pub use self::graph::Graph;
+use self::names::Names;
 pub use self::shape::KINDS;
 
 /// A network.
@@ -87,23 +89,65 @@ impl Network {
             Shape::FatTree(shape) => shape.build(),
             Shape::Graph(graph) => Ok(graph.build()?),
         };
-        let mut topology = built.map_err(|error| problem(0, "topology", error.to_string()))?;
+        let mut topology = built.map_err(|error| match error {
+            TopologyError::TooManyPorts(_) => {
+                let most = u16::MAX;
+                problem(0, "topology", format!("a switch has more than {most} links: fewer hosts, leaves or spines"))
+            }
+            other => problem(0, "topology", other.to_string()),
+        })?;
         let names = self.names(&topology);
         join(&mut topology, &names, &self.extra)?;
+        topology.check().map_err(|error| {
+            let key = if matches!(self.shape, Shape::Graph(_)) { "topology.file" } else { "topology" };
+            problem(0, key, names.error(error))
+        })?;
         self.fail(topology, &names, seed)
     }
 
-    fn fail(
-        &self,
-        mut topology: Topology,
-        names: &BTreeMap<String, Node>,
-        seed: u64,
-    ) -> Result<(Topology, Vec<Change>), Problem> {
+    /// How many hosts it has.
+    pub fn hosts(&self) -> u64 {
+        let all = |counts: &[u32]| counts.iter().map(|count| u64::from(*count)).product();
+        match &self.shape {
+            Shape::LeafSpine(shape) => all(&[shape.leaves, shape.hosts]),
+            Shape::Vl2(shape) => all(&[shape.tors, shape.hosts]),
+            Shape::Pods(shape) => all(&[shape.pods, shape.tors, shape.hosts]),
+            Shape::FatTree(FatTree { k, .. }) => all(&[*k, *k, *k]) / 4,
+            Shape::Graph(graph) => graph.hosts.len() as u64,
+        }
+    }
+
+    /// That every host can reach every other over links that are up, in a network that was built of this.
+    ///
+    /// # Errors
+    /// Two that cannot, and the links that are down and cut one off.
+    pub fn check_up(&self, topology: &Topology) -> Result<(), Problem> {
+        topology.check_up().map_err(|error| {
+            let key = if self.failures.links.is_empty() { "failures.random" } else { "failures.links" };
+            problem(0, key, self.names(topology).error_up(topology, error))
+        })
+    }
+
+    /// The same at a time of a run.
+    ///
+    /// # Errors
+    /// As [`check_up`](Self::check_up), and what it cannot be built of.
+    pub fn check_up_at(&self, seed: u64, time: Time) -> Result<(), Problem> {
+        let (mut topology, mut changes) = self.build(seed)?;
+        changes.sort_by_key(|change| change.at);
+        for change in changes.iter().filter(|change| change.at <= time) {
+            topology.set_up(change.link, change.is_up);
+        }
+        self.check_up(&topology)
+    }
+
+    fn fail(&self, mut topology: Topology, names: &Names, seed: u64) -> Result<(Topology, Vec<Change>), Problem> {
         let Failures { links, random, at, until, line } = &self.failures;
-        let wrong = |what: String| problem(*line, "failures", what);
+        let key = if links.is_empty() { "failures.random" } else { "failures.links" };
+        let wrong = |what: String| problem(*line, key, what);
         let mut down: Vec<Link> = Vec::new();
         for [a, b] in links {
-            let [from, to] = [named(names, a).map_err(wrong)?, named(names, b).map_err(wrong)?];
+            let [from, to] = [names.node(a).map_err(wrong)?, names.node(b).map_err(wrong)?];
             let is_it = |link: &&Link| topology.far_end(**link, from) == to && !down.contains(link);
             let link = topology.ports(from).iter().find(is_it).copied();
             down.push(link.ok_or_else(|| wrong(format!("there is no link between {a} and {b}, or not so many")))?);
@@ -117,7 +161,8 @@ impl Network {
         let mut chance = Chance::new(seed, FAILURES);
         for _ in 0..*random {
             if uplinks.is_empty() {
-                return Err(wrong(format!("there are not {random} links that could fail")));
+                let what = format!("there are not {random} links that could fail");
+                return Err(problem(0, "failures.random", what));
             }
             down.push(uplinks.swap_remove(chance.below(uplinks.len() as u32) as usize));
         }
@@ -136,9 +181,9 @@ impl Network {
     }
 
     /// The names of all nodes.
-    fn names(&self, topology: &Topology) -> BTreeMap<String, Node> {
+    fn names(&self, topology: &Topology) -> Names {
         let stages = match &self.shape {
-            Shape::Graph(graph) => return graph.names().cloned().zip(topology.nodes()).collect(),
+            Shape::Graph(graph) => return Names::new(graph.names().cloned().zip(topology.nodes())),
             Shape::LeafSpine(_) => ["leaf", "spine", "spine"],
             Shape::Vl2(_) => ["tor", "aggregation", "intermediate"],
             Shape::Pods(_) => ["tor", "fabric", "spine"],
@@ -154,24 +199,26 @@ impl Network {
             *count += 1;
             (format!("{stage}{}", *count - 1), node)
         };
-        topology.nodes().map(name).collect()
+        Names::new(topology.nodes().map(name))
     }
 }
 
-fn join(topology: &mut Topology, names: &BTreeMap<String, Node>, links: &[Extra]) -> Result<(), Problem> {
+fn join(topology: &mut Topology, names: &Names, links: &[Extra]) -> Result<(), Problem> {
     for Extra { between: [a, b], settings, count, line } in links {
         let wrong = |what: String| problem(*line, "link.between", what);
-        let [from, to] = [named(names, a).map_err(wrong)?, named(names, b).map_err(wrong)?];
+        let [from, to] = [names.node(a).map_err(wrong)?, names.node(b).map_err(wrong)?];
         for _ in 0..*count {
-            topology.link(from, to, *settings).map_err(|error| wrong(error.to_string()))?;
+            topology.link(from, to, *settings).map_err(|error| wrong(names.error(error)))?;
+        }
+        // Here the line is known.
+        for node in [from, to].into_iter().filter(|node| topology.is_host(*node)) {
+            let links = topology.ports(node).len();
+            if links > 1 {
+                return Err(wrong(names.error(TopologyError::HostLinks(node, links))));
+            }
         }
     }
     Ok(())
-}
-
-fn named(names: &BTreeMap<String, Node>, name: &str) -> Result<Node, String> {
-    let known = || names.keys().map(String::as_str).collect::<Vec<_>>();
-    names.get(name).copied().ok_or_else(|| unknown("node", name, &known()))
 }
 
 /// Reads `[topology]`, `[[link]]` and `[failures]`.

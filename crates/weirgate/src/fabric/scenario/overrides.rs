@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::problem;
-use crate::config::read::{Problem, document};
+use crate::config::read::{Problem, document, line_at};
 
 /// A key of a scenario, as `balance.scheme`, and what it is set to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +115,21 @@ impl<'a> Overridden<'a> {
         Ok(tables)
     }
 
+    /// The same problem with the line of its key, if it has none and the key is there; without the key, with that of its section in the
+    /// file.
+    pub(super) fn locate(&self, tables: &DeTable<'_>, found: Problem) -> Problem {
+        if found.line > 0 {
+            return found;
+        }
+        let line = |value: &Spanned<DeValue<'_>>| line_at(&self.text, value.span().start);
+        let of_section = || {
+            let (section, _) = found.key.rsplit_once('.')?;
+            Some(line(find(tables, section)?)).filter(|line| *line <= self.lines)
+        };
+        let line = find(tables, &found.key).map(line).or_else(of_section).unwrap_or(0);
+        Problem { line, ..found }
+    }
+
     /// The same problem, for people: what is set has no line in the file.
     pub(super) fn place(&self, found: Problem) -> Problem {
         if found.line <= self.lines {
@@ -124,6 +139,17 @@ impl<'a> Overridden<'a> {
         let key = set.nth(found.line - self.lines - 1).map_or("", Override::key);
         let key = if found.key.is_empty() { key } else { &found.key };
         problem(0, key, format!("{} (set on the command line)", found.what))
+    }
+}
+
+/// What a key is set to, as `balance.scheme`.
+pub(super) fn find<'a, 'b>(tables: &'a DeTable<'b>, key: &str) -> Option<&'a Spanned<DeValue<'b>>> {
+    match key.split_once('.') {
+        None => tables.get(key),
+        Some((first, rest)) => match tables.get(first)?.get_ref() {
+            DeValue::Table(inner) => find(inner, rest),
+            _ => None,
+        },
     }
 }
 

@@ -50,7 +50,11 @@ fn what_is_wrong_is_said_with_its_line_and_what_to_do() {
         ("[topology]\nkind = \"fat-tree\"\nk = 5\n", "line 3: topology.k: a fat tree's switches have an even number"),
         ("[workload]\nload = 1.2\n", "line 2: workload.load: must be a number of 0 to 1"),
         ("[workload]\nload = 0\n", "workload.load: a load of 0 sends nothing"),
-        ("[topology]\nhosts = 5\n", "the hosts' own links carry 800.0: more hosts, or less load"),
+        (
+            "[topology]\nhosts = 5\n",
+            "workload.load: a load of 0.8 on the uplinks is 2048.0 Gbit/s, and the hosts' own links carry 800.0: more hosts, \
+             or a load of 0.312 at most",
+        ),
         ("[topology]\nleaves = 1\n", "all hosts are at one leaf"),
         (
             "[topology]\nleaves = 70000\n",
@@ -61,16 +65,50 @@ fn what_is_wrong_is_said_with_its_line_and_what_to_do() {
             "[topology]\nkind = \"vl2\"\nhosts = 100000\ntors = 60000\n",
             "60000 leaves and 6000120032 links are too many",
         ),
-        ("[topology]\nkind = \"pods\"\npods = 100000\n", "800000 leaves and 11200000 links are too many"),
+        ("[topology]\nkind = \"pods\"\npods = 100000\n", "400000 leaves and 11200000 links are too many"),
         ("[workload]\nsizes = \"web\"\n", "there is no distribution called `web`"),
         ("[workload]\nsizes = \"none.csv\"\n", "line 2: workload.sizes: none.csv: No such file"),
         ("[[link]]\nbetween = [\"leaf0\", \"spine9\"]\nrate = \"10 Gbit/s\"\n", "there is no node called `spine9`"),
         ("[failures]\nlinks = [\"leaf0 - leaf1\"]\n", "there is no link between leaf0 and leaf1"),
         ("[failures]\nrandom = 65\n", "there are not 65 links that could fail"),
-        ("[failures]\nrandom = 64\n", "there is no way from host"),
-        ("[switch]\nbuffer = \"100 B\"\n", "a buffer has room for a packet at least"),
+        ("[failures]\nrandom = 64\n", "line 2: failures.random: there is no way from host0 to host20 while leaf"),
+        (
+            "[failures]\nlinks = [\"host0 - leaf0\", \"leaf3 - spine1\"]\n",
+            "line 2: failures.links: there is no way from host0 to host1 while host0 - leaf0 is down",
+        ),
+        (
+            "[[link]]\nbetween = [\"host3\", \"leaf1\"]\nrate = \"10 Gbit/s\"\n",
+            "line 1: link.between: host3 has 2 links: a host has one",
+        ),
+        (
+            "[[link]]\nbetween = [\"leaf1\", \"leaf1\"]\nrate = \"10 Gbit/s\"\n",
+            "line 1: link.between: the link leads from leaf1 to itself",
+        ),
+        (
+            "[topology]\nhosts = 70000\nleaves = 2\n",
+            "line 1: topology: a switch has more than 65535 links: fewer hosts",
+        ),
+        ("seed = 2\n[switch]\nbuffer = \"100 B\"\n", "line 3: switch.buffer: a buffer has room for a packet at least"),
+        (
+            "[switch]\nshared_buffer = \"100 B\"\n",
+            "line 2: switch.shared_buffer: a buffer has room for a packet at least",
+        ),
         ("[tcp]\ncontrol = \"bbr\"\n", "must be \"newreno\", \"cubic\" or \"dctcp\""),
-        ("[run]\ntime = \"5 ms\"\n", "run.time: 5 ms is over before the warm-up is, of 10 ms"),
+        ("[run]\ntime = \"5 ms\"\n", "line 2: run.time: 5 ms is over before the warm-up is, of 10 ms"),
+        (
+            "[workload]\nkind = \"stride\"\nstride = 320\n",
+            "line 3: workload.stride: a stride of 320 leads to the host itself: there are 320",
+        ),
+        (
+            "[incast]\nclients = 300\n",
+            "line 1: incast.servers: an incast's clients and servers are 332 different hosts, and there are 320",
+        ),
+        ("[workload]\nsizes = \"0 B\"\n", "line 2: workload.sizes: a flow has 1 byte at least"),
+        ("[workload]\nkind = \"ring\"\nbytes = \"0 B\"\n", "line 3: workload.bytes: a flow has 1 byte at least"),
+        (
+            "[workload]\nunit = \"KB\"\n",
+            "line 2: workload.unit: says what a file of sizes counts, and `sizes` names none",
+        ),
         ("seed = \n", "line 1: not TOML"),
     ] {
         let what = wrong(text);
@@ -100,7 +138,118 @@ fn a_graph_and_a_trace_are_read_from_their_files() {
     assert!(problems[0].to_string().contains("trace.csv: line 2: `2,1,1,1` is not"), "{problems:?}");
     write("trace.csv", "1.5,0,2,3000\n");
     let problems = Scenario::parse(text, folder.path()).unwrap_err();
-    assert!(problems[0].to_string().contains("a flow from host 0 to 2; the last one is 1"), "{problems:?}");
+    let said = "line 6: workload.file: trace.csv: line 1: `1.5,0,2,3000` is of host 2: there are 2, numbered from 0";
+    assert_eq!(problems[0].to_string(), said);
+    write("trace.csv", "# nothing yet\n");
+    let problems = Scenario::parse(text, folder.path()).unwrap_err();
+    assert!(
+        problems[0].to_string().contains("line 6: workload.file: trace.csv: there is no flow in it"),
+        "{problems:?}"
+    );
+    // Beyond the run's time, or within its warm-up.
+    for (trace, run) in [("200000000,0,1,1\n", ""), ("5,0,1,1\n", "[run]\nwarm_up = \"1 ms\"\n")] {
+        write("trace.csv", trace);
+        let problems = Scenario::parse(&format!("{text}{run}"), folder.path()).unwrap_err();
+        let said = "line 6: workload.file: nothing would be measured: its flows begin from ";
+        assert!(problems[0].to_string().starts_with(said), "{problems:?}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_graph_is_said_of_its_file_and_by_its_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = |a: &str, b: &str| format!("[[link]]\nbetween = [\"{a}\", \"{b}\"]\nrate = \"10 Gbit/s\"\n");
+    let said = |links: &[(&str, &str)], more: &str| {
+        let links: String = links.iter().map(|(a, b)| link(a, b)).collect();
+        let text = format!("hosts = [\"a\", \"b\"]\nswitches = [\"s\", \"t\"]\n{links}");
+        std::fs::write(folder.path().join("net.toml"), text).unwrap();
+        let text =
+            format!("seed = 2\n[topology]\nkind = \"graph\"\nfile = \"net.toml\"\n[workload]\nkind = \"ring\"\n{more}");
+        Scenario::parse(&text, folder.path()).unwrap_err()[0].to_string()
+    };
+    let parts = [("a", "s"), ("b", "t")];
+    let of_file = |links: &[(&str, &str)]| said(&[&parts, links].concat(), "");
+    assert_eq!(
+        of_file(&[("s", "core")]),
+        "line 4: topology.file: net.toml: line 9: link.between: there is no node called `core`; there are: a, b, s, t"
+    );
+    assert_eq!(
+        of_file(&[("s", "s")]),
+        "line 4: topology.file: net.toml: line 9: link.between: the link leads from s to itself"
+    );
+    assert_eq!(
+        of_file(&[("a", "t")]),
+        "line 4: topology.file: net.toml: line 9: link.between: a has 2 links: a host has one"
+    );
+    assert!(
+        of_file(&[("a", "b")]).contains("net.toml: line 9: link.between: a and b are hosts, linked without a switch")
+    );
+    assert_eq!(of_file(&[]), "line 4: topology.file: there is no way from a to b");
+    assert_eq!(said(&parts[..1], ""), "line 4: topology.file: b has 0 links: a host has one");
+    let whole = [parts[0], parts[1], ("s", "t"), ("s", "t")];
+    assert_eq!(
+        said(&whole, "[failures]\nlinks = [\"s - t\", \"t-s\"]\n"),
+        "line 8: failures.links: there is no way from a to b while s - t, s - t are down"
+    );
+}
+
+#[test]
+fn a_file_of_small_sizes_says_what_it_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("web.csv"), "1,0\n10,0.5\n20000,1\n").unwrap();
+    let sizes = |more: &str| {
+        let text = format!("[tcp]\nmss = 1000\n[workload]\nsizes = \"web.csv\"\n{more}");
+        let scenario = Scenario::parse(&text, folder.path()).map_err(|problems| problems[0].to_string())?;
+        let Traffic::Poisson { sizes, .. } = scenario.traffic else { unreachable!("it is open") };
+        Ok(sizes.largest())
+    };
+    let asked = "line 4: workload.sizes: web.csv: the largest flow is of 20000: bytes? Write unit = \"bytes\", \"KB\" (1,000 bytes) or \
+                 \"packets\" (of tcp.mss bytes) below [workload]";
+    assert_eq!(sizes(""), Err(asked.to_owned()));
+    for (unit, largest) in [("bytes", 20_000), ("KB", 20_000_000), ("packets", 20_000_000)] {
+        assert_eq!(sizes(&format!("unit = \"{unit}\"\n")), Ok(largest), "{unit}");
+    }
+    let wrong = sizes("unit = \"MB\"\n").unwrap_err();
+    assert!(wrong.starts_with("line 5: workload.unit: there is no unit called `MB`"), "{wrong}");
+    std::fs::write(folder.path().join("web.csv"), "1,0\n10,0.5\n100000,1\n").unwrap();
+    assert_eq!(sizes(""), Ok(100_000));
+}
+
+#[test]
+fn what_has_no_effect_is_refused() {
+    let marks = "goes by marks (ECN), and nothing is marked: write mark = \"100 KB\" below [switch]";
+    for (scheme, key) in [("plb", "balance.scheme"), ("flowbender", "balance.scheme"), ("reps", "balance.scheme")] {
+        let text = format!("[balance]\nscheme = \"{scheme}\"\n");
+        assert_eq!(wrong(&text), format!("line 2: {key}: {scheme} {marks}"));
+        parse(&format!("{text}[switch]\nmark = \"100 KB\"\n")).unwrap();
+    }
+    assert_eq!(wrong("[tcp]\ncontrol = \"dctcp\"\n"), format!("line 2: tcp.control: dctcp {marks}"));
+    let incast = "[workload]\nkind = \"ring\"\n[incast]\nclients = 2\n";
+    assert_eq!(
+        wrong(incast),
+        "line 3: incast: an incast is beside kind = \"poisson\" below [workload] only: take it out"
+    );
+    let nothing = "nothing fails: write links = [\"leaf0 - spine0\"] or random = 1";
+    assert_eq!(
+        wrong("[failures]\nat = \"1 ms\"\nuntil = \"2 ms\"\n"),
+        format!("line 2: failures.at: {nothing}\nline 3: failures.until: {nothing}")
+    );
+    parse("[failures]\nrandom = 0\nat = \"1 ms\"\n").unwrap();
+}
+
+#[test]
+fn every_kind_of_network_runs_as_it_comes() {
+    for kind in KINDS_OF_TOPOLOGY.into_iter().filter(|kind| *kind != "graph") {
+        let scenario = parse(&format!("[topology]\nkind = \"{kind}\"\n")).unwrap();
+        let (topology, _) = scenario.network.build(1).unwrap();
+        let hosts = topology.nodes().filter(|node| topology.is_host(*node)).count();
+        assert_eq!(hosts as u64, scenario.network.hosts(), "{kind}");
+    }
+    // What fits is what is said to fit.
+    let pods = |load: &str| set("[topology]\nkind = \"pods\"\nhosts = 3\n", &[&format!("workload.load={load}")]);
+    let most = "more hosts, or a load of 0.187 at most (set on the command line)";
+    assert!(pods("0.188").unwrap_err().ends_with(most), "{:?}", pods("0.188"));
+    pods("0.187").unwrap();
 }
 
 fn set(text: &str, overrides: &[&str]) -> Result<Scenario, String> {
@@ -132,7 +281,7 @@ fn what_is_wrong_with_it_is_said_as_of_the_file() {
         (&["seed=3", "failures.links=[\"leaf0\"]"], "failures.links: `leaf0` is not \"leaf0 - spine1\" (set on"),
         (&["seed=3", "seed=4"], "seed: not TOML: duplicate key (set on the command line)"),
         (&["balance=3"], "balance: must be a table, not integer"),
-        (&["failures.random=64"], "failures: there is no way from host"),
+        (&["failures.random=64"], "failures.random: there is no way from host0 to host20 while leaf"),
     ] {
         let what = set(ARTICLE, sets).unwrap_err();
         assert!(what.starts_with(said), "{sets:?}: {what}");

@@ -1,18 +1,19 @@
 //! `[workload]` and `[incast]`: what hosts send.
 
+mod sizes;
 mod trace;
 
 use std::path::Path;
 
 use weirgate_balance::topology::{Link, Node, Topology};
 use weirgate_fabric::{
-    AllToAll, Both, Chance, Hosts, Incast, Listed, Mice, PUBLISHED, Pairs, Pattern, Poisson, Ring, Sizes, Span, Start,
+    AllToAll, Both, Chance, Hosts, Incast, Listed, Mice, Pairs, Pattern, Poisson, Ring, Sizes, Span, Start,
     TcpSettings, Time, Workload,
 };
 use weirgate_units::{Bytes, Duration};
 
 use super::problem;
-use crate::config::read::{Problem, Section, unknown};
+use crate::config::read::{Problem, Section, Typed, unknown};
 
 /// The names that `kind` can have.
 pub const KINDS: [&str; 8] = ["poisson", "stride", "random", "shuffle", "permutation", "ring", "all-to-all", "trace"];
@@ -82,10 +83,13 @@ impl Traffic {
                 let (bits_per_sec, carried) = (load * uplinks(topology), edges(topology));
                 if bits_per_sec > carried {
                     let [asked, carried] = [bits_per_sec / 1e9, carried / 1e9];
-                    return wrong(format!(
+                    // Rounded down, so that it is one that fits.
+                    let most = (carried / asked * load * 1e3).floor() / 1e3;
+                    let what = format!(
                         "a load of {load} on the uplinks is {asked:.1} Gbit/s, and the hosts' own links carry {carried:.1}: \
-                         more hosts, or less load"
-                    ));
+                         more hosts, or a load of {most} at most"
+                    );
+                    return Err(problem(0, "workload.load", what));
                 }
                 let per_sec = |share: f64, bytes: f64| bits_per_sec * share / 8.0 / bytes;
                 let share = incast.map_or(0.0, |incast| incast.share);
@@ -94,9 +98,11 @@ impl Traffic {
                 let background = Box::new(Poisson::new(sizes.clone(), hosts.clone(), often, Time::MAX, chance(0)));
                 let Some(Answers { clients, servers, bytes, share }) = *incast else { return Ok(background) };
                 if clients + servers > hosts.len() {
-                    return wrong(
-                        "an incast's clients and servers are different hosts, and there are not so many".into(),
+                    let (asked, there) = (clients + servers, hosts.len());
+                    let what = format!(
+                        "an incast's clients and servers are {asked} different hosts, and there are {there}: ask fewer"
                     );
+                    return Err(problem(0, "incast.servers", what));
                 }
                 let at_once = u64::from(clients) * u64::from(servers) * tcp.wire_bytes(bytes);
                 let often = per_sec(share, at_once as f64);
@@ -104,7 +110,8 @@ impl Traffic {
                 Box::new(Both(background, Box::new(incast)))
             }
             Self::Pairs { pattern: Pattern::Stride(stride), .. } if stride % hosts.len() == 0 => {
-                return wrong(format!("a stride of {stride} leads to the host itself: there are {}", hosts.len()));
+                let what = format!("a stride of {stride} leads to the host itself: there are {}", hosts.len());
+                return Err(problem(0, "workload.stride", what));
             }
             Self::Pairs { pattern: Pattern::Random, .. } if hosts.are_at_one_leaf() => return wrong(one_leaf.into()),
             Self::Pairs { pattern, bytes, mice } => {
@@ -116,9 +123,8 @@ impl Traffic {
                 let is_outside = |(_, start): &&(Time, Start)| start.source.max(start.destination) >= hosts.len();
                 if let Some((_, Start { source, destination, .. })) = starts.iter().find(is_outside) {
                     let last = hosts.len() - 1;
-                    return wrong(format!(
-                        "the trace has a flow from host {source} to {destination}; the last one is {last}"
-                    ));
+                    let what = format!("a flow from host {source} to {destination}; the last one is {last}");
+                    return Err(problem(0, "workload.file", what));
                 }
                 Box::new(Listed::new(starts.clone()))
             }
@@ -142,14 +148,23 @@ fn edges(topology: &Topology) -> f64 {
     links.map(|link| topology.settings(*link).rate.as_bits_per_sec() as f64).sum()
 }
 
+/// What files are read by: where they are, how many hosts there are, what a full segment carries.
+#[derive(Clone, Copy)]
+pub(super) struct Around<'a> {
+    pub(super) folder: &'a Path,
+    /// Nothing, where it is not known.
+    pub(super) hosts: Option<u64>,
+    pub(super) mss: u16,
+}
+
 /// Reads `[workload]` and `[incast]`.
-pub(super) fn read(root: &mut Section<'_>, folder: &Path, problems: &mut Vec<Problem>) -> Option<Traffic> {
+pub(super) fn read(root: &mut Section<'_>, around: Around<'_>, problems: &mut Vec<Problem>) -> Option<Traffic> {
     let incast = root.table("incast", |section| {
         let is_there = section.is_there();
         let answers = Answers {
             clients: section.integer("clients", 1, 100_000).map_or(32, |clients| clients.value as u32),
             servers: section.integer("servers", 1, 100_000).map_or(32, |servers| servers.value as u32),
-            bytes: bytes(section, "bytes", 10_000),
+            bytes: bytes(section, "bytes", 10_000, problems),
             share: section.share("share").map_or(0.1, |share| share.value),
         };
         is_there.then_some(answers)
@@ -158,16 +173,16 @@ pub(super) fn read(root: &mut Section<'_>, folder: &Path, problems: &mut Vec<Pro
         let kind = section.parsed::<String>("kind");
         let pattern = match kind.as_ref().map_or("poisson", |kind| kind.value.as_str()) {
             "poisson" => {
-                let sizes = sizes(section, folder, problems);
+                let sizes = sizes::read(section, around, problems);
                 let load = section.share("load");
                 let zero = load.as_ref().filter(|load| load.value == 0.0);
                 problems.extend(zero.map(|load| load.problem("a load of 0 sends nothing: write more, as 0.8")));
                 let load = load.map_or(0.8, |load| load.value);
                 return Some(Traffic::Poisson { sizes: sizes?, load, incast });
             }
-            "ring" => return Some(Traffic::Ring(bytes(section, "bytes", 100_000_000))),
-            "all-to-all" => return Some(Traffic::AllToAll(bytes(section, "bytes", 1_000_000))),
-            "trace" => return trace::read(section, folder, problems).map(Traffic::Trace),
+            "ring" => return Some(Traffic::Ring(bytes(section, "bytes", 100_000_000, problems))),
+            "all-to-all" => return Some(Traffic::AllToAll(bytes(section, "bytes", 1_000_000, problems))),
+            "trace" => return trace::read(section, around, problems).map(Traffic::Trace),
             "stride" => {
                 Pattern::Stride(section.integer("stride", 1, 1_000_000).map_or(8, |stride| stride.value as u32))
             }
@@ -182,29 +197,18 @@ pub(super) fn read(root: &mut Section<'_>, folder: &Path, problems: &mut Vec<Pro
         };
         let every = section.parsed::<Duration>("mice_every").map_or(Duration::from_millis(100), |every| every.value);
         let mice = section.parsed::<Bytes>("mice");
+        problems.extend(mice.as_ref().and_then(is_nothing));
         let mice = mice.map(|mice| Mice { bytes: mice.value.as_u64().max(1), every: Span::from(every) });
-        Some(Traffic::Pairs { pattern, bytes: bytes(section, "bytes", 1_000_000_000), mice })
+        Some(Traffic::Pairs { pattern, bytes: bytes(section, "bytes", 1_000_000_000, problems), mice })
     })
 }
 
-fn bytes(section: &mut Section<'_>, key: &'static str, default: u64) -> u64 {
-    section.parsed::<Bytes>(key).map_or(default, |bytes| bytes.value.as_u64().max(1))
+fn bytes(section: &mut Section<'_>, key: &'static str, default: u64, problems: &mut Vec<Problem>) -> u64 {
+    let bytes = section.parsed::<Bytes>(key);
+    problems.extend(bytes.as_ref().and_then(is_nothing));
+    bytes.map_or(default, |bytes| bytes.value.as_u64().max(1))
 }
 
-fn sizes(section: &mut Section<'_>, folder: &Path, problems: &mut Vec<Problem>) -> Option<Sizes> {
-    let Some(named) = section.parsed::<String>("sizes") else { return Sizes::published("facebook_web_server") };
-    if let Ok(bytes) = named.value.parse::<Bytes>() {
-        return Some(Sizes::fixed(bytes.as_u64()));
-    }
-    if let Some(sizes) = Sizes::published(&named.value) {
-        return Some(sizes);
-    }
-    if !named.value.ends_with(".csv") {
-        let what = unknown("distribution", &named.value, &PUBLISHED.map(|(name, _)| name));
-        problems.push(named.problem(format!("{what}; or write a size, as \"10 KB\", or a file that ends in .csv")));
-        return None;
-    }
-    let text = std::fs::read_to_string(folder.join(&named.value)).map_err(|error| error.to_string());
-    let sizes = text.and_then(|text| Sizes::parse(&text).map_err(|error| error.to_string()));
-    sizes.map_err(|error| problems.push(named.problem(format!("{}: {error}", named.value)))).ok()
+fn is_nothing(bytes: &Typed<Bytes>) -> Option<Problem> {
+    (bytes.value == Bytes::ZERO).then(|| bytes.problem("a flow has 1 byte at least: write \"10 KB\""))
 }

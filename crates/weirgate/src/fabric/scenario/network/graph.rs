@@ -5,6 +5,7 @@ use std::path::Path;
 
 use weirgate_balance::topology::{Kind, Topology};
 
+use super::names::Names;
 use super::{Extra, join, problem, shape};
 use crate::config::read::{Problem, Section, document};
 
@@ -35,6 +36,10 @@ impl Graph {
         all.sort_unstable();
         let twice = all.windows(2).find(|pair| pair[0] == pair[1]);
         problems.extend(twice.map(|pair| problem(0, "hosts", format!("two nodes are called `{}`", pair[0]))));
+        if problems.is_empty() {
+            // Here it is known which file its lines are of.
+            problems.extend(graph.build().err());
+        }
         if problems.is_empty() { Ok(graph) } else { Err(problems) }
     }
 
@@ -54,7 +59,7 @@ impl Graph {
                 Kind::Switch { stage: stages.get(name.as_str()).copied().unwrap_or(0) }
             }
         };
-        let names: BTreeMap<_, _> = self.names().map(|name| (name.clone(), topology.add(kind(name)))).collect();
+        let names = Names::new(self.names().map(|name| (name.clone(), topology.add(kind(name)))));
         join(&mut topology, &names, &self.links)?;
         Ok(topology)
     }

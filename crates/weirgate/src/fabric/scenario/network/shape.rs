@@ -95,12 +95,13 @@ fn shape(section: &mut Section<'_>, folder: &Path, problems: &mut Vec<Problem>) 
             edge: link(section, "edge", 1),
             core: link(section, "core", 10),
         }),
+        // As many hosts as the article's leaves and spines have, and above the top-of-rack switches no stage that carries less.
         "pods" => Shape::Pods(Pods {
             pods: count(section, "pods", 4),
-            tors: count(section, "tors", 8),
+            tors: count(section, "tors", 4),
             planes: count(section, "planes", 4),
             spines: count(section, "spines", 4),
-            hosts: count(section, "hosts", 8),
+            hosts: count(section, "hosts", 20),
             edge: link(section, "edge", 10),
             fabric: link(section, "fabric", 40),
             spine: link(section, "spine", 40),

@@ -1,16 +1,14 @@
 //! Flows from a file.
 
-use std::path::Path;
-
 use weirgate_fabric::{Span, Start, Time};
 
-use super::problem;
+use super::{Around, problem};
 use crate::config::read::{Problem, Section};
 
 /// Reads the file of a trace: lines `microseconds,source,destination,bytes`; those that are empty or begin with `#` are skipped.
 pub(super) fn read(
     section: &mut Section<'_>,
-    folder: &Path,
+    around: Around<'_>,
     problems: &mut Vec<Problem>,
 ) -> Option<Vec<(Time, Start)>> {
     let Some(file) = section.parsed::<String>("file") else {
@@ -18,18 +16,30 @@ pub(super) fn read(
         problems.push(problem(0, "workload.file", what));
         return None;
     };
-    let text = std::fs::read_to_string(folder.join(&file.value)).map_err(|error| error.to_string());
-    let starts = text.and_then(|text| parse(&text));
+    let text = std::fs::read_to_string(around.folder.join(&file.value)).map_err(|error| error.to_string());
+    let starts = text.and_then(|text| parse(&text, around.hosts));
     starts.map_err(|error| problems.push(file.problem(format!("{}: {error}", file.value)))).ok()
 }
 
-fn parse(text: &str) -> Result<Vec<(Time, Start)>, String> {
+fn parse(text: &str, hosts: Option<u64>) -> Result<Vec<(Time, Start)>, String> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     let flow = |(at, line): (usize, &str)| {
+        let wrong = |what: String| format!("line {}: `{line}` {what}", at + 1);
         let what = "is not `microseconds,source,destination,bytes`, of two hosts and at least 1 byte";
-        flow(line).ok_or_else(|| format!("line {}: `{line}` {what}", at + 1))
+        let (time, start) = flow(line).ok_or_else(|| wrong(what.to_owned()))?;
+        let last = start.source.max(start.destination);
+        match hosts {
+            Some(hosts) if u64::from(last) >= hosts => {
+                Err(wrong(format!("is of host {last}: there are {hosts}, numbered from 0")))
+            }
+            _ => Ok((time, start)),
+        }
     };
-    lines.map(flow).collect()
+    let starts = lines.map(flow).collect::<Result<Vec<_>, _>>()?;
+    if starts.is_empty() {
+        return Err("there is no flow in it: each is a line `microseconds,source,destination,bytes`".to_owned());
+    }
+    Ok(starts)
 }
 
 fn flow(line: &str) -> Option<(Time, Start)> {
