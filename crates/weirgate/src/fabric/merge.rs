@@ -1,6 +1,6 @@
 //! The table of a sweep: means over seeds, and what they are of the first value of what is varied first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use weirgate_lab::report::csv_cell;
 
 use super::outcome::{Distribution, Ended, Outcome};
 use super::statistics::Estimate;
-use super::sweep::{Cell, CellError, Coordinates, Values, read};
+use super::sweep::{Asked, Cell, CellError, Coordinates, Values, read};
 
 type Measured = fn(&Outcome) -> Option<f64>;
 
@@ -125,6 +125,14 @@ impl Merged {
         let cells =
             by_place.into_iter().map(|((vary, seed), (_, cell))| ((numbers[&vary], vary, seed), cell)).collect();
         Ok(Self { cells })
+    }
+
+    /// How many runs are not there, of how many that the sweeps have which these are of.
+    pub fn missing(&self) -> (usize, usize) {
+        let asked: BTreeSet<&Asked> = self.cells.values().map(|cell| &cell.place.asked).collect();
+        let planned: BTreeSet<Coordinates> = asked.into_iter().flat_map(Asked::all).collect();
+        let there: BTreeSet<Coordinates> = self.cells.values().map(|cell| cell.place.coordinates()).collect();
+        (planned.difference(&there).count(), planned.union(&there).count())
     }
 
     /// The keys that are varied.

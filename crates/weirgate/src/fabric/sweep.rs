@@ -19,7 +19,7 @@ use super::scenario::ScenarioError;
 use super::threads::on_threads;
 use crate::config::Problem;
 
-pub use self::cell::{Cell, CellError, Coordinates, Place, Values, read};
+pub use self::cell::{Asked, Cell, CellError, Coordinates, Place, Values, read};
 use self::plan::Planned;
 pub use self::plan::{Plan, Shard, Vary};
 

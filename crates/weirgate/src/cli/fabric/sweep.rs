@@ -72,7 +72,7 @@ impl Sweep {
         let is_empty = swept.made + swept.found == 0;
         let mut unfinished = 0;
         if self.shard.is_all() && !is_empty {
-            unfinished = Merge { folders: vec![self.out.clone()], csv: None, json: self.json }.table(out)?;
+            unfinished = Merge { folders: vec![self.out.clone()], csv: None, json: self.json }.table(out)?.unfinished;
             out.flush()?;
         }
         if swept.missing > 0 {
@@ -84,7 +84,7 @@ impl Sweep {
         match unfinished {
             0 => Ok(()),
             runs => Err(Failure::Work(anyhow!(
-                "{runs} runs do not drain in their time ([run] time): the table has what had ended then"
+                "{runs} runs did not end in their time ([run] time): the table has what had ended then; `weirgate fabric run` says why"
             ))),
         }
     }
@@ -92,17 +92,19 @@ impl Sweep {
 
 impl Merge {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
-        let unfinished = self.table(out)?;
+        let Lacks { unfinished, missing, planned } = self.table(out)?;
+        if missing > 0 {
+            eprintln!("weirgate: {missing} of {planned} runs are missing: the table is of the others");
+        }
         if unfinished > 0 {
             eprintln!(
-                "weirgate: {unfinished} runs did not drain in their time ([run] time): the table has what had ended then"
+                "weirgate: {unfinished} runs did not end in their time ([run] time): the table has what had ended then; `weirgate fabric run` says why"
             );
         }
         Ok(())
     }
 
-    /// How many runs did not end.
-    fn table(&self, out: &mut Output) -> Result<usize, Failure> {
+    fn table(&self, out: &mut Output) -> Result<Lacks, Failure> {
         let merged = Merged::read(&self.folders).map_err(|error| Failure::Usage(error.into()))?;
         let csv = self.csv.clone().unwrap_or_else(|| self.folders[0].join("cells.csv"));
         let mut to = create(&csv)?;
@@ -116,8 +118,19 @@ impl Merge {
             show(&merged.keys(), &rows, out)?;
             out.line(&csv.display().to_string())?;
         }
-        Ok(rows.iter().map(|row| row.unfinished).sum())
+        let (missing, planned) = merged.missing();
+        Ok(Lacks { unfinished: rows.iter().map(|row| row.unfinished).sum(), missing, planned })
     }
+}
+
+/// What a table lacks.
+struct Lacks {
+    /// Runs that did not end.
+    unfinished: usize,
+    /// Runs that are not there,
+    missing: usize,
+    /// of so many.
+    planned: usize,
 }
 
 /// What the table shows, of all that is compared: with its ratio, unless it has none.

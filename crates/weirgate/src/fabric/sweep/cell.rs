@@ -37,6 +37,34 @@ pub struct Place {
     pub vary: Values,
     /// The seed.
     pub seed: u64,
+    /// The sweep that made it, whole.
+    #[serde(default)]
+    pub asked: Asked,
+}
+
+/// Which runs a sweep has: who has some of its shards knows by this how many are missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Asked {
+    /// What is varied, and all that each is set to.
+    pub vary: Vec<(String, Vec<String>)>,
+    /// The first seed, and the one after the last.
+    pub seeds: [u64; 2],
+}
+
+impl Asked {
+    /// All its runs.
+    pub fn all(&self) -> Vec<Coordinates> {
+        let mut all: Vec<Values> = vec![Vec::new()];
+        for (key, values) in &self.vary {
+            let with = |chosen: &Values| {
+                let set = |value: &String| [&chosen[..], &[[key.clone(), value.clone()]]].concat();
+                values.iter().map(set).collect::<Vec<_>>()
+            };
+            all = all.iter().flat_map(with).collect();
+        }
+        let [first, end] = self.seeds;
+        all.iter().flat_map(|vary| (first..end).map(|seed| (vary.clone(), seed))).collect()
+    }
 }
 
 /// What is wrong with the files of a sweep.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use super::SweepError;
-use super::cell::{Cell, CellError, Place, Values};
+use super::cell::{Asked, Cell, CellError, Place, Values};
 use crate::fabric::scenario::{Override, Scenario};
 
 /// The most cells of a sweep: a slip of the hand is more.
@@ -93,6 +93,7 @@ pub struct Plan {
     pub(super) scenario: String,
     combinations: Vec<Combination>,
     seeds: Range<u64>,
+    asked: Asked,
 }
 
 #[derive(Clone, Debug)]
@@ -121,7 +122,8 @@ impl Plan {
                 "and --seeds are {count} runs, and {CELLS_MAX} at most: vary less at once"
             )));
         }
-        let base = Scenario::load_with(file, set)?;
+        // What is varied may be what it lacks.
+        let base = Scenario::load_base(file, set)?;
         let first = base.settings.seed;
         let mut chosen: Vec<Vec<Override>> = vec![Vec::new()];
         for vary in vary {
@@ -137,7 +139,11 @@ impl Plan {
         };
         let combinations = chosen.into_iter().map(combination).collect::<Result<_, SweepError>>()?;
         let scenario = fingerprint(&with_seed(&base, 0));
-        Ok(Self { scenario, combinations, seeds: first..first.saturating_add(u64::from(seeds)) })
+        let seeds = first..first.saturating_add(u64::from(seeds));
+        let values = |vary: &Vary| vary.values.iter().map(|value| value.value().to_owned()).collect();
+        let vary = vary.iter().map(|vary| (vary.values[0].key().to_owned(), values(vary))).collect();
+        let asked = Asked { vary, seeds: [seeds.start, seeds.end] };
+        Ok(Self { scenario, combinations, seeds, asked })
     }
 
     /// All cells of a shard: those of a combination one after the other, so that each shard has some seeds of all, as far as can be.
@@ -154,7 +160,8 @@ impl Plan {
     pub(super) fn place(&self, cell: Planned) -> Place {
         let vary = self.combinations[cell.combination].vary.clone();
         let of = fingerprint(&(&vary, self.scenario(cell)));
-        Place { scenario: self.scenario.clone(), run: of, number: cell.combination, vary, seed: cell.seed }
+        let (scenario, asked) = (self.scenario.clone(), self.asked.clone());
+        Place { scenario, run: of, number: cell.combination, vary, seed: cell.seed, asked }
     }
 
     /// That the cells of a folder are of this sweep, or of one that varies the same keys of the same scenario.

@@ -77,6 +77,11 @@ fn shards_are_parts_of_the_same_sweep() {
     };
     assert_eq!(rows(&["all"]), rows(&["first", "third"]));
     assert_eq!(rows(&["all"]), rows(&["third", "shards", "first"]), "copies of a run count once");
+    let missing = |folders: &[&str]| {
+        let folders: Vec<PathBuf> = folders.iter().map(|name| ground.at(name)).collect();
+        Merged::read(&folders).unwrap().missing()
+    };
+    assert_eq!([missing(&["third"]), missing(&["third", "first"])], [(8, 12), (0, 12)]);
     for shard in ["0/2", "3/2", "1", "a/b", "1/0"] {
         assert!(shard.parse::<Shard>().unwrap_err().contains("write 1/4"), "{shard}");
     }
@@ -105,6 +110,7 @@ fn what_was_interrupted_goes_on_and_may_grow() {
     ground.sweep(&whole, "1/1", "whole", 2).unwrap();
     let (all, some) = (ground.digests("whole"), ground.digests("out"));
     assert_eq!((all.len(), some.len()), (15, 12));
+    assert_eq!(Merged::read(&[ground.at("out")]).unwrap().missing(), (0, 12), "of both sweeps, not of one over both");
     assert!(some.iter().all(|cell| all.contains(cell)));
 }
 
@@ -137,12 +143,22 @@ fn what_a_scenario_reads_is_part_of_it() {
     let ground = Ground::new();
     let sizes = |bytes: u32| fs::write(ground.at("sizes.csv"), format!("{bytes},0\n{bytes},1\n")).unwrap();
     let plan = || ground.plan(&[], &["workload.sizes=10 KB,sizes.csv"], 1).unwrap();
-    sizes(5_000);
+    sizes(500_000);
     assert_eq!(ground.sweep(&plan(), "1/1", "out", 1).unwrap().made, 2);
     assert_eq!(ground.sweep(&plan(), "1/1", "out", 1).unwrap().found, 2);
-    sizes(6_000);
+    sizes(600_000);
     let error = ground.sweep(&plan(), "1/1", "out", 1).unwrap_err();
     assert!(error.contains("a file that the scenario names has changed since"), "{error}");
+}
+
+/// What is varied may be what the others need.
+#[test]
+fn what_is_varied_completes_the_scenario() {
+    let ground = Ground::new();
+    let plan = |vary: &[&str]| ground.plan(&["balance.scheme=plb"], vary, 1);
+    assert!(plan(&[]).unwrap_err().contains("balance.scheme: plb goes by marks (ECN), and nothing is marked"));
+    assert_eq!(plan(&["switch.mark=50 KB,100 KB"]).unwrap().cells(Shard::ALL).len(), 2);
+    assert_eq!(ground.plan(&["failures.at=1 ms"], &["failures.random=0,1"], 1).unwrap().cells(Shard::ALL).len(), 2);
 }
 
 #[test]
