@@ -17,7 +17,7 @@ use super::figure::{Figure, Verify};
 use super::output::{self, Output};
 use crate::fabric::outcome::{Ended, Outcome, write_flows};
 use crate::fabric::run::{Progress, interruption, run};
-use crate::fabric::scenario::{Override, Scenario};
+use crate::fabric::scenario::{Override, Scenario, Traffic};
 
 #[derive(Debug, Args)]
 pub(super) struct Fabric {
@@ -137,7 +137,10 @@ fn create(path: &Path) -> anyhow::Result<BufWriter<fs::File>> {
 fn why_partial(scenario: &Scenario, outcome: &Outcome) -> Option<String> {
     let flows = &outcome.flows;
     let seconds = outcome.speed.simulated_s;
-    let so_far = format!("{} of {} flows had ended, {} were under way", flows.finished, flows.asked, flows.under_way);
+    let so_far = format!(
+        "{} of {} flows that began had ended, {} were under way",
+        flows.finished, flows.started, flows.under_way
+    );
     match outcome.ended {
         Ended::Finished if flows.finished == 0 => {
             Some(format!("no flow began after the warm-up of {}: shorten it ([run] warm_up)", scenario.run.warm_up))
@@ -147,19 +150,34 @@ fn why_partial(scenario: &Scenario, outcome: &Outcome) -> Option<String> {
             Some(format!("interrupted after {seconds:.6} s of simulated time, so this is partial: {so_far}"))
         }
         Ended::TimeLimit => {
-            let no_way = match outcome.no_route {
-                0 => String::new(),
-                packets => {
-                    format!(" Switches had no way for {packets} packets: failures leave some hosts without one.")
-                }
-            };
-            Some(format!(
-                "the network does not drain: in {} of simulated time ([run] time) {so_far}, so this is partial.{no_way} Lower the load, \
-                 or ask for fewer flows ([run] flows) or more time",
-                scenario.run.time
-            ))
+            let (time, why) = (scenario.run.time, why_out_of_time(scenario, outcome));
+            Some(format!("after {time} of simulated time ([run] time) {so_far}, so this is partial: {why}"))
         }
     }
+}
+
+/// Why flows have not ended in a run's time, and what to do.
+fn why_out_of_time(scenario: &Scenario, outcome: &Outcome) -> String {
+    let flows = &outcome.flows;
+    // Those that no way is left for never end, whatever else there is.
+    let no_way = scenario.network.check_up_at(scenario.settings.seed, scenario.end());
+    if let Some(no_way) = no_way.err().filter(|_| flows.under_way > 0) {
+        return format!(
+            "{no_way}, and flows between them do not end: let the links come up ([failures] until), or let others fail"
+        );
+    }
+    if let Some((late, all)) = scenario.too_late() {
+        return format!(
+            "{late} of the trace's {all} flows begin later: give it more time, or ask for fewer flows ([run] flows)"
+        );
+    }
+    if matches!(scenario.traffic, Traffic::Poisson { .. }) && flows.started < flows.asked {
+        return format!(
+            "{} of {} flows began after the warm-up: give it more time, or ask for fewer flows ([run] flows), or for more load",
+            flows.started, flows.asked
+        );
+    }
+    "the network does not drain: lower the load, or ask for fewer flows ([run] flows) or more time".to_owned()
 }
 
 /// Where nobody looks at a bar, a line is written so often.

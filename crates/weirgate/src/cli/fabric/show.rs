@@ -13,14 +13,20 @@ pub(super) const NOT_KNOWN: &str = "n/a";
 const CLASSES_MAX: usize = 4;
 
 pub(super) fn outcome(outcome: &Outcome, out: &mut Output) -> io::Result<()> {
+    let flows = &outcome.flows;
     let ended = match outcome.ended {
         Ended::Finished => "",
         Ended::TimeLimit => ", PARTIAL (out of time)",
         Ended::Interrupted => ", PARTIAL (interrupted)",
     };
-    let flows = &outcome.flows;
+    // Who stops early does not see the slow ones.
+    let biased = if outcome.ended != Ended::Finished && flows.under_way > 0 {
+        ": flows that wait for a timer have not ended and are missing, so means and quantiles are too low"
+    } else {
+        ""
+    };
     out.line(&format!(
-        "{}, seed {}: {} of {} flows that began have ended{ended}\n",
+        "{}, seed {}: {} of {} flows that began have ended{ended}{biased}\n",
         outcome.scheme, outcome.seed, flows.finished, flows.started
     ))?;
     let mut rows = Vec::new();
