@@ -244,6 +244,11 @@ impl Simulation {
         self.flows.len()
     }
 
+    /// Flows that are measured and have begun, and all that have still to begin; nothing, where the workload does not know how many.
+    pub fn flows_to_measure(&self) -> Option<u64> {
+        Some(self.measures.started + self.workload.flows_left()?)
+    }
+
     /// What each line did, with its place among the hops.
     pub fn lines(&self) -> impl Iterator<Item = (Hop, &LineCounters)> {
         self.lines.iter().map(|line| (self.measures.hops[usize::from(line.hop)], &line.counters))

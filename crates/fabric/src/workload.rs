@@ -38,6 +38,9 @@ pub trait Workload: core::fmt::Debug + Send {
     /// When the next one begins; `None`: none will, unless one ends before.
     fn poll_at(&self) -> Option<Time>;
 
+    /// How many flows have still to begin; `None`, where nobody knows.
+    fn flows_left(&self) -> Option<u64>;
+
     /// A flow has arrived as a whole.
     fn handle_finished(&mut self, _now: Time, _flow: &Finished) {}
 }
@@ -66,6 +69,10 @@ impl Workload for Listed {
     fn poll_at(&self) -> Option<Time> {
         self.starts.last().map(|(at, _)| *at)
     }
+
+    fn flows_left(&self) -> Option<u64> {
+        Some(self.starts.len() as u64)
+    }
 }
 
 /// Two workloads at once.
@@ -79,6 +86,10 @@ impl Workload for Both {
 
     fn poll_at(&self) -> Option<Time> {
         [self.0.poll_at(), self.1.poll_at()].into_iter().flatten().min()
+    }
+
+    fn flows_left(&self) -> Option<u64> {
+        Some(self.0.flows_left()? + self.1.flows_left()?)
     }
 
     fn handle_finished(&mut self, now: Time, flow: &Finished) {

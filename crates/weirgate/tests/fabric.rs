@@ -156,11 +156,22 @@ fn a_run_that_does_not_drain_says_so() {
     let output =
         partial(&cut, "there is no way from host0 to host4 while leaf0 - spine0, leaf0 - spine1 are down, and flows");
     assert!(!stderr(&output).contains("drain") && stdout(&output).contains("no way       for "), "{}", stderr(&output));
-    let ring = ["workload.kind=ring", "workload.sizes=", "workload.load=", "run.warm_up=10 s"];
-    let ring = ring.iter().flat_map(|set| ["--set", set]);
-    let output = fabric(&["run", "small.toml"].into_iter().chain(ring).collect::<Vec<_>>(), ground.path());
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("no flow began after the warm-up of 10 s"), "{}", stderr(&output));
+    let closed = |kind: &str, more: &[&str]| {
+        let kind = format!("workload.kind={kind}");
+        let set = [&[kind.as_str(), "workload.sizes=", "workload.load="][..], more].concat();
+        let set = set.iter().flat_map(|set| ["--set", set]);
+        let output = fabric(&["run", "small.toml"].into_iter().chain(set).collect::<Vec<_>>(), ground.path());
+        assert_eq!(output.status.code(), Some(1));
+        stderr(&output)
+    };
+    let said = closed("ring", &["run.warm_up=10 s"]);
+    assert!(said.contains("no flow began after the warm-up of 10 s"), "{said}");
+    // Of how many, where there are not as many as are asked for, and where nobody knows.
+    let soon = ["run.flows=", "run.warm_up=", "run.time=50 us"];
+    let said = closed("ring", &soon);
+    assert!(said.contains(" of 112 flows had ended"), "8 hosts, 14 steps: {said}");
+    let said = closed("permutation", &[&soon[..], &["workload.mice=1 KB"]].concat());
+    assert!(said.contains("simulated time ([run] time) 0 flows had ended"), "{said}");
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub struct Ring {
     /// By host: steps that it has begun.
     begun: Vec<u32>,
     ready: Vec<u32>,
+    /// Flows that have not begun.
+    left: u64,
 }
 
 impl Ring {
@@ -23,17 +25,20 @@ impl Ring {
             chunk: bytes.div_ceil(u64::from(hosts.max(1))).max(1),
             begun: vec![0; hosts as usize],
             ready: if hosts < 2 { Vec::new() } else { (0..hosts).rev().collect() },
+            left: u64::from(hosts) * u64::from(steps(hosts)),
         }
     }
+}
 
-    const fn steps(&self) -> u32 {
-        2 * (self.hosts - 1)
-    }
+/// Of each host.
+const fn steps(hosts: u32) -> u32 {
+    2 * hosts.saturating_sub(1)
 }
 
 impl Workload for Ring {
     fn poll(&mut self, _now: Time) -> Option<Start> {
         let source = self.ready.pop()?;
+        self.left -= 1;
         let begun = &mut self.begun[source as usize];
         *begun += 1;
         let class = (*begun - 1) as u8;
@@ -44,9 +49,13 @@ impl Workload for Ring {
         (!self.ready.is_empty()).then_some(Time::ZERO)
     }
 
+    fn flows_left(&self) -> Option<u64> {
+        Some(self.left)
+    }
+
     fn handle_finished(&mut self, _now: Time, flow: &Finished) {
         // What has come goes on: flows of a pair are as many as were received, in whatever order they end.
-        if self.begun[flow.destination as usize] < self.steps() {
+        if self.begun[flow.destination as usize] < steps(self.hosts) {
             self.ready.push(flow.destination);
         }
     }
@@ -85,6 +94,10 @@ impl Workload for AllToAll {
 
     fn poll_at(&self) -> Option<Time> {
         (self.at < self.all()).then_some(Time::ZERO)
+    }
+
+    fn flows_left(&self) -> Option<u64> {
+        Some(self.all() - self.at)
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Pairs {
     ready: VecDeque<u32>,
     /// When each host's next mouse begins, the earliest first.
     next_mice: VecDeque<(Time, u32)>,
+    /// Large flows that have not begun.
+    left: u64,
 }
 
 impl Pairs {
@@ -77,7 +79,8 @@ impl Pairs {
             next_mice = (0..count).map(|host| (first(chance), host)).collect();
             next_mice.sort_unstable();
         }
-        Self { bytes, mice, destinations, ready: (0..count).collect(), next_mice: next_mice.into() }
+        let left = destinations.iter().map(|to| to.len() as u64).sum();
+        Self { bytes, mice, destinations, ready: (0..count).collect(), next_mice: next_mice.into(), left }
     }
 }
 
@@ -85,6 +88,7 @@ impl Workload for Pairs {
     fn poll(&mut self, now: Time) -> Option<Start> {
         if let Some(source) = self.ready.pop_front() {
             let destination = *self.destinations[source as usize].front()?;
+            self.left -= 1;
             return Some(Start { source, destination, bytes: self.bytes, class: 0 });
         }
         let mice = self.mice?;
@@ -101,6 +105,11 @@ impl Workload for Pairs {
 
     fn poll_at(&self) -> Option<Time> {
         if self.ready.is_empty() { self.next_mice.front().map(|(at, _)| *at) } else { Some(Time::ZERO) }
+    }
+
+    /// How many mice there will be, only those know for whom all is over.
+    fn flows_left(&self) -> Option<u64> {
+        self.mice.is_none().then_some(self.left)
     }
 
     fn handle_finished(&mut self, _now: Time, flow: &Finished) {

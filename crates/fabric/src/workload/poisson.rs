@@ -43,4 +43,9 @@ impl Workload for Poisson {
     fn poll_at(&self) -> Option<Time> {
         (self.next < self.until).then_some(self.next)
     }
+
+    /// Chance says how many.
+    fn flows_left(&self) -> Option<u64> {
+        None
+    }
 }

@@ -1,6 +1,6 @@
 use weirgate_fabric::{
-    AllToAll, Chance, Finished, Hosts, Incast, Mice, Pairs, Pattern, Poisson, Ring, Scheme, Settings, Simulation,
-    Sizes, Span, Time, Workload,
+    AllToAll, Both, Chance, Finished, Hosts, Incast, Listed, Mice, Pairs, Pattern, Poisson, Ring, Scheme, Settings,
+    Simulation, Sizes, Span, Start, Time, Workload,
 };
 
 use crate::common::{leaf_spine, micros};
@@ -56,6 +56,37 @@ fn a_ring_takes_its_steps() {
     let began = |step| flows.iter().filter(|flow| flow.class == step).map(|flow| flow.began).min();
     assert!((1..10).all(|step| began(step) > began(step - 1)));
     assert_eq!(finished(|_, _| Box::new(AllToAll::new(6, 1_000))).len(), 30);
+}
+
+/// So that who waits for a run knows for how many, from its start on.
+#[test]
+fn workloads_know_how_many_flows_there_will_be() {
+    let start = |source| Start { source, destination: 5, bytes: 1_000, class: 0 };
+    let hosts = Hosts::of(&leaf_spine(2, 2, 3, 10, 40));
+    let pairs = |pattern| Box::new(Pairs::new(&hosts, pattern, 1_000, None, &mut Chance::new(1, 9)));
+    let workloads: Vec<Box<dyn Workload>> = vec![
+        Box::new(Ring::new(6, 6_000)),
+        Box::new(AllToAll::new(6, 1_000)),
+        pairs(Pattern::Permutation),
+        pairs(Pattern::Shuffle),
+        Box::new(Listed::new((0..3).map(|host| (micros(10), start(host))).collect())),
+        Box::new(Both(pairs(Pattern::Random), Box::new(AllToAll::new(3, 1_000)))),
+    ];
+    for (workload, expected) in workloads.into_iter().zip([60, 30, 6, 30, 3, 12]) {
+        let topology = leaf_spine(2, 2, 3, 10, 40);
+        let mut simulation = Simulation::new(topology, Settings::new(1, Scheme::Ecmp), workload, Vec::new()).unwrap();
+        for now in [0, 11, 12, 100_000] {
+            assert_eq!(simulation.flows_to_measure(), Some(expected), "after {now} us");
+            simulation.run_until(micros(now));
+        }
+        assert_eq!((simulation.is_over(), simulation.measures().finished.len() as u64), (true, expected));
+        // Those that begin after a warm-up only: none.
+        simulation.begin_measures(Some(7));
+        assert_eq!(simulation.flows_to_measure(), Some(0));
+    }
+    let mice = Mice { bytes: 1_000, every: Span::from_micros(2_000) };
+    let with_mice = Pairs::new(&hosts, Pattern::Stride(3), 1_000, Some(mice), &mut Chance::new(1, 9));
+    assert_eq!(with_mice.flows_left(), None, "as many mice as there is time for");
 }
 
 /// A run that measures 400 flows of random hosts after 1 ms.

@@ -99,10 +99,10 @@ impl Run {
             fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         }
         let is_interrupted = interruption().context("signals cannot be caught")?;
-        let mut bar = Bar::new(scenario.run.flows);
+        let mut bar = Bar::new();
         let ran = run(&scenario, &is_interrupted, &mut |progress| bar.tell(progress))
             .map_err(|problem| anyhow!(problem.to_string()))?;
-        bar.bar.finish_and_clear();
+        bar.bar.iter().for_each(indicatif::ProgressBar::finish_and_clear);
         let outcome = ran.outcome(&scenario);
         if let Some((to, path)) = flows.as_mut().zip(self.flows.as_deref()) {
             let written = write_flows(&ran.simulation, &scenario, to).and_then(|()| to.flush());
@@ -137,10 +137,8 @@ fn create(path: &Path) -> anyhow::Result<BufWriter<fs::File>> {
 fn why_partial(scenario: &Scenario, outcome: &Outcome) -> Option<String> {
     let flows = &outcome.flows;
     let seconds = outcome.speed.simulated_s;
-    let so_far = format!(
-        "{} of {} flows that began had ended, {} were under way",
-        flows.finished, flows.started, flows.under_way
-    );
+    let of = of(flows.finished, flows.asked);
+    let so_far = format!("{of} flows had ended, {} were under way", flows.under_way);
     match outcome.ended {
         Ended::Finished if flows.finished == 0 => {
             Some(format!("no flow began after the warm-up of {}: shorten it ([run] warm_up)", scenario.run.warm_up))
@@ -171,13 +169,18 @@ fn why_out_of_time(scenario: &Scenario, outcome: &Outcome) -> String {
             "{late} of the trace's {all} flows begin later: give it more time, or ask for fewer flows ([run] flows)"
         );
     }
-    if matches!(scenario.traffic, Traffic::Poisson { .. }) && flows.started < flows.asked {
+    if matches!(scenario.traffic, Traffic::Poisson { .. }) && flows.started < scenario.run.flows {
         return format!(
             "{} of {} flows began after the warm-up: give it more time, or ask for fewer flows ([run] flows), or for more load",
-            flows.started, flows.asked
+            flows.started, scenario.run.flows
         );
     }
     "the network does not drain: lower the load, or ask for fewer flows ([run] flows) or more time".to_owned()
+}
+
+/// `5 of 10`; where nobody knows of how many, `5`.
+fn of(there: u64, all: Option<u64>) -> String {
+    all.map_or_else(|| there.to_string(), |all| format!("{there} of {all}"))
 }
 
 /// Where nobody looks at a bar, a line is written so often.
@@ -185,28 +188,29 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// How far a run is: a bar on a terminal, lines elsewhere.
 struct Bar {
-    bar: indicatif::ProgressBar,
-    flows: u64,
+    /// Made when it is known whether it has an end.
+    bar: Option<indicatif::ProgressBar>,
     began: Instant,
     said: Instant,
 }
 
 impl Bar {
-    fn new(flows: u64) -> Self {
-        Self { bar: output::progress(Some(flows), "flows"), flows, began: Instant::now(), said: Instant::now() }
+    fn new() -> Self {
+        Self { bar: None, began: Instant::now(), said: Instant::now() }
     }
 
     fn tell(&mut self, progress: Progress) {
-        self.bar.set_position(progress.finished);
+        let bar = self.bar.get_or_insert_with(|| output::progress(progress.asked, "flows"));
+        bar.set_position(progress.finished);
+        progress.asked.into_iter().for_each(|all| bar.set_length(all));
         if std::io::stderr().is_terminal() || self.said.elapsed() < LINE_EVERY {
             return;
         }
         self.said = Instant::now();
         let now = progress.now.saturating_since(weirgate_fabric::Time::ZERO).as_secs_f64();
         eprintln!(
-            "weirgate: {} of {} flows, {} under way, {:.3} ms simulated in {} s",
-            progress.finished,
-            self.flows,
+            "weirgate: {} flows, {} under way, {:.3} ms simulated in {} s",
+            of(progress.finished, progress.asked),
             progress.under_way,
             now * 1e3,
             self.began.elapsed().as_secs()

@@ -13,7 +13,7 @@ use weirgate_balance::topology::{Node, Topology};
 use weirgate_fabric::{Carried, Cause, Distances, Finished, Hop, Queues, Simulation, Span, TcpSettings, Time, ideal};
 use weirgate_units::BitRate;
 
-use super::scenario::Scenario;
+use super::scenario::{FLOWS_MAX, Scenario};
 use super::statistics::Estimate;
 
 /// Why a run is over.
@@ -76,8 +76,8 @@ pub struct Outcome {
 /// How many flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// That are measured at most.
-    pub asked: u64,
+    /// That are measured at most: as many as were asked for, or all that the workload has; none, where nobody knows.
+    pub asked: Option<u64>,
     /// Of these, those that began.
     pub started: u64,
     /// Of these, those that arrived as a whole.
@@ -208,7 +208,7 @@ impl Outcome {
             seed: scenario.settings.seed,
             scheme: scenario.settings.scheme.name(),
             flows: Counts {
-                asked: scenario.run.flows,
+                asked: asked(simulation, scenario),
                 started: measures.started,
                 finished: measures.finished.len() as u64,
                 under_way: simulation.flows_under_way() as u64,
@@ -267,6 +267,12 @@ impl Distribution {
     pub const fn quantiles(&self) -> [(&'static str, Option<Estimate>); 4] {
         [("p50", self.p50), ("p99", self.p99), ("p99.9", self.p99_9), ("p99.99", self.p99_99)]
     }
+}
+
+/// How many flows are measured at most; none, where all are, and their workload does not know how many there will be.
+pub fn asked(simulation: &Simulation, scenario: &Scenario) -> Option<u64> {
+    let limit = Some(scenario.run.flows).filter(|flows| *flows < FLOWS_MAX);
+    [limit, simulation.flows_to_measure()].into_iter().flatten().min()
 }
 
 /// 0 for nothing of nothing.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use weirgate_fabric::{Simulation, Span, Time};
 
-use super::outcome::{Ended, Outcome, Wall};
+use super::outcome::{Ended, Outcome, Wall, asked};
 use super::scenario::Scenario;
 use crate::config::Problem;
 
@@ -35,6 +35,8 @@ impl Ran {
 pub struct Progress {
     /// Flows that count and have ended.
     pub finished: u64,
+    /// Of so many; none, where nobody knows.
+    pub asked: Option<u64>,
     /// Flows that have begun and not ended.
     pub under_way: u64,
     /// Simulated time.
@@ -59,6 +61,7 @@ pub fn run(
     let mut look = |simulation: &Simulation, counts: bool| {
         progress(Progress {
             finished: if counts { simulation.measures().finished.len() as u64 } else { 0 },
+            asked: asked(simulation, scenario),
             under_way: simulation.flows_under_way() as u64,
             now: simulation.now(),
         });
@@ -180,6 +183,25 @@ mod tests {
             run(&scenario(100_000, ""), &stop, &mut |seen| stop.store(seen.finished > 20, Ordering::Relaxed)).unwrap();
         assert_eq!(ran.ended, Ended::Interrupted);
         assert!((21..100_000).contains(&ran.simulation.measures().finished.len()));
+    }
+
+    #[test]
+    fn how_many_flows_there_will_be_is_known_from_the_start() {
+        let asked = |workload: &str| {
+            let text = format!("[topology]\nspines = 2\nleaves = 2\nhosts = 4\n[workload]\n{workload}\n");
+            let scenario = Scenario::parse(&text, Path::new("")).unwrap();
+            let mut seen = Vec::new();
+            let ran = run(&scenario, &AtomicBool::new(false), &mut |progress| seen.push(progress.asked)).unwrap();
+            let counts = ran.outcome(&scenario).flows;
+            seen.push(counts.asked);
+            seen.dedup();
+            (seen, counts.finished)
+        };
+        assert_eq!(asked("kind = \"ring\"\nbytes = \"1 MB\""), (vec![Some(8 * 14)], 8 * 14));
+        assert_eq!(asked("kind = \"all-to-all\"\n[run]\nflows = 20"), (vec![Some(20)], 20));
+        assert_eq!(asked("sizes = \"10 KB\"\n[run]\nflows = 300"), (vec![Some(300)], 300));
+        let (with_mice, finished) = asked("kind = \"permutation\"\nbytes = \"1 MB\"\nmice = \"1 KB\"");
+        assert!(with_mice == [None] && finished >= 8, "{with_mice:?}, {finished}");
     }
 
     /// Nothing happens for longer than a slice takes: until the timer of 200 ms runs out.

@@ -46,7 +46,7 @@ pub struct Run {
 }
 
 /// The most flows that are measured: some hundred GB of them.
-const FLOWS_MAX: u64 = 1_000_000_000;
+pub(super) const FLOWS_MAX: u64 = 1_000_000_000;
 
 /// Why there is no scenario: all that is wrong with a file, or that it cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
