@@ -49,7 +49,8 @@ pub(crate) enum Target {
 pub struct LineCounters {
     /// Packets taken in.
     pub packets: u64,
-    /// Bytes taken in, as they are on the wire.
+    /// Bytes taken in, as they are on the wire: those that had not left when counting began are among them, and those that a line lost as it
+    /// went down are not. Less what waits they are those that have left.
     pub bytes: u64,
     /// Packets for which there was no room.
     pub dropped: u64,
@@ -138,9 +139,21 @@ impl Line {
         if self.is_up && !is_up {
             self.was_down = true;
             self.lost = (now + self.delay, self.free_at.max(now) + self.delay);
+            self.counters.bytes = self.counters.bytes.saturating_sub(self.depth(now));
             self.free_at = now;
         }
         self.is_up = is_up;
+    }
+
+    /// Counts from now on.
+    pub(crate) fn begin_counts(&mut self, now: Time) {
+        self.counters = LineCounters { bytes: self.depth(now), ..LineCounters::default() };
+    }
+
+    /// Bytes that have left, since counting began. Where packets are on their way to an empty queue, those count as waiting until then:
+    /// up to one of them too few.
+    pub(crate) const fn carried(&self, now: Time) -> u64 {
+        self.counters.bytes.saturating_sub(self.depth(now))
     }
 
     /// When the last packet that was taken in will have left.
@@ -222,6 +235,21 @@ mod tests {
         line.set_up(micros(5), true);
         let later = line.take(micros(5), 1_000, 3_000).unwrap().arrives_at;
         assert!(!line.has_lost(later));
+    }
+
+    /// Half of a second packet has left when counting begins, and half of a third one when the line goes down.
+    #[test]
+    fn what_has_left_is_carried() {
+        let mut line = line();
+        (0..2).for_each(|_| _ = line.take(Time::ZERO, 1_000, 3_000));
+        let at = Time::from_picos;
+        assert_eq!((line.carried(at(0)), line.carried(at(1_200_000)), line.carried(micros(9))), (0, 1_500, 2_000));
+        line.begin_counts(at(1_200_000));
+        assert_eq!(line.carried(at(1_200_000)), 0);
+        (0..2).for_each(|_| _ = line.take(at(1_200_000), 1_000, 3_000));
+        assert_eq!((line.carried(at(1_600_000)), line.counters.packets), (500, 2));
+        line.set_up(at(2_000_000), false);
+        assert_eq!(line.carried(micros(9)), 1_000, "the half of two packets");
     }
 
     #[test]

@@ -137,8 +137,8 @@ pub struct Carried {
     pub time: Span,
     /// Payload that receivers had in order, of all flows, those that began before included, in bytes.
     pub payload: u64,
-    /// The rate of each line from a leaf to another switch, and the bytes on the wire that it took in; those that routing takes for down are
-    /// left out.
+    /// The rate of each line from a leaf to another switch, and the bytes that left by it, to a packet; those that routing takes for down
+    /// are left out.
     pub uplinks: Vec<(BitRate, u64)>,
 }
 

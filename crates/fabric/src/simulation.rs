@@ -224,7 +224,7 @@ impl Simulation {
         let limit = flows.unwrap_or(u64::MAX);
         self.measures = Measures { began: self.now, limit, hops: self.measures.hops.clone(), ..Measures::default() };
         for line in &mut self.lines {
-            line.counters = LineCounters::default();
+            line.begin_counts(self.now);
         }
         self.flows.iter_mut().for_each(|flow| flow.is_measured = false);
     }
@@ -265,7 +265,7 @@ impl Simulation {
             let first = self.first_lines[leaf.index()] as usize;
             for (port, link) in self.topology.ports(*leaf).iter().enumerate() {
                 if self.topology.is_up(*link) && !self.topology.is_host(self.topology.far_end(*link, *leaf)) {
-                    uplinks.push((self.topology.settings(*link).rate, self.lines[first + port].counters.bytes));
+                    uplinks.push((self.topology.settings(*link).rate, self.lines[first + port].carried(self.now)));
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! Whole networks, whose outcome is known.
 
+mod carried;
 mod common;
 mod determinism;
 mod failures;

@@ -160,7 +160,7 @@ pub struct Use {
     pub mean_share: f64,
     /// Of the one that was used least.
     pub min_share: f64,
-    /// Of the one that was used most. Packets count as they are queued: a little more than 1 is possible.
+    /// Of the one that was used most.
     pub max_share: f64,
 }
 
