@@ -11,6 +11,12 @@ use serde_json::{Map, Value, json};
 use crate::expectation::{Expectation, Expectations};
 use crate::experiment::{Form, Options, date};
 use crate::machine::Machine;
+use crate::plot::Plot;
+
+mod csv;
+
+pub use self::csv::csv_cell;
+use self::csv::slug;
 
 /// A finished experiment.
 #[derive(Debug, Serialize)]
@@ -38,9 +44,9 @@ pub struct Report {
     /// Tables of the page; their cells are in `numbers` too.
     #[serde(skip)]
     pub tables: Vec<Table>,
-    /// Plots of the page: a caption and an SVG document.
+    /// Plots of the page, with their captions.
     #[serde(skip)]
-    pub plots: Vec<(String, String)>,
+    pub plots: Vec<(String, Plot)>,
 }
 
 /// A table of the page.
@@ -111,22 +117,27 @@ impl Report {
             rename(&mut table.caption, other_name);
             table
         }));
-        self.plots.extend(other.plots.into_iter().map(|(mut caption, svg)| {
+        self.plots.extend(other.plots.into_iter().map(|(mut caption, plot)| {
             rename(&mut caption, other_name);
-            (caption, svg)
+            (caption, plot)
         }));
         tables.into_iter().for_each(|table| self.add_table(table));
         self
     }
 
-    /// Writes each table as CSV and each plot as SVG into `dir`, numbered in their order.
+    /// Writes each table as CSV, and each plot as SVG and its points as CSV, into `dir`: numbered in their order, and named by their captions,
+    /// as `table-1-flow-completion-time-mean-us.csv`.
     ///
     /// # Errors
     /// Where a file cannot be written.
     pub fn write_parts(&self, dir: &Path) -> Result<()> {
-        let tables = self.tables.iter().map(Table::csv).enumerate();
-        let tables = tables.map(|(at, text)| (format!("table-{}.csv", at + 1), text));
-        let plots = self.plots.iter().enumerate().map(|(at, (_, svg))| (format!("plot-{}.svg", at + 1), svg.clone()));
+        let name = |kind: &str, at: usize, caption: &str| format!("{kind}-{}-{}", at + 1, slug(caption));
+        let tables = self.tables.iter().filter(|table| !table.rows.is_empty()).enumerate();
+        let tables = tables.map(|(at, table)| (format!("{}.csv", name("table", at, &table.caption)), table.csv()));
+        let plots = self.plots.iter().enumerate().flat_map(|(at, (caption, plot))| {
+            let name = name("plot", at, caption);
+            [(format!("{name}.svg"), plot.svg.clone()), (format!("{name}.csv"), plot.points.csv())]
+        });
         for (file, text) in tables.chain(plots) {
             let path = dir.join(file);
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -154,10 +165,12 @@ impl Report {
     /// The expectations and tables as plain text, for the terminal.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        for table in &self.tables {
+        for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
             let _ = writeln!(out, "{}\n{}", table.caption, table.text());
         }
-        let _ = write!(out, "{}", self.expectation_table().text());
+        if !self.expectations.is_empty() {
+            let _ = write!(out, "{}", self.expectation_table().text());
+        }
         out
     }
 
@@ -196,16 +209,18 @@ impl Report {
             self.seed,
             escape(&self.machine.line())
         );
-        out.push_str(&self.expectation_table().html());
+        if !self.expectations.is_empty() {
+            out.push_str(&self.expectation_table().html());
+        }
         for e in self.expectations.iter().filter(|e| e.explanation.is_some()) {
             let _ =
                 write!(out, "<p><b>{}</b>: {}</p>", escape(&e.name), escape(e.explanation.as_deref().unwrap_or("")));
         }
         let _ = write!(out, "<h2>What was measured, and what was not</h2><p>{}</p>", escape(&self.method));
-        for (caption, svg) in &self.plots {
+        for (caption, Plot { svg, .. }) in &self.plots {
             let _ = write!(out, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(caption));
         }
-        for table in &self.tables {
+        for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
             out.push_str(&table.html());
         }
         let settings = serde_json::to_string_pretty(&self.settings).unwrap_or_default();
@@ -222,15 +237,6 @@ impl Table {
     /// A table with these heads and no rows yet.
     pub fn new(caption: &str, heads: &[&str]) -> Self {
         Self { caption: caption.into(), heads: heads.iter().map(|h| (*h).into()).collect(), rows: Vec::new() }
-    }
-
-    /// The caption as a comment, the heads, the rows (RFC 4180).
-    pub fn csv(&self) -> String {
-        let mut out = format!("# {}\n", self.caption);
-        for row in std::iter::once(&self.heads).chain(&self.rows) {
-            let _ = writeln!(out, "{}", row.iter().map(|cell| csv_cell(cell)).collect::<Vec<_>>().join(","));
-        }
-        out
     }
 
     /// The rows as JSON objects, for `result.json`.
@@ -275,11 +281,6 @@ impl Table {
     }
 }
 
-/// A cell of a CSV file, in quotes where it needs them (RFC 4180).
-pub fn csv_cell(text: &str) -> String {
-    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
-}
-
 /// A number for a person: three significant digits, whole numbers whole.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
@@ -317,6 +318,50 @@ mod tests {
     fn numbers_are_short() {
         let texts = [0.0, 12.0, 0.1234, 1234.6, 0.000123, -2.5, f64::NAN].map(number);
         assert_eq!(texts, ["0", "12", "0.123", "1235", "0.000123", "-2.50", "-"]);
+    }
+
+    /// A report of nothing yet.
+    fn report() -> Report {
+        let weirgate = "weirgate".into();
+        Report::begin(
+            &Options { form: Form::Quick, seed: 1, out: "out".into(), weirgate, chatty: false },
+            "name",
+            "Title",
+        )
+    }
+
+    #[test]
+    fn what_is_empty_is_not_printed() {
+        let mut report = report();
+        report.add_table(Table::new("Nothing", &["a", "b"]));
+        for said in [report.text(), report.html()] {
+            assert!(
+                !said.contains("Nothing") && !said.contains("Expectations") && !said.contains("expectation"),
+                "{said}"
+            );
+        }
+        report.tables[0].rows.push(vec!["x".into(), "1".into()]);
+        assert!(report.text().contains("Nothing") && report.html().contains("Nothing"));
+    }
+
+    #[test]
+    fn tables_and_plots_are_files_by_their_captions() {
+        let mut report = report();
+        let mut table = Table::new("Flow completion time, mean, us", &["balancer", "80 % load"]);
+        table.rows.push(vec!["drill(2,1)".into(), "1.5".into()]);
+        report.tables.extend([Table::new("Nothing", &["a"]), table]);
+        let line = ("drill(2,1)".to_owned(), vec![(80.0, 1.5), (90.0, 2.25)]);
+        report.plots.push(("By load.".into(), crate::plot::curves("load, %", "us", false, &[line]).unwrap()));
+        let folder = tempfile::tempdir().unwrap();
+        report.write_parts(folder.path()).unwrap();
+        let read = |file: &str| fs::read_to_string(folder.path().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+        assert_eq!(read("table-1-flow-completion-time-mean-us.csv"), "balancer,80 % load\n\"drill(2,1)\",1.5\n");
+        assert_eq!(
+            read("plot-1-by-load.csv"),
+            "series,\"load, %\",us,us low,us high\n\"drill(2,1)\",80,1.5,,\n\"drill(2,1)\",90,2.25,,\n"
+        );
+        assert!(read("plot-1-by-load.svg").starts_with("<svg"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 
     #[test]
