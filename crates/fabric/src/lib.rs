@@ -32,4 +32,6 @@ pub use simulation::{Buffers, Change, Settings, Simulation};
 pub use sizes::{PUBLISHED, Sizes, SizesError, SizesTextError};
 pub use tcp::{ControlKind, TcpSettings};
 pub use time::{Span, Time};
-pub use workload::{AllToAll, Both, Hosts, Incast, Listed, Mice, Pairs, Pattern, Poisson, Ring, Start, Workload};
+pub use workload::{
+    AllToAll, Both, Hosts, Incast, Listed, Mice, Pairs, Pattern, Poisson, Ring, RingOrder, Start, Workload,
+};

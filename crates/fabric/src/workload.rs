@@ -5,7 +5,7 @@ mod incast;
 mod pairs;
 mod poisson;
 
-pub use collective::{AllToAll, Ring};
+pub use collective::{AllToAll, Ring, RingOrder};
 pub use incast::Incast;
 pub use pairs::{Mice, Pairs, Pattern};
 pub use poisson::Poisson;
@@ -137,6 +137,18 @@ impl Hosts {
     /// Whether all are at one leaf: no flow can leave it.
     pub fn are_at_one_leaf(&self) -> bool {
         self.leaves.first().is_none_or(|(from, to)| to - from == self.len())
+    }
+
+    /// One of each leaf in turn, until there is none left.
+    pub fn by_turns(&self) -> Vec<u32> {
+        // A host's place among those of its leaf first, then its leaf.
+        let mut all: Vec<(u32, u32)> = Vec::new();
+        for (at, host) in self.by_leaf.iter().enumerate() {
+            let (first, _) = self.leaves[*host as usize];
+            all.push((at as u32 - first, *host));
+        }
+        all.sort_by_key(|(turn, _)| *turn);
+        all.into_iter().map(|(_, host)| host).collect()
     }
 
     /// Any host.

@@ -1,14 +1,25 @@
 //! What programs that compute together send.
 
-use super::{Start, Workload};
+use super::{Hosts, Start, Workload};
 use crate::Time;
 use crate::measure::Finished;
+
+/// Who follows whom in a ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RingOrder {
+    /// Hosts by number: few steps leave their leaf.
+    #[default]
+    Hosts,
+    /// One host of each leaf in turn: where leaves have as many hosts each, each step leaves its leaf.
+    Leaves,
+}
 
 /// A ring all-reduce: each host's data is cut into as many chunks as there are hosts, and each host sends the chunk that it has just
 /// received to the next one, `2 * (hosts - 1)` times. The class of a flow is its step, modulo 256.
 #[derive(Clone, Debug)]
 pub struct Ring {
-    hosts: u32,
+    /// By host: the one that it sends to.
+    next: Vec<u32>,
     chunk: u64,
     /// By host: steps that it has begun.
     begun: Vec<u32>,
@@ -18,10 +29,19 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Of so many hosts, of so many bytes each.
-    pub fn new(hosts: u32, bytes: u64) -> Self {
+    /// Of all hosts, of so many bytes each.
+    pub fn new(hosts: &Hosts, order: RingOrder, bytes: u64) -> Self {
+        let order = match order {
+            RingOrder::Hosts => (0..hosts.len()).collect(),
+            RingOrder::Leaves => hosts.by_turns(),
+        };
+        let hosts = hosts.len();
+        let mut next = vec![0; order.len()];
+        for (at, host) in order.iter().enumerate() {
+            next[*host as usize] = order[(at + 1) % order.len()];
+        }
         Self {
-            hosts,
+            next,
             chunk: bytes.div_ceil(u64::from(hosts.max(1))).max(1),
             begun: vec![0; hosts as usize],
             ready: if hosts < 2 { Vec::new() } else { (0..hosts).rev().collect() },
@@ -42,7 +62,7 @@ impl Workload for Ring {
         let begun = &mut self.begun[source as usize];
         *begun += 1;
         let class = (*begun - 1) as u8;
-        Some(Start { source, destination: (source + 1) % self.hosts, bytes: self.chunk, class })
+        Some(Start { source, destination: self.next[source as usize], bytes: self.chunk, class })
     }
 
     fn poll_at(&self) -> Option<Time> {
@@ -55,7 +75,7 @@ impl Workload for Ring {
 
     fn handle_finished(&mut self, _now: Time, flow: &Finished) {
         // What has come goes on: flows of a pair are as many as were received, in whatever order they end.
-        if self.begun[flow.destination as usize] < steps(self.hosts) {
+        if self.begun[flow.destination as usize] < steps(self.next.len() as u32) {
             self.ready.push(flow.destination);
         }
     }

@@ -1,6 +1,6 @@
 use weirgate_fabric::{
-    AllToAll, Both, Chance, Finished, Hosts, Incast, Listed, Mice, Pairs, Pattern, Poisson, Ring, Scheme, Settings,
-    Simulation, Sizes, Span, Start, Time, Workload,
+    AllToAll, Both, Chance, Finished, Hosts, Incast, Listed, Mice, Pairs, Pattern, Poisson, Ring, RingOrder, Scheme,
+    Settings, Simulation, Sizes, Span, Start, Time, Workload,
 };
 
 use crate::common::{leaf_spine, micros};
@@ -48,7 +48,7 @@ fn mice_are_sent_as_long_as_elephants_are() {
 /// Steps wait for each other: nobody can begin his last before all chunks have gone around.
 #[test]
 fn a_ring_takes_its_steps() {
-    let flows = finished(|_, _| Box::new(Ring::new(6, 6_000)));
+    let flows = finished(|hosts, _| Box::new(Ring::new(hosts, RingOrder::Hosts, 6_000)));
     assert_eq!(flows.len(), 6 * 10);
     for step in 0..10 {
         assert_eq!(pairs(&flows, step), [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0)]);
@@ -58,6 +58,16 @@ fn a_ring_takes_its_steps() {
     assert_eq!(finished(|_, _| Box::new(AllToAll::new(6, 1_000))).len(), 30);
 }
 
+/// The hosts of a leaf are three in a row.
+#[test]
+fn each_step_of_a_ring_of_leaves_leaves_its_leaf() {
+    let flows = finished(|hosts, _| Box::new(Ring::new(hosts, RingOrder::Leaves, 6_000)));
+    assert_eq!(flows.len(), 6 * 10);
+    for step in 0..10 {
+        assert_eq!(pairs(&flows, step), [(0, 3), (1, 4), (2, 5), (3, 1), (4, 2), (5, 0)]);
+    }
+}
+
 /// So that who waits for a run knows for how many, from its start on.
 #[test]
 fn workloads_know_how_many_flows_there_will_be() {
@@ -65,7 +75,7 @@ fn workloads_know_how_many_flows_there_will_be() {
     let hosts = Hosts::of(&leaf_spine(2, 2, 3, 10, 40));
     let pairs = |pattern| Box::new(Pairs::new(&hosts, pattern, 1_000, None, &mut Chance::new(1, 9)));
     let workloads: Vec<Box<dyn Workload>> = vec![
-        Box::new(Ring::new(6, 6_000)),
+        Box::new(Ring::new(&hosts, RingOrder::Hosts, 6_000)),
         Box::new(AllToAll::new(6, 1_000)),
         pairs(Pattern::Permutation),
         pairs(Pattern::Shuffle),

@@ -3,9 +3,9 @@
 use anyhow::Result;
 use serde_json::json;
 use weirgate_balance::{CongaSettings, LabelSettings};
-use weirgate_fabric::{ControlKind, Scheme, Span};
+use weirgate_fabric::{ControlKind, RingOrder, Scheme, Span};
 use weirgate_lab::expectation::Expectations;
-use weirgate_lab::report::{Report, Table};
+use weirgate_lab::report::{Report, Table, number};
 use weirgate_lab::stats::{mean_of_runs, ratio_of_runs};
 
 use super::Bench;
@@ -31,11 +31,20 @@ pub(super) fn newer(bench: &Bench) -> Result<Report> {
     let mut base = bench.article();
     base.settings.tcp.control = ControlKind::Dctcp;
     base.settings.mark = Some(100_000);
-    let all_to_all = if bench.is_quick() { 20_000 } else { 100_000 };
-    let mut workloads = vec![("web servers, 50 %", at_load(&base, 0.5)), ("web servers, 80 %", at_load(&base, 0.8))];
+    let [ring, all_to_all] = if bench.is_quick() { [3_200_000, 20_000] } else { [32_000_000, 100_000] };
+    let mut workloads = vec![
+        ("web servers, 50 %".to_owned(), at_load(&base, 0.5)),
+        ("web servers, 80 %".to_owned(), at_load(&base, 0.8)),
+    ];
     for (name, traffic) in [
-        ("ring all-reduce", Traffic::Ring(if bench.is_quick() { 3_200_000 } else { 32_000_000 })),
-        ("all-to-all", Traffic::AllToAll(all_to_all)),
+        (
+            format!("ring all-reduce of {} MB of each host", number(ring as f64 / 1e6)),
+            Traffic::Ring { order: RingOrder::Leaves, bytes: ring },
+        ),
+        (
+            format!("all-to-all, {} KB from each host to each other one", all_to_all / 1_000),
+            Traffic::AllToAll(all_to_all),
+        ),
     ] {
         let mut scenario = base.clone();
         scenario.traffic = traffic;
@@ -82,7 +91,7 @@ pub(super) fn newer(bench: &Bench) -> Result<Report> {
         &rows.collect::<Vec<_>>(),
     )?);
     let method = "The article's network and identical arrivals for all; DCTCP and marks from 100 KB on, since PLB, FlowBender and REPS need marks. The ring and the all-to-all are of all \
-                  320 hosts at once.";
+                  320 hosts at once; in the ring one host of each leaf follows the other, so that each step leaves its leaf.";
     let settings = json!({ "scenario": "scenarios/article.toml", "seeds": bench.seeds() });
     report.finish(method.to_owned(), settings, Expectations::of("newer")?, tables)
 }

@@ -297,6 +297,18 @@ fn what_is_wrong_with_it_is_said_as_of_the_file() {
     }
 }
 
+#[test]
+fn a_ring_has_its_order() {
+    let order = |text: &str| match parse(&format!("[workload]\nkind = \"ring\"\n{text}")).unwrap().traffic {
+        Traffic::Ring { order, .. } => order,
+        other => panic!("{other:?}"),
+    };
+    use weirgate_fabric::RingOrder::{Hosts, Leaves};
+    assert_eq!([order(""), order("order = \"hosts\""), order("order = \"leaves\"")], [Hosts, Hosts, Leaves]);
+    let problem = wrong("[workload]\nkind = \"ring\"\norder = \"spines\"\n");
+    assert!(problem.contains("workload.order: must be \"hosts\" or \"leaves\""), "{problem}");
+}
+
 const NO_KEY: &str = "zzzzzzzzzzzzzzzzzzzz";
 
 /// All keys that are asked for in a section: what is unknown is answered with what is known.

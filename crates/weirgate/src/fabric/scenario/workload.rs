@@ -7,7 +7,7 @@ use std::path::Path;
 
 use weirgate_balance::topology::{Link, Node, Topology};
 use weirgate_fabric::{
-    AllToAll, Both, Chance, Hosts, Incast, Listed, Mice, Pairs, Pattern, Poisson, Ring, Sizes, Span, Start,
+    AllToAll, Both, Chance, Hosts, Incast, Listed, Mice, Pairs, Pattern, Poisson, Ring, RingOrder, Sizes, Span, Start,
     TcpSettings, Time, Workload,
 };
 use weirgate_units::{Bytes, Duration};
@@ -39,8 +39,13 @@ pub enum Traffic {
         /// Small ones beside.
         mice: Option<Mice>,
     },
-    /// A ring all-reduce of so many bytes.
-    Ring(u64),
+    /// A ring all-reduce.
+    Ring {
+        /// Who sends to whom.
+        order: RingOrder,
+        /// What each host has.
+        bytes: u64,
+    },
     /// An all-to-all of so many bytes to each.
     AllToAll(u64),
     /// What a file lists.
@@ -117,7 +122,7 @@ impl Traffic {
             Self::Pairs { pattern, bytes, mice } => {
                 Box::new(Pairs::new(&hosts, *pattern, *bytes, *mice, &mut chance(0)))
             }
-            Self::Ring(bytes) => Box::new(Ring::new(hosts.len(), *bytes)),
+            Self::Ring { order, bytes } => Box::new(Ring::new(&hosts, *order, *bytes)),
             Self::AllToAll(bytes) => Box::new(AllToAll::new(hosts.len(), *bytes)),
             Self::Trace(starts) => {
                 let is_outside = |(_, start): &&(Time, Start)| start.source.max(start.destination) >= hosts.len();
@@ -180,7 +185,10 @@ pub(super) fn read(root: &mut Section<'_>, around: Around<'_>, problems: &mut Ve
                 let load = load.map_or(0.8, |load| load.value);
                 return Some(Traffic::Poisson { sizes: sizes?, load, incast });
             }
-            "ring" => return Some(Traffic::Ring(bytes(section, "bytes", 100_000_000, problems))),
+            "ring" => {
+                let order = order(section, problems);
+                return Some(Traffic::Ring { order, bytes: bytes(section, "bytes", 100_000_000, problems) });
+            }
             "all-to-all" => return Some(Traffic::AllToAll(bytes(section, "bytes", 1_000_000, problems))),
             "trace" => return trace::read(section, around, problems).map(Traffic::Trace),
             "stride" => {
@@ -201,6 +209,18 @@ pub(super) fn read(root: &mut Section<'_>, around: Around<'_>, problems: &mut Ve
         let mice = mice.map(|mice| Mice { bytes: mice.value.as_u64().max(1), every: Span::from(every) });
         Some(Traffic::Pairs { pattern, bytes: bytes(section, "bytes", 1_000_000_000, problems), mice })
     })
+}
+
+fn order(section: &mut Section<'_>, problems: &mut Vec<Problem>) -> RingOrder {
+    let Some(named) = section.parsed::<String>("order") else { return RingOrder::default() };
+    match named.value.as_str() {
+        "hosts" => RingOrder::Hosts,
+        "leaves" => RingOrder::Leaves,
+        _ => {
+            problems.push(named.problem("must be \"hosts\" or \"leaves\""));
+            RingOrder::default()
+        }
+    }
 }
 
 fn bytes(section: &mut Section<'_>, key: &'static str, default: u64, problems: &mut Vec<Problem>) -> u64 {
