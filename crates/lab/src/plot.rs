@@ -200,8 +200,23 @@ pub fn bars(y: &str, series: &[String], groups: &[(String, Vec<Point<()>>)]) -> 
 /// What a letter of a label takes, in pixels.
 const LETTER: usize = 8;
 
+/// Pixels from a line of a name to the next one.
+const LINE: usize = 17;
+
 /// What a group's bars take of its room.
 const BARS: f64 = 0.8;
+
+/// A text in lines of so many letters, broken between words.
+fn wrapped(text: &str, letters: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= letters) {
+            Some(line) => *line = format!("{line} {word}"),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
 
 fn draw_bars(
     svg: &mut String,
@@ -210,13 +225,14 @@ fn draw_bars(
     groups: &[(String, Vec<Point<()>>)],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let all = groups.iter().flat_map(|(_, bars)| bars).filter(|bar| bar.y.is_finite()).flat_map(Point::heights);
-    // Room for the legend above them.
     let heights = span(all.chain([0.0]));
-    let up = 1.25 * heights.start..1.25 * heights.end;
-    // Names that do not fit side by side are written downwards.
-    let longest = groups.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) * LETTER;
-    let is_upright = longest * groups.len() > 760;
-    let below = if is_upright { longest.min(200) + 12 } else { 32 };
+    // Room for the legend above them: 18 pixels of some 350 for each of the series.
+    let room = 1.1 / (1.0 - 18.0 * series.len() as f64 / 350.0).max(0.3);
+    let up = 1.1 * heights.start..room * heights.end;
+    // Names that do not fit side by side have several lines.
+    let letters = (760 / groups.len().max(1) / LETTER).max(8);
+    let names: Vec<Vec<String>> = groups.iter().map(|(name, _)| wrapped(name, letters)).collect();
+    let below = 14 + LINE * names.iter().map(Vec::len).max().unwrap_or(1);
     let root = SVGBackend::with_string(svg, (860, 376 + below as u32)).into_drawing_area();
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)
@@ -250,14 +266,13 @@ fn draw_bars(
     if series.len() > 1 {
         legend(&mut chart)?;
     }
-    let (horizontal, turn) =
-        if is_upright { (HPos::Left, FontTransform::Rotate90) } else { (HPos::Center, FontTransform::None) };
-    let vertical = if is_upright { VPos::Center } else { VPos::Top };
-    let style = ("sans-serif", 14).into_font().transform(turn).color(&BLACK).pos(Pos::new(horizontal, vertical));
+    let style = ("sans-serif", 14).into_font().color(&BLACK).pos(Pos::new(HPos::Center, VPos::Top));
     let (_, bottom) = chart.plotting_area().get_pixel_range();
-    for (at, (name, _)) in groups.iter().enumerate() {
+    for (at, lines) in names.into_iter().enumerate() {
         let (x, _) = chart.backend_coord(&(at as f64 + 0.5, 0.0));
-        root.draw(&Text::new(name.as_str(), (x, bottom.end + 8), style.clone()))?;
+        for (line, text) in lines.into_iter().enumerate() {
+            root.draw(&Text::new(text, (x, bottom.end + 8 + (line * LINE) as i32), style.clone()))?;
+        }
     }
     root.present()?;
     Ok(())

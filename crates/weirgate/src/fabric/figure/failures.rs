@@ -109,7 +109,7 @@ pub(super) fn fig13(bench: &Bench) -> Result<Report> {
 }
 
 pub(super) fn ospf_delay(bench: &Bench) -> Result<Report> {
-    let report = bench.report("ospf-delay", "Routing's delay: five links fail at 70 % load");
+    let mut report = bench.report("ospf-delay", "Routing's delay: five links fail at 70 % load");
     let mut base = at_load(&bench.article(), 0.7);
     base.network.failures.random = 5;
     base.network.failures.at = base.run.warm_up;
@@ -140,6 +140,7 @@ pub(super) fn ospf_delay(bench: &Bench) -> Result<Report> {
     let median_over = |one: &[Observed], other: &[Observed]| ratio(one, other, What::Quantile(0.5));
     let sensitivity = sensitivity(
         bench,
+        &mut report,
         &arms[..2],
         &[&observed[0], &observed[1]],
         &[Said { what: "median, 10 ms over ideal", article: Some(1.006), one: 1, other: 0, of: &median_over }],

@@ -15,7 +15,7 @@ use super::variants::{Said, sensitivity};
 use crate::fabric::scenario::Traffic;
 
 pub(super) fn newer(bench: &Bench) -> Result<Report> {
-    let report = bench.report("newer", "DRILL beside REPS, PLB, FlowBender, LetFlow and adaptive routing");
+    let mut report = bench.report("newer", "DRILL beside REPS, PLB, FlowBender, LetFlow and adaptive routing");
     let schemes = [
         Scheme::Ecmp,
         Scheme::LetFlow { gap: Span::from_micros(500), places: CongaSettings::default().flowlets },
@@ -86,6 +86,7 @@ pub(super) fn newer(bench: &Bench) -> Result<Report> {
         names.iter().enumerate().take(3).map(|(one, what)| Said { what, article: None, one, other: 3, of: &mean_over });
     tables.push(sensitivity(
         bench,
+        &mut report,
         &few.map(|scheme| arms[place(&scheme)].clone()),
         &few.map(|scheme| observed[place(&scheme)].as_slice()),
         &rows.collect::<Vec<_>>(),

@@ -72,7 +72,7 @@ const HEADS: [&str; 7] = [
 ];
 
 pub(super) fn fig2(bench: &Bench) -> Result<Report> {
-    let report = bench.report("fig2", "Figure 2: how even queues are, by the number of engines");
+    let mut report = bench.report("fig2", "Figure 2: how even queues are, by the number of engines");
     let engines: &[u16] = if bench.is_quick() { &[1, 12] } else { &[1, 6, 12, 24, 48] };
     let loads = [(0.8, 80), (0.3, 30)];
     // What a flow's hash or a draw chooses is the same with any number of engines, and whatever they see.
@@ -117,6 +117,7 @@ pub(super) fn fig2(bench: &Bench) -> Result<Report> {
     let (both, up, down) = (paired(unevenness), paired(|run| run.up.deviation), paired(|run| run.down.deviation));
     tables.push(sensitivity(
         bench,
+        &mut report,
         &[random, drill, 0].map(|at| arms[at].clone()),
         &[random, drill, 0].map(|at| observed[at].as_slice()),
         &[
@@ -155,14 +156,14 @@ pub(super) fn fig2(bench: &Bench) -> Result<Report> {
                   is more than 65 % below random, which is 94 % below ECMP; at 30 % load it is about 20 % better with 48 engines and 75 % with one.";
     let settings =
         json!({ "scenario": "scenarios/article.toml", "engines": engines, "loads": [80, 30], "seeds": bench.seeds() });
-    let mut report = report.finish(method.to_owned(), settings, expectations, tables)?;
+    report = report.finish(method.to_owned(), settings, expectations, tables)?;
     let caption = "Mean standard deviation of queues that should be alike, at 80 % load.".to_owned();
     report.plots.push((caption, plot::curves("engines", "packets", true, &lines)?));
     Ok(report)
 }
 
 pub(super) fn fig3(bench: &Bench) -> Result<Report> {
-    let report = bench.report("fig3", "Figure 3: how many samples, how many memories");
+    let mut report = bench.report("fig3", "Figure 3: how many samples, how many memories");
     let many = if bench.is_quick() { 12 } else { 48 };
     let counts: &[usize] = if bench.is_quick() { &[1, 2, 10] } else { &[1, 2, 3, 4, 6, 8, 12, 20] };
     let looks = |d, m| Looks::new(d, m).expect("20 are no more than 32");
@@ -196,6 +197,7 @@ pub(super) fn fig3(bench: &Bench) -> Result<Report> {
     let said = |what, article, at| Said { what, article, one: at, other: one, of: &over_one };
     tables.push(sensitivity(
         bench,
+        &mut report,
         &arms[..all.len()],
         &with_many.iter().map(Vec::as_slice).collect::<Vec<_>>(),
         &[
@@ -222,7 +224,7 @@ pub(super) fn fig3(bench: &Bench) -> Result<Report> {
                   deviation, and twenty of them add 8 %, as engines choose the same ports at the same time; here more memories and more samples go on evening queues out, with many engines too, as long as these see each other's packets soon. With one engine more samples are better, and it \
                   matters little. Beside them DRILL(2,1) with what the article leaves open the other way: a remembered port taken on a tie, or the same port drawn twice.";
     let settings = json!({ "scenario": "scenarios/article.toml", "engines": [many, 1], "seeds": bench.seeds() });
-    let mut report = report.finish(method.to_owned(), settings, Expectations::of("fig3")?, tables)?;
+    report = report.finish(method.to_owned(), settings, Expectations::of("fig3")?, tables)?;
     let caption =
         format!("Mean standard deviation of queues that should be alike, engines: {many}, enqueued after 100 ns.");
     report.plots.push((caption, plot::curves("samples or memories", "packets", false, &lines)?));

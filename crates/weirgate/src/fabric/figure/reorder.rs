@@ -47,7 +47,7 @@ fn sum(runs: &[Observed]) -> Order {
 }
 
 pub(super) fn fig11a(bench: &Bench) -> Result<Report> {
-    let report = bench.report("fig11a", "Figure 11 (a): duplicate ACKs at 80 % load, and GRO batches");
+    let mut report = bench.report("fig11a", "Figure 11 (a): duplicate ACKs at 80 % load, and GRO batches");
     let schemes = [
         Scheme::Ecmp,
         Scheme::Conga(CongaSettings::default()),
@@ -126,6 +126,7 @@ pub(super) fn fig11a(bench: &Bench) -> Result<Report> {
     let compared = [DRILL, Scheme::Random, Scheme::RoundRobin, Scheme::Presto, Scheme::Ecmp].map(place);
     tables.push(sensitivity(
         bench,
+        &mut report,
         &compared.map(|at| arms[at].clone()),
         &compared.map(|at| observed[at].as_slice()),
         &[

@@ -16,7 +16,7 @@ use super::variants::{Said, paired, sensitivity};
 use crate::fabric::scenario::{Shape, Traffic};
 
 pub(super) fn table1(bench: &Bench) -> Result<Report> {
-    let report = bench.report("table1", "Table 1: mice and elephants, normalised by ECMP");
+    let mut report = bench.report("table1", "Table 1: mice and elephants, normalised by ECMP");
     let link = LinkSettings { rate: BitRate::from_bits_per_sec(1_000_000_000), delay: Duration::from_nanos(500) };
     let shape = Shape::LeafSpine(LeafSpine { spines: 4, leaves: 4, hosts: 8, edge: link, core: link });
     let bytes = if bench.is_quick() { 50_000_000 } else { 1_000_000_000 };
@@ -74,6 +74,7 @@ pub(super) fn table1(bench: &Bench) -> Result<Report> {
     });
     tables.push(sensitivity(
         bench,
+        &mut report,
         &places.iter().map(|at| arms[*at].clone()).collect::<Vec<_>>(),
         &places.iter().map(|at| observed[*at].as_slice()).collect::<Vec<_>>(),
         &rows.collect::<Vec<_>>(),

@@ -178,7 +178,7 @@ pub(super) fn fig14(bench: &Bench) -> Result<Report> {
 }
 
 pub(super) fn engines(bench: &Bench) -> Result<Report> {
-    let report = bench.report("engines", "How many engines: mean flow completion times of DRILL(2,1) at 80 % load");
+    let mut report = bench.report("engines", "How many engines: mean flow completion times of DRILL(2,1) at 80 % load");
     let counts: &[u16] = if bench.is_quick() { &[1, 48] } else { &[1, 2, 4, 12, 24, 48] };
     let [_, short, long] = super::queues::ENQUEUE_DELAYS;
     let mut arms = Vec::new();
@@ -205,6 +205,7 @@ pub(super) fn engines(bench: &Bench) -> Result<Report> {
     let said = |what, article, of| Said { what, article, one: 1, other: 0, of };
     let sensitivity = sensitivity(
         bench,
+        &mut report,
         &[arms[0].clone(), arms[most].clone()],
         &[&observed[0], &observed[most]],
         &[said("mean, 48 engines over one", Some(1.01), &mean_over), said("median", None, &median_over)],

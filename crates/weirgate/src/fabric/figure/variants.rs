@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use weirgate_fabric::{Buffers, Span};
-use weirgate_lab::report::{Table, number};
+use weirgate_lab::plot::{self, Point};
+use weirgate_lab::report::{Report, Table, number};
 use weirgate_lab::stats::{Interval, ratio_of_runs};
 
 use super::Bench;
@@ -47,8 +48,14 @@ pub(super) fn paired(of: fn(&Observed) -> f64) -> impl Fn(&[Observed], &[Observe
     move |one, other| ratio_of_runs(&one.iter().zip(other).map(|(a, b)| of(a) / of(b)).collect::<Vec<_>>())
 }
 
-/// What a page says, here and with each variation.
-pub(super) fn sensitivity(bench: &Bench, arms: &[Arm], observed: &[&[Observed]], said: &[Said<'_>]) -> Result<Table> {
+/// What a page says, here and with each variation: a table, and bars in the report.
+pub(super) fn sensitivity(
+    bench: &Bench,
+    report: &mut Report,
+    arms: &[Arm],
+    observed: &[&[Observed]],
+    said: &[Said<'_>],
+) -> Result<Table> {
     let names: Vec<&str> =
         arms.first().map_or_else(Vec::new, |arm| variants(&arm.scenario)).iter().map(|(name, _)| *name).collect();
     let mut varied = Vec::new();
@@ -59,14 +66,31 @@ pub(super) fn sensitivity(bench: &Bench, arms: &[Arm], observed: &[&[Observed]],
         }));
     }
     let varied = bench.observe(&varied)?;
-    let heads: Vec<&str> = ["", "article", "here"].into_iter().chain(names).collect();
-    let mut table =
-        Table::new("Ratios, with 95 % intervals over the seeds, and with what the article leaves open varied", &heads);
+    let series: Vec<&str> = ["article", "here"].into_iter().chain(names).collect();
+    let caption = "Ratios, with 95 % intervals over the seeds, and with what the article leaves open varied";
+    let mut table = Table::new(caption, &[&[""], &series[..]].concat());
+    let mut groups = Vec::new();
     for Said { what, article, one, other, of } in said {
-        let varied = varied.chunks(arms.len()).map(|runs| with_interval(of(&runs[*one], &runs[*other])));
-        let here = with_interval(of(observed[*one], observed[*other]));
+        let here = of(observed[*one], observed[*other]);
+        let ratios: Vec<(f64, Interval)> =
+            [here].into_iter().chain(varied.chunks(arms.len()).map(|runs| of(&runs[*one], &runs[*other]))).collect();
+        let bar = |(y, interval): &(f64, Interval)| {
+            let interval = Some(*interval).filter(|interval| interval.low.is_finite());
+            Point { x: (), y: *y, interval }
+        };
+        let claim = Point { x: (), y: article.unwrap_or(f64::NAN), interval: None };
+        groups.push(((*what).to_owned(), [claim].into_iter().chain(ratios.iter().map(bar)).collect()));
         let article = article.map_or_else(|| "-".to_owned(), number);
-        table.rows.push([(*what).to_owned(), article, here].into_iter().chain(varied).collect());
+        table
+            .rows
+            .push([(*what).to_owned(), article].into_iter().chain(ratios.into_iter().map(with_interval)).collect());
     }
+    let mut series: Vec<String> = series.into_iter().map(str::to_owned).collect();
+    if said.iter().all(|said| said.article.is_none()) {
+        // Bars that are not there need no place.
+        series.remove(0);
+        groups.iter_mut().for_each(|(_, bars): &mut (String, Vec<_>)| _ = bars.remove(0));
+    }
+    report.plots.push((format!("{caption}."), plot::bars("ratio", &series, &groups)?));
     Ok(table)
 }
