@@ -188,7 +188,9 @@ mod tests {
     #[test]
     fn how_many_flows_there_will_be_is_known_from_the_start() {
         let asked = |workload: &str| {
-            let text = format!("[topology]\nspines = 2\nleaves = 2\nhosts = 4\ncore = \"10 Gbit/s\"\n[workload]\n{workload}\n");
+            let text = format!(
+                "[topology]\nspines = 2\nleaves = 2\nhosts = 4\ncore = \"10 Gbit/s\"\n[workload]\n{workload}\n"
+            );
             let scenario = Scenario::parse(&text, Path::new("")).unwrap();
             let mut seen = Vec::new();
             let ran = run(&scenario, &AtomicBool::new(false), &mut |progress| seen.push(progress.asked)).unwrap();
