@@ -14,7 +14,7 @@ mod scene;
 mod tcp;
 mod unloaded;
 
-pub use scene::crowd;
+pub use scene::{crowd, schemes};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -125,6 +125,11 @@ impl Report {
         self
     }
 
+    /// Tables in which there is something.
+    fn filled(&self) -> impl Iterator<Item = &Table> {
+        self.tables.iter().filter(|table| !table.rows.is_empty())
+    }
+
     /// Writes each table as CSV, and each plot as SVG and its points as CSV, into `dir`: numbered in their order, and named by their captions,
     /// as `table-1-flow-completion-time-mean-us.csv`.
     ///
@@ -132,7 +137,7 @@ impl Report {
     /// Where a file cannot be written.
     pub fn write_parts(&self, dir: &Path) -> Result<()> {
         let name = |kind: &str, at: usize, caption: &str| format!("{kind}-{}-{}", at + 1, slug(caption));
-        let tables = self.tables.iter().filter(|table| !table.rows.is_empty()).enumerate();
+        let tables = self.filled().enumerate();
         let tables = tables.map(|(at, table)| (format!("{}.csv", name("table", at, &table.caption)), table.csv()));
         let plots = self.plots.iter().enumerate().flat_map(|(at, (caption, plot))| {
             let name = name("plot", at, caption);
@@ -165,7 +170,7 @@ impl Report {
     /// The expectations and tables as plain text, for the terminal.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
+        for table in self.filled() {
             let _ = writeln!(out, "{}\n{}", table.caption, table.text());
         }
         if !self.expectations.is_empty() {
@@ -220,7 +225,7 @@ impl Report {
         for (caption, Plot { svg, .. }) in &self.plots {
             let _ = write!(out, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(caption));
         }
-        for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
+        for table in self.filled() {
             out.push_str(&table.html());
         }
         let settings = serde_json::to_string_pretty(&self.settings).unwrap_or_default();

@@ -44,7 +44,7 @@ pub(super) fn packets(simulation: &Simulation, hop: Hop, first: usize) -> Vec<u6
 }
 
 /// One of each scheme.
-pub(super) fn schemes() -> Vec<Scheme> {
+pub fn schemes() -> Vec<Scheme> {
     vec![
         Scheme::Ecmp,
         Scheme::Wcmp,

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use weirgate_fabric::{Cause, Finished, Queues, Scheme, Simulation, Time};
-use weirgate_lab::stats::{median, quantile, sorted};
+use weirgate_lab::stats::median;
 
 use crate::fabric::outcome::{HopCounts, hops};
 use crate::fabric::scenario::{Scenario, Traffic};
@@ -175,12 +175,11 @@ impl Observed {
 }
 
 fn drift(finished: &[Finished]) -> f64 {
-    let began = sorted(finished.iter().map(|flow| flow.began.as_picos() as f64));
-    let middle = quantile(&began, 0.5);
-    let (early, late): (Vec<&Finished>, Vec<&Finished>) =
-        finished.iter().partition(|flow| (flow.began.as_picos() as f64) < middle);
-    let median = |flows: Vec<&Finished>| median(flows.into_iter().map(|flow| flow.time.as_secs_f64()));
-    median(late) / median(early)
+    let began = |flow: &Finished| flow.began.as_picos() as f64;
+    let middle = median(finished.iter().map(began));
+    let (early, late): (Vec<&Finished>, Vec<&Finished>) = finished.iter().partition(|flow| began(flow) < middle);
+    let [early, late] = [early, late].map(|flows| median(flows.into_iter().map(|flow| flow.time.as_secs_f64())));
+    late / early
 }
 
 /// A statistic of completion times that are in ascending order; not a number, where fewer than 100 flows take longer.

@@ -411,7 +411,7 @@ impl Grid<'_> {
 }
 
 /// How often something happened, of 10,000 flows.
-fn per_10_000(runs: &[Observed], of: fn(&Order) -> u64) -> f64 {
+pub(super) fn per_10_000(runs: &[Observed], of: fn(&Order) -> u64) -> f64 {
     let sum = |of: fn(&Order) -> u64| runs.iter().map(|run| of(&run.order)).sum::<u64>() as f64;
     1e4 * sum(of) / sum(|order| order.flows)
 }
@@ -427,7 +427,7 @@ pub(super) fn waited(counts: &HopCounts) -> f64 {
 }
 
 /// A row for each hop.
-pub(super) fn hop_rows(name: &str, runs: &[Observed]) -> Vec<Vec<String>> {
+fn hop_rows(name: &str, runs: &[Observed]) -> Vec<Vec<String>> {
     let hops: Vec<&str> = runs.first().map_or_else(Vec::new, |run| run.hops.iter().map(|at| at.hop.as_str()).collect());
     let sum = |hop: &str, of: fn(&HopCounts) -> f64| -> f64 { counts_at(runs, hop).map(of).sum() };
     let in_switches: f64 = hops.iter().filter(|hop| **hop != HOST).map(|hop| sum(hop, waited)).sum();

@@ -6,12 +6,12 @@ use weirgate_balance::{CongaSettings, LabelSettings};
 use weirgate_fabric::{ControlKind, RingOrder, Scheme, Span};
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::report::{Report, Table, number};
-use weirgate_lab::stats::{mean_of_runs, ratio_of_runs};
+use weirgate_lab::stats::mean_of_runs;
 
 use super::Bench;
 use super::arm::{Arm, Observed};
 use super::grid::{DRILL, What, at_load, cell, ratio, with_interval};
-use super::variants::{Said, sensitivity};
+use super::variants::{Said, paired, sensitivity};
 use crate::fabric::scenario::Traffic;
 
 pub(super) fn newer(bench: &Bench) -> Result<Report> {
@@ -68,11 +68,11 @@ pub(super) fn newer(bench: &Bench) -> Result<Report> {
             tables.push(table);
             continue;
         }
+        let until_end = paired(|run| run.end);
         let mut table = Table::new(&format!("{name}: until all is there"), &["balancer", "ms", "over DRILL's"]);
         for (scheme, runs) in schemes.iter().zip(runs) {
             let ends: Vec<f64> = runs.iter().map(|run| 1_000.0 * run.end).collect();
-            let pairs: Vec<f64> = runs.iter().zip(drill).map(|(a, b)| a.end / b.end).collect();
-            table.rows.push(vec![scheme.name(), cell(mean_of_runs(&ends).0), with_interval(ratio_of_runs(&pairs))]);
+            table.rows.push(vec![scheme.name(), cell(mean_of_runs(&ends).0), with_interval(until_end(runs, drill))]);
         }
         tables.push(table);
     }

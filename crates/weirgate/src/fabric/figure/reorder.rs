@@ -6,12 +6,12 @@ use weirgate_balance::CongaSettings;
 use weirgate_fabric::{PUBLISHED, Scheme, Sizes};
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::report::{Report, Table, number};
-use weirgate_lab::stats::{mean_of_runs, ratio_of_runs};
+use weirgate_lab::stats::mean_of_runs;
 
 use super::Bench;
 use super::arm::{Arm, Observed, Order};
 use super::grid::{DRILL, FIRST_HOP, counts_at, waited};
-use super::variants::{Said, sensitivity};
+use super::variants::{Said, paired, sensitivity};
 use crate::fabric::outcome::HopCounts;
 use crate::fabric::scenario::Traffic;
 
@@ -79,6 +79,7 @@ pub(super) fn fig11a(bench: &Bench) -> Result<Report> {
         }
     }
     let observed = bench.observe(&arms)?;
+    let percent = |part: u64, order: &Order| 100.0 * part as f64 / order.flows.max(1) as f64;
     let mut tables = Vec::new();
     for (name, runs) in names.iter().zip(observed.chunks(schemes.len())) {
         let heads = [
@@ -97,7 +98,7 @@ pub(super) fn fig11a(bench: &Bench) -> Result<Report> {
         let per_flow = |order: &Order| order.batches as f64 / order.flows.max(1) as f64;
         for (scheme, runs) in schemes.iter().zip(runs) {
             let order = sum(runs);
-            let percent = |flows: u64| number(100.0 * flows as f64 / order.flows.max(1) as f64);
+            let percent = |flows: u64| number(percent(flows, &order));
             table.rows.push(vec![
                 scheme.name(),
                 percent(order.one),
@@ -114,12 +115,8 @@ pub(super) fn fig11a(bench: &Bench) -> Result<Report> {
     }
     let place = |scheme: Scheme| schemes.iter().position(|other| *other == scheme).expect("it is one of them");
     let [random, drill] = [Scheme::Random, DRILL].map(place);
-    let over = |of: fn(&Order) -> u64| {
-        move |one: &[Observed], other: &[Observed]| {
-            let share = |run: &Observed| of(&run.order) as f64 / run.order.flows.max(1) as f64;
-            ratio_of_runs(&one.iter().zip(other).map(|(a, b)| share(a) / share(b)).collect::<Vec<_>>())
-        }
-    };
+    let over =
+        |of: fn(&Order) -> u64| paired(move |run: &Observed| of(&run.order) as f64 / run.order.flows.max(1) as f64);
     let (with_one, with_three, batches) =
         (over(|order| order.one), over(|order| order.three), over(|order| order.batches));
     let said = |what, article, one, of| Said { what, article: Some(article), one, other: 0, of };
@@ -138,7 +135,6 @@ pub(super) fn fig11a(bench: &Bench) -> Result<Report> {
         ],
     )?);
     let (of_random, of_drill) = (sum(&observed[random]), sum(&observed[drill]));
-    let percent = |part: u64, order: &Order| 100.0 * part as f64 / order.flows.max(1) as f64;
     let threes: Vec<f64> = observed[drill].iter().map(|run| percent(run.order.three, &run.order)).collect();
     let mut expectations = Expectations::of("fig11a")?;
     let waits = |hop: &str| {

@@ -12,7 +12,7 @@ use weirgate_units::{BitRate, Duration};
 
 use super::Bench;
 use super::arm::{Arm, Observed};
-use super::grid::{Grid, UNKNOWN, What, cell, claim, equal_links, ratio, rivals, with_interval};
+use super::grid::{Grid, UNKNOWN, What, cell, claim, equal_links, per_10_000, ratio, rivals, with_interval};
 use super::variants::{Said, sensitivity};
 use crate::fabric::scenario::{Answers, Shape, Traffic};
 
@@ -218,16 +218,13 @@ pub(super) fn engines(bench: &Bench) -> Result<Report> {
     let (spread, Interval { low, high }) =
         ends.map_or((f64::NAN, UNKNOWN), |(most, least)| ratio(most, least, What::Mean));
     let percent = |ratio: f64| 100.0 * (ratio - 1.0);
-    let order = |runs: &[Observed]| {
-        let sum = |of: fn(&Observed) -> u64| runs.iter().map(of).sum::<u64>() as f64;
-        number(1e4 * sum(|run| run.order.sent_again) / sum(|run| run.order.flows))
-    };
+    let sent_again = |runs: &[Observed]| number(per_10_000(runs, |order| order.sent_again));
     let why = format!(
         "The article: less than 1 %. Packets enqueued after 100 ns. An engine of its own, with a memory of its own, sends what one host sends by the same port again as long as that is \
          the shortest, and there is less re-ordering: of 10,000 flows {} segments are sent again with one engine, {} with {} engines. The median differs by {} %; where TCP learns of \
          re-ordering, the mean is {} of one engine's.",
-        order(&observed[0]),
-        order(&observed[most]),
+        sent_again(&observed[0]),
+        sent_again(&observed[most]),
         counts[most],
         number(percent(median_over(&observed[most], &observed[0]).0)),
         learning,

@@ -8,11 +8,11 @@ use weirgate_lab::stats::{Interval, ratio_of_runs};
 
 use super::Bench;
 use super::arm::{Arm, Observed};
-use super::grid::with_interval;
+use super::grid::{UNKNOWN, with_interval};
 use crate::fabric::scenario::Scenario;
 
 /// What Linux 2.6 raises its threshold for duplicate ACKs to, at most (`TCP_MAX_REORDERING`).
-pub(super) const LINUX_REORDERING: u32 = 127;
+const LINUX_REORDERING: u32 = 127;
 
 /// The article's open parameters, varied: the port's buffer, the least retransmission timeout, and whether TCP learns of re-ordering.
 pub(super) fn variants(scenario: &Scenario) -> Vec<(&'static str, Scenario)> {
@@ -44,7 +44,7 @@ pub(super) struct Said<'a> {
 }
 
 /// The ratio of a statistic of runs, paired by seed.
-pub(super) fn paired(of: fn(&Observed) -> f64) -> impl Fn(&[Observed], &[Observed]) -> (f64, Interval) {
+pub(super) fn paired(of: impl Fn(&Observed) -> f64) -> impl Fn(&[Observed], &[Observed]) -> (f64, Interval) {
     move |one, other| ratio_of_runs(&one.iter().zip(other).map(|(a, b)| of(a) / of(b)).collect::<Vec<_>>())
 }
 
@@ -66,31 +66,29 @@ pub(super) fn sensitivity(
         }));
     }
     let varied = bench.observe(&varied)?;
-    let series: Vec<&str> = ["article", "here"].into_iter().chain(names).collect();
+    let columns: Vec<&str> = ["article", "here"].into_iter().chain(names).collect();
+    // Bars that no group has need no place.
+    let has_article = said.iter().any(|said| said.article.is_some());
+    let bars_from = usize::from(!has_article);
     let caption = "Ratios, with 95 % intervals over the seeds, and with what the article leaves open varied";
-    let mut table = Table::new(caption, &[&[""], &series[..]].concat());
+    let mut table = Table::new(caption, &[&[""], &columns[..]].concat());
     let mut groups = Vec::new();
     for Said { what, article, one, other, of } in said {
+        let claim = (article.unwrap_or(f64::NAN), UNKNOWN);
         let here = of(observed[*one], observed[*other]);
-        let ratios: Vec<(f64, Interval)> =
-            [here].into_iter().chain(varied.chunks(arms.len()).map(|runs| of(&runs[*one], &runs[*other]))).collect();
-        let bar = |(y, interval): &(f64, Interval)| {
-            let interval = Some(*interval).filter(|interval| interval.low.is_finite());
-            Point { x: (), y: *y, interval }
+        let varied = varied.chunks(arms.len()).map(|runs| of(&runs[*one], &runs[*other]));
+        let ratios: Vec<(f64, Interval)> = [claim, here].into_iter().chain(varied).collect();
+        let bar = |(y, interval): &(f64, Interval)| Point {
+            x: (),
+            y: *y,
+            interval: Some(*interval).filter(|interval| interval.low.is_finite()),
         };
-        let claim = Point { x: (), y: article.unwrap_or(f64::NAN), interval: None };
-        groups.push(((*what).to_owned(), [claim].into_iter().chain(ratios.iter().map(bar)).collect()));
+        groups.push(((*what).to_owned(), ratios[bars_from..].iter().map(bar).collect()));
         let article = article.map_or_else(|| "-".to_owned(), number);
-        table
-            .rows
-            .push([(*what).to_owned(), article].into_iter().chain(ratios.into_iter().map(with_interval)).collect());
+        let measured = ratios.into_iter().skip(1).map(with_interval);
+        table.rows.push([(*what).to_owned(), article].into_iter().chain(measured).collect());
     }
-    let mut series: Vec<String> = series.into_iter().map(str::to_owned).collect();
-    if said.iter().all(|said| said.article.is_none()) {
-        // Bars that are not there need no place.
-        series.remove(0);
-        groups.iter_mut().for_each(|(_, bars): &mut (String, Vec<_>)| _ = bars.remove(0));
-    }
+    let series: Vec<String> = columns[bars_from..].iter().copied().map(str::to_owned).collect();
     report.plots.push((format!("{caption}."), plot::bars("ratio", &series, &groups)?));
     Ok(table)
 }
