@@ -3,7 +3,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash as _, Hasher as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use weirgate_fabric::verify::{crowd, schemes};
 use weirgate_fabric::{ControlKind, Scheme, Settings};
 
 use super::arm::{Arm, Observed};
+use crate::fabric::files::write_whole;
 
 /// What a file begins with; another number, where what is kept of a run has changed.
 const FORMAT: u32 = 1;
@@ -72,8 +73,7 @@ impl Kept {
             observed.times.iter().chain(&observed.small_times).flat_map(|micros| (*micros as f32).to_le_bytes()),
         );
         fs::create_dir_all(&self.dir).with_context(|| format!("cannot make {}", self.dir.display()))?;
-        let part = path.with_extension("part");
-        write_as(&part, &path, &bytes).with_context(|| format!("cannot write {}", path.display()))
+        write_whole(&path, &bytes).with_context(|| format!("cannot write {}", path.display()))
     }
 
     fn key(&self, arm: &Arm, seed: u64) -> String {
@@ -83,11 +83,6 @@ impl Kept {
     fn path(&self, key: &str) -> PathBuf {
         self.dir.join(format!("{:016x}.run", hash(key)))
     }
-}
-
-fn write_as(part: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    fs::write(part, bytes)?;
-    fs::rename(part, path)
 }
 
 fn hash(text: &str) -> u64 {
@@ -115,6 +110,8 @@ fn model() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::fabric::scenario::Scenario;
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::fabric::files::write_whole;
 use crate::fabric::outcome::Outcome;
 
 /// What is varied, and what each is set to, in the order in which it was asked for.
@@ -134,12 +135,9 @@ impl Cell {
     /// # Errors
     /// Where it cannot be written.
     pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
-        let path = folder.join(self.place.file());
-        let beside = path.with_extension("part");
         let mut text = serde_json::to_vec(self)?;
         text.push(b'\n');
-        fs::write(&beside, text)?;
-        fs::rename(&beside, path)
+        write_whole(&folder.join(self.place.file()), &text)
     }
 }
 
