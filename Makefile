@@ -8,6 +8,7 @@ export PATH := $(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
 FUZZ_SECONDS ?= 10
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer
+FIGURES := fig2 fig3 fig6 fig7 fig8 fig9 fig10 engines fig11a fig11bc fig12 ospf-delay fig13 fig14 table1 newer
 
 .PHONY: help setup setup-build web build install run demo test test-rust test-loom test-web test-fuzz test-fabric test-lab bench check prove figures clean
 
@@ -55,10 +56,10 @@ test-loom: setup
 test-fuzz: setup
 	scripts/fuzz.sh $(FUZZ_SECONDS)
 
-# The simulator from its command, as a user has it: theory, and one figure.
+# The simulator from its command, as a user has it: theory, and a figure of each kind.
 test-fabric: build
 	$(WEIRGATE) fabric verify --quick
-	$(WEIRGATE) fabric figure fig6 --quick
+	$(WEIRGATE) fabric figure fig2 fig3 fig6 --quick
 
 test-lab: setup build
 	scripts/smoke.sh $(WEIRGATE) $(EXPERIMENTS)
@@ -75,10 +76,10 @@ check: setup web ## formatting, lints, documentation, licences and sources of de
 	cargo test --workspace --locked --test walls
 
 prove: setup build ## the experiments in full; their dated results go to docs/results
-	scripts/prove.sh $(WEIRGATE) $(EXPERIMENTS) bench-shape fabric-speed
+	scripts/prove.sh $(WEIRGATE) "lab run" $(EXPERIMENTS) bench-shape fabric-speed
 
 figures: build ## the figures of the DRILL article in full, some hours on two cores (their short forms: weirgate fabric figure all --quick)
-	$(WEIRGATE) fabric figure all
+	scripts/prove.sh $(WEIRGATE) "fabric figure" $(FIGURES)
 
 clean: ## remove what was built here (the shared target directory stays)
 	rm -rf web/dist web/node_modules lab-out

@@ -105,6 +105,17 @@ impl Report {
         self.tables.push(table);
     }
 
+    /// Writes `new` where `old` is, in all that is said: cells, their numbers, explanations.
+    pub fn reword(&mut self, old: &str, new: &str) {
+        for table in &mut self.tables {
+            table.rows.iter_mut().flatten().for_each(|cell| *cell = cell.replace(old, new));
+            self.numbers.insert(table.caption.clone(), table.json());
+        }
+        for explanation in self.expectations.iter_mut().filter_map(|of| of.explanation.as_mut()) {
+            *explanation = explanation.replace(old, new);
+        }
+    }
+
     /// This report and the parts of another, each with the name of its part before its captions; the expectations are this one's.
     #[must_use]
     pub fn beside(mut self, name: &str, other: Self, other_name: &str) -> Self {

@@ -5,12 +5,16 @@
 
 mod arm;
 mod bench;
+mod claims;
+mod components;
 mod failures;
 mod grid;
 mod kept;
 mod newer;
 mod queues;
+mod ratios;
 mod reorder;
+mod shim;
 mod synthetic;
 mod times;
 mod variants;
@@ -19,7 +23,7 @@ use anyhow::{Context, Result};
 use weirgate_lab::experiment::Form;
 use weirgate_lab::report::Report;
 
-use self::grid::TOO_SHORT;
+use self::ratios::TOO_SHORT;
 
 pub use self::bench::Bench;
 
@@ -81,9 +85,7 @@ impl Figure {
         report.method = format!("{} {}", report.method, bench.take_lengths());
         if !bench.is_quick() {
             // There is no longer form.
-            for cell in report.tables.iter_mut().flat_map(|table| &mut table.rows).flatten() {
-                *cell = cell.replace(TOO_SHORT, "n/a");
-            }
+            report.reword(TOO_SHORT, "n/a");
         }
         let dir = bench.options().dir(self.name)?;
         report.write(&dir)?;
@@ -91,14 +93,15 @@ impl Figure {
         Ok(report)
     }
 
-    /// How many runs it takes, and about how long in all: said before it begins.
-    pub fn cost(form: Form) -> &'static str {
+    /// How many runs its arms have, and about how long it takes: said before it begins. How many runs these are in all, and how long they
+    /// still take, it says itself.
+    pub const fn cost(form: Form) -> &'static str {
         match form {
             Form::Full => {
-                "10 seeds of 100,000 flows for each arm (4 for those beside the point): up to an hour on two cores"
+                "10 seeds for each arm (4 for those beside the point), of 100,000 flows in most: from ten minutes to hours on two cores; what is done is kept"
             }
             Form::Quick | Form::Demo => {
-                "3 seeds of 5,000 flows for each arm (1 for those beside the point): up to a minute on two cores"
+                "3 seeds for each arm (1 for those beside the point), of 5,000 flows in most: half a minute or a whole one on two cores"
             }
         }
     }

@@ -11,9 +11,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weirgate_balance::topology::{Node, Topology};
 use weirgate_fabric::{Carried, Cause, Distances, Finished, Hop, Queues, Simulation, Span, TcpSettings, Time, ideal};
+use weirgate_lab::stats::median;
 use weirgate_units::BitRate;
 
-use super::scenario::{FLOWS_MAX, Scenario};
+use super::scenario::{FLOWS_MAX, Scenario, Traffic};
 use super::statistics::Estimate;
 
 /// Why a run is over.
@@ -63,6 +64,10 @@ pub struct Outcome {
     pub batch_bytes_mean: f64,
     /// Payload that arrived in order, of all flows, for each second of simulated time until the last one began that is measured.
     pub goodput_bits_per_s: f64,
+    /// The median completion time of the half of all flows that began later, over that of the others: 1, where the network is steady;
+    /// none, where there are fewer than 1,000 flows, or they do not come by themselves.
+    #[serde(default)]
+    pub drift: Option<f64>,
     /// What of the leaves' uplinks that are up was used in that time; none, where there is no such link.
     pub uplinks: Option<Use>,
     /// Packets for which a switch had no way.
@@ -225,6 +230,7 @@ impl Outcome {
             batches,
             batch_bytes_mean: ratio(sum(|flow| flow.bytes) as f64, batches as f64),
             goodput_bits_per_s: ratio(carried.payload as f64 * 8.0, loaded_s),
+            drift: is_open(scenario, measures.finished.len()).then(|| drift(&measures.finished)),
             uplinks: uplinks(&carried),
             no_route: measures.no_route,
             speed: Speed {
@@ -267,6 +273,20 @@ impl Distribution {
     pub const fn quantiles(&self) -> [(&'static str, Option<Estimate>); 4] {
         [("p50", self.p50), ("p99", self.p99), ("p99.9", self.p99_9), ("p99.99", self.p99_99)]
     }
+}
+
+/// Whether flows come by themselves, however many there are, and enough of them ended to see whether they get slower.
+const fn is_open(scenario: &Scenario, finished: usize) -> bool {
+    matches!(scenario.traffic, Traffic::Poisson { .. }) && finished >= 1_000
+}
+
+/// The median completion time of the half of all flows that began later, over that of the others.
+pub(super) fn drift(finished: &[Finished]) -> f64 {
+    let began = |flow: &Finished| flow.began.as_picos() as f64;
+    let middle = median(finished.iter().map(began));
+    let (early, late): (Vec<&Finished>, Vec<&Finished>) = finished.iter().partition(|flow| began(flow) < middle);
+    let [early, late] = [early, late].map(|flows| median(flows.into_iter().map(|flow| flow.time.as_secs_f64())));
+    late / early
 }
 
 /// How many flows are measured at most; none, where all are, and their workload does not know how many there will be.

@@ -12,6 +12,9 @@ pub(super) const NOT_KNOWN: &str = "n/a";
 /// The most classes that have lines of their own: collectives have one for each step.
 const CLASSES_MAX: usize = 4;
 
+/// A network whose flows get slower by more than this fills up. Medians of 500 flows each differ by less, by chance.
+const DRIFT_MAX: f64 = 1.25;
+
 pub(super) fn outcome(outcome: &Outcome, out: &mut Output) -> io::Result<()> {
     let flows = &outcome.flows;
     let ended = match outcome.ended {
@@ -88,6 +91,12 @@ fn rest(outcome: &Outcome, out: &mut Output) -> io::Result<()> {
     if let Some(used) = outcome.uplinks {
         let [mean, min, max] = [used.mean_share, used.min_share, used.max_share].map(percent);
         out.line(&format!("uplinks      {mean} used, from {min} to {max}"))?;
+    }
+    if let Some(drift) = outcome.drift.filter(|drift| *drift > DRIFT_MAX) {
+        out.line(&format!(
+            "NOT STEADY   the half of the flows that began later took {} times as long (median): what is measured depends on when. Lower the load, or lengthen [run] warm_up",
+            number(drift)
+        ))?;
     }
     if outcome.no_route > 0 {
         out.line(&format!("no way       for {} packets", outcome.no_route))?;

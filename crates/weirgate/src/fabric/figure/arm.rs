@@ -2,12 +2,14 @@
 
 use anyhow::{Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
-use weirgate_fabric::{Cause, Finished, Queues, Scheme, Simulation, Time};
-use weirgate_lab::stats::median;
+use weirgate_fabric::{Cause, Finished, Queues, Scheme, Simulation, Span, Time};
 
-use crate::fabric::outcome::{HopCounts, hops};
+use crate::fabric::outcome::{HopCounts, drift, hops};
 use crate::fabric::scenario::{Scenario, Traffic};
 use crate::fabric::statistics::Estimate;
+
+/// For how long a shim at a host keeps a packet back that others should be before.
+pub(super) const SHIM: Span = Span::from_micros(100);
 
 /// A scenario with a name.
 #[derive(Clone, Debug)]
@@ -111,11 +113,21 @@ impl Arm {
     pub(super) fn of(scheme: Scheme, scenario: &Scenario) -> Self {
         let mut scenario = scenario.clone();
         scenario.settings.scheme = scheme;
+        if scheme == Scheme::Presto {
+            // It comes with one.
+            scenario.settings.tcp.shim.get_or_insert(SHIM);
+        }
         if matches!(scheme, Scheme::Label(_) | Scheme::Reps) {
             // They ask for marks: DCTCP's threshold of 65 packets at 10 Gbit/s.
             scenario.settings.mark = Some(100_000);
         }
         Self::new(scheme.name(), scenario)
+    }
+
+    /// The same, with hosts whose TCP sees packets as they come.
+    pub(super) fn without_shim(mut self) -> Self {
+        self.scenario.settings.tcp.shim = None;
+        self
     }
 
     /// How long a run of it is, in words.
@@ -172,14 +184,6 @@ impl Observed {
         let end = simulation.now().to_instant().as_nanos() as f64 / 1e9;
         Self { times, small_times, goodputs, hops, up, down, order, end, drift }
     }
-}
-
-fn drift(finished: &[Finished]) -> f64 {
-    let began = |flow: &Finished| flow.began.as_picos() as f64;
-    let middle = median(finished.iter().map(began));
-    let (early, late): (Vec<&Finished>, Vec<&Finished>) = finished.iter().partition(|flow| began(flow) < middle);
-    let [early, late] = [early, late].map(|flows| median(flows.into_iter().map(|flow| flow.time.as_secs_f64())));
-    late / early
 }
 
 /// A statistic of completion times that are in ascending order; not a number, where fewer than 100 flows take longer.

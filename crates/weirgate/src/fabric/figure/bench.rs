@@ -108,6 +108,7 @@ impl Bench {
         self.lengths.lock().unwrap_or_else(PoisonError::into_inner).extend(arms.iter().map(Arm::length));
         let jobs: Vec<(usize, u64)> =
             arms.iter().enumerate().flat_map(|(at, arm)| of(arm).iter().map(move |seed| (at, *seed))).collect();
+        self.say(format!("{} runs", jobs.len()));
         let done = AtomicUsize::new(0);
         let began = std::time::Instant::now();
         let observed = on_threads(self.threads, &jobs, |(arm, seed)| {

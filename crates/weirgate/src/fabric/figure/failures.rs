@@ -5,32 +5,17 @@ use serde_json::json;
 use weirgate_fabric::{Scheme, Span};
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::report::{Report, Table, number};
-use weirgate_lab::stats::{mean, mean_of_runs, quantile};
+use weirgate_lab::stats::{mean, quantile};
 use weirgate_units::Duration;
 
 use super::Bench;
 use super::arm::{Arm, Observed};
-use super::grid::{Claim, DRILL, Grid, What, at_load, claim, equal_links, ratio, rivals, with_interval};
+use super::claims::{Claim, claim};
+use super::grid::{Grid, at_load, equal_links, rivals};
+use super::ratios::{What, percent_over, ratio, with_interval};
+use super::shim;
 use super::variants::{Said, sensitivity};
 use crate::fabric::scenario::{Extra, Shape};
-
-/// What the shim changes: a table beside the grid's.
-fn with_shim(bench: &Bench, failures: u32) -> Result<Table> {
-    let mut base = at_load(&bench.article(), 0.9);
-    base.network.failures.random = failures;
-    let plain = Arm::of(DRILL, &base);
-    base.settings.tcp.shim = Some(Span::from_micros(100));
-    let shim = Arm::of(DRILL, &base);
-    let observed = bench.observe(&[plain, shim])?;
-    let mut table = Table::new(
-        "DRILL with a shim that puts packets in order for up to 100 us, over DRILL without",
-        &["time", "ratio"],
-    );
-    for what in [What::Mean, What::Quantile(0.5), What::Quantile(0.99)] {
-        table.rows.push(vec![what.name(), with_interval(ratio(&observed[1], &observed[0], what))]);
-    }
-    Ok(table)
-}
 
 fn failing(bench: &Bench, name: &'static str, title: &str, failures: u32, method: &str) -> Result<Report> {
     let mut base = bench.article();
@@ -54,8 +39,9 @@ fn failing(bench: &Bench, name: &'static str, title: &str, failures: u32, method
         why: "",
         at: &[0.9],
     };
+    let shims = shim::table(bench, &grid.base, 0.9)?;
     let mut report = grid.run(bench)?;
-    report.add_table(with_shim(bench, failures)?);
+    report.add_table(shims);
     Ok(report)
 }
 
@@ -88,7 +74,7 @@ pub(super) fn fig13(bench: &Bench) -> Result<Report> {
         line: 0,
     };
     base.network.extra = (0..16).flat_map(|leaf| [stripe(leaf, leaf), stripe(leaf, leaf + 1)]).collect();
-    Grid {
+    let grid = Grid {
         name: "fig13",
         title: "Figure 13: unequal stripes, two links from each leaf to two of 16 spines, one to the others",
         method: "16 leaves with 48 hosts each, 16 spines, all links at 10 Gbit/s; leaf i has a second link to spines i and i + 1. The article shows plots: DRILL and CONGA \
@@ -102,10 +88,14 @@ pub(super) fn fig13(bench: &Bench) -> Result<Report> {
             claim(None, "presto", 0.8, What::Mean, None),
         ],
         first_hops: &[],
-        why: "The article: DRILL's flow completion times are lower than WCMP's.",
+        why: "The article: DRILL's flow completion times are lower than WCMP's. Here DRILL chooses by the packet only among the ports of a component, \
+              and by the flow's hash among components, as WCMP does: the table of components has how many there are, and how full their weights make links.",
         at: &[0.8],
-    }
-    .run(bench)
+    };
+    let components = super::components::table(&grid.base, 0.8)?;
+    let mut report = grid.run(bench)?;
+    report.add_table(components);
+    Ok(report)
 }
 
 pub(super) fn ospf_delay(bench: &Bench) -> Result<Report> {
@@ -124,20 +114,18 @@ pub(super) fn ospf_delay(bench: &Bench) -> Result<Report> {
     let arms: Vec<Arm> = delays.iter().take(if bench.is_quick() { 2 } else { 3 }).map(arm).collect();
     let observed = bench.observe(&arms)?;
     let median = |run: &Observed| quantile(&run.times, 0.5);
-    let gaps = |runs: &[Observed]| -> Vec<f64> {
-        runs.iter().zip(&observed[0]).map(|(run, ideal)| 100.0 * (median(run) / median(ideal) - 1.0)).collect()
-    };
+    let median_over = |one: &[Observed], other: &[Observed]| ratio(one, other, What::Quantile(0.5));
+    let gap = |runs: &[Observed]| percent_over(median_over(runs, &observed[0]));
     let mut table =
         Table::new("Flow completion time", &["routing learns after", "median, us", "over ideal, %", "mean, us"]);
     for (arm, runs) in arms.iter().zip(&observed) {
         table.rows.push(vec![
             arm.name.clone(),
             number(mean(runs.iter().map(median))),
-            with_interval(mean_of_runs(&gaps(runs))),
+            with_interval(gap(runs)),
             number(mean(runs.iter().map(|run| What::Mean.of(&run.times)))),
         ]);
     }
-    let median_over = |one: &[Observed], other: &[Observed]| ratio(one, other, What::Quantile(0.5));
     let sensitivity = sensitivity(
         bench,
         &mut report,
@@ -147,7 +135,7 @@ pub(super) fn ospf_delay(bench: &Bench) -> Result<Report> {
     )?;
     let mut expectations = Expectations::of("ospf-delay")?;
     let why = "Of 10 ms. The article: the median is less than 0.6 % higher than with routing that knows at once.";
-    expectations.measured_figure("median_gap_pct", mean_of_runs(&gaps(&observed[1])), bench.is_quick(), why)?;
+    expectations.measured_figure("median_gap_pct", gap(&observed[1]), bench.is_quick(), why)?;
     let method = "The article's network at 70 % load; five random links between leaves and spines, others for each seed, go down when the measuring begins. The switches at both \
                   ends of a link know at once; the others when routing has told them, after 0, 10 or 50 ms (the article has OSPF, and does not say how long it took; its ideal median is 3.49 ms, so its flows are much larger than these). Flows that began \
                   since are measured: they last about twice 10 ms in all.";

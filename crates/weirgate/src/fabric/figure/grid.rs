@@ -8,15 +8,16 @@ use weirgate_fabric::{PUBLISHED, Scheme, Sizes};
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::plot;
 use weirgate_lab::report::{Report, Table, number};
-use weirgate_lab::stats::{Interval, mean, ratio_of_runs, sorted};
+use weirgate_lab::stats::{mean, ratio_of_runs, sorted};
 use weirgate_units::{BitRate, Duration};
 
 use super::Bench;
-use super::arm::{Arm, Observed, Order, parts, tail};
+use super::arm::{Arm, Observed, Order};
+use super::claims::Claim;
+use super::ratios::{STATISTICS, What, cell, pooled, ratio, with_interval};
 use super::variants::{paired, variants};
 use crate::fabric::outcome::HopCounts;
 use crate::fabric::scenario::{Scenario, Shape, Traffic};
-use crate::fabric::statistics::Estimate;
 
 /// DRILL(2,1).
 pub(super) const DRILL: Scheme = Scheme::Drill(Looks::RECOMMENDED);
@@ -24,103 +25,6 @@ pub(super) const DRILL: Scheme = Scheme::Drill(Looks::RECOMMENDED);
 /// What the article compares with.
 pub(super) fn rivals() -> Vec<Scheme> {
     vec![Scheme::Ecmp, Scheme::Conga(CongaSettings::default()), Scheme::Presto, DRILL]
-}
-
-/// What the article says of a ratio to DRILL.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Claim {
-    /// Under which bound it is, if under one.
-    pub(super) bound: Option<&'static str>,
-    /// Of which balancer.
-    pub(super) of: &'static str,
-    /// At which load.
-    pub(super) load: f64,
-    pub(super) what: What,
-    /// As the article has it; none: it shows a plot and no number.
-    pub(super) article: Option<f64>,
-}
-
-/// A statistic of flow completion times.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum What {
-    Mean,
-    Quantile(f64),
-}
-
-impl What {
-    pub(super) fn name(self) -> String {
-        match self {
-            Self::Mean => "mean".into(),
-            Self::Quantile(q) => format!("p{}", (q * 1e4).round() / 100.0),
-        }
-    }
-
-    /// Of times in ascending order.
-    pub(super) fn of(self, sorted: &[f64]) -> f64 {
-        match self {
-            Self::Mean => mean(sorted.iter().copied()),
-            Self::Quantile(q) => tail(sorted, q),
-        }
-    }
-
-    /// Of all runs of an arm: means are means of means, quantiles are of all flows together.
-    pub(super) fn of_runs(self, runs: &[Observed]) -> f64 {
-        match self {
-            Self::Mean => mean(runs.iter().map(|run| self.of(&run.times))),
-            Self::Quantile(_) => self.of(&pooled(runs)),
-        }
-    }
-}
-
-/// The statistics of every table.
-pub(super) const STATISTICS: [What; 5] =
-    [What::Mean, What::Quantile(0.5), What::Quantile(0.99), What::Quantile(0.999), What::Quantile(0.9999)];
-
-pub(super) fn pooled(runs: &[Observed]) -> Vec<f64> {
-    sorted(runs.iter().flat_map(|run| run.times.iter().copied()))
-}
-
-/// Nothing is known of a value.
-pub(super) const UNKNOWN: Interval = Interval { low: f64::NEG_INFINITY, high: f64::INFINITY };
-
-/// The ratio of a statistic of one arm to that of another, paired by seed, and its interval. A quantile that single runs are too short
-/// for is of all runs together; its interval comes of the order statistics that enclose the one and the other, and is wider than need be.
-pub(super) fn ratio(one: &[Observed], other: &[Observed], what: What) -> (f64, Interval) {
-    if std::ptr::eq(one, other) {
-        return (1.0, Interval { low: 1.0, high: 1.0 });
-    }
-    let pairs = one.iter().zip(other).map(|(a, b)| what.of(&a.times) / what.of(&b.times));
-    let pairs: Vec<f64> = pairs.collect();
-    if pairs.iter().any(|ratio| !ratio.is_finite()) {
-        let enclosed = |runs: &[Observed]| match what {
-            What::Quantile(q) => Estimate::quantile(&pooled(runs), parts(q)),
-            What::Mean => None,
-        };
-        let Some((one, other)) = enclosed(one).zip(enclosed(other)) else { return (f64::NAN, UNKNOWN) };
-        let interval = match (one.interval, other.interval) {
-            (Some(one), Some(other)) => Interval { low: one[0] / other[1], high: one[1] / other[0] },
-            _ => UNKNOWN,
-        };
-        return (one.value / other.value, interval);
-    }
-    ratio_of_runs(&pairs)
-}
-
-/// What stands where a short form's runs are too short.
-pub(super) const TOO_SHORT: &str = "n/a (full)";
-
-/// A ratio with its interval, for a table.
-pub(super) fn with_interval((ratio, interval): (f64, Interval)) -> String {
-    match (ratio.is_finite(), interval.low.is_finite()) {
-        (false, _) => TOO_SHORT.into(),
-        (true, false) => number(ratio),
-        (true, true) => format!("{} [{} to {}]", number(ratio), number(interval.low), number(interval.high)),
-    }
-}
-
-/// A number for a table; what this form is too short for is said to be so.
-pub(super) fn cell(value: f64) -> String {
-    if value.is_finite() { number(value) } else { TOO_SHORT.into() }
 }
 
 /// A figure that is a grid of balancers and loads.
@@ -137,7 +41,7 @@ pub(super) struct Grid<'a> {
     pub(super) first_hops: &'a [(&'a str, f64)],
     /// What speaks for this where the article is contradicted.
     pub(super) why: &'a str,
-    /// At which load the sensitivity is looked at, and cumulative distributions are drawn.
+    /// At which load cumulative distributions are drawn, and the sensitivity is looked at beside the loads of claims.
     pub(super) at: &'a [f64],
 }
 
@@ -178,10 +82,16 @@ impl Grid<'_> {
         }
         let main = arms.len();
         let mut varied = Vec::new();
-        for load in self.at {
-            for (variant, scenario) in variants(&at_load(&self.base, *load)) {
-                varied.extend(self.schemes.iter().map(|scheme| (*load, variant, scheme.name())));
-                arms.extend(self.schemes.iter().map(|scheme| Arm::of(*scheme, &scenario).aside()));
+        for load in self.loads_said() {
+            // Fewer runs would be too short for so far a quantile.
+            let is_far = !bench.is_quick()
+                && self.said().any(|claim| claim.load == load && claim.what == What::Quantile(0.9999));
+            for (variant, scenario) in variants(&at_load(&self.base, load)) {
+                varied.extend(self.schemes.iter().map(|scheme| (load, variant, scheme.name())));
+                arms.extend(self.schemes.iter().map(|scheme| {
+                    let arm = Arm::of(*scheme, &scenario);
+                    if is_far { arm } else { arm.aside() }
+                }));
             }
         }
         let beside = self.at.last().map_or_else(Vec::new, |load| others(bench, &self.base, *load));
@@ -262,36 +172,21 @@ impl Grid<'_> {
             "scenario": "scenarios/article.toml", "loads": self.loads, "flows of a run": self.base.run.flows,
             "seeds": bench.seeds(), "balancers": self.schemes.iter().map(Scheme::name).collect::<Vec<_>>(),
         });
-        let mut report = report.finish(self.method.to_owned(), settings, expectations, tables)?;
+        let method = [self.method, &self.differences(&at), &self.falling(&at).unwrap_or_default()].join(" ");
+        let mut report = report.finish(method.trim_end().to_owned(), settings, expectations, tables)?;
         report.plots = plots;
         Ok(report)
     }
 
-    /// What the article says beside what is measured, and how that depends on what it leaves open.
-    fn claims_table<'a>(
-        &self,
-        at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>,
-        other: &impl Fn(f64, &str, &str) -> Option<&'a Vec<Observed>>,
-    ) -> Table {
-        let asides = variants(&self.base).into_iter().map(|(name, _)| name);
-        let heads: Vec<&str> = ["over DRILL(2,1)", "load, %", "article", "here"].into_iter().chain(asides).collect();
-        let mut table = Table::new("Ratios of flow completion times, with 95 % intervals over the seeds", &heads);
-        let drill = DRILL.name();
-        for Claim { of, load, what, article, .. } in self.claims {
-            let Some((one, base)) = at(*load, of).zip(at(*load, &drill)) else { continue };
-            let mut row = vec![
-                format!("{of}, {}", what.name()),
-                number(100.0 * load),
-                article.map_or("a plot".into(), number),
-                with_interval(ratio(one, base, *what)),
-            ];
-            for variant in &heads[4..] {
-                let pair = other(*load, variant, of).zip(other(*load, variant, &drill));
-                row.push(pair.map_or("-".into(), |(one, base)| with_interval(ratio(one, base, *what))));
+    /// The loads at which the sensitivity is looked at: those of `at`, and those of claims.
+    fn loads_said(&self) -> Vec<f64> {
+        let mut loads = self.at.to_vec();
+        for claim in self.said() {
+            if !loads.contains(&claim.load) {
+                loads.push(claim.load);
             }
-            table.rows.push(row);
         }
-        table
+        loads
     }
 
     fn table<'a>(&self, what: What, at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>) -> Table {
@@ -306,31 +201,6 @@ impl Grid<'_> {
             table.rows.push([scheme.name()].into_iter().chain(cells).collect());
         }
         table
-    }
-
-    /// What makes a ratio what it is.
-    fn evidence<'a>(
-        &self,
-        claim: &Claim,
-        one: &[Observed],
-        drill: &[Observed],
-        other: &impl Fn(f64, &str, &str) -> Option<&'a Vec<Observed>>,
-    ) -> String {
-        let [timers, drills] = [one, drill].map(|runs| number(per_10_000(runs, |order| order.timeouts)));
-        let (median, _) = ratio(one, drill, What::Quantile(0.5));
-        let mut said = format!(
-            "A flow whose timer runs out waits 200 ms, which is what a mean or a far quantile is made of: timers ran out {timers} times of 10,000 flows with {}, {drills} times with \
-             DRILL. The ratio of the medians is {}.",
-            claim.of,
-            cell(median),
-        );
-        for (variant, _) in variants(&self.base).iter().skip(2) {
-            let pair = other(claim.load, variant, claim.of).zip(other(claim.load, variant, &DRILL.name()));
-            if let Some((one, drill)) = pair {
-                said += &format!(" With \"{variant}\" the ratio is {}.", with_interval(ratio(one, drill, claim.what)));
-            }
-        }
-        said
     }
 
     /// How much longer packets of ECMP wait at the first hop, where the article says how much.
@@ -449,6 +319,7 @@ fn hop_rows(name: &str, runs: &[Observed]) -> Vec<Vec<String>> {
 /// The names of hops in what came of a run.
 const HOST: &str = "host";
 pub(super) const FIRST_HOP: &str = "up 0";
+pub(super) const LAST_HOP: &str = "edge";
 
 /// And on pages.
 fn hop_name(hop: &str) -> String {
@@ -467,16 +338,6 @@ fn thinned(sorted: &[f64]) -> Vec<f64> {
         return sorted.to_vec();
     }
     (0..POINTS).map(|at| sorted[at * (sorted.len() - 1) / (POINTS - 1)]).collect()
-}
-
-pub(super) const fn claim(
-    bound: Option<&'static str>,
-    of: &'static str,
-    load: f64,
-    what: What,
-    article: Option<f64>,
-) -> Claim {
-    Claim { bound, of, load, what, article }
 }
 
 /// Many leaves and spines of equal links, as the article's scale-out networks have them.

@@ -3,16 +3,17 @@
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash as _, Hasher as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use weirgate_balance::Looks;
-use weirgate_fabric::verify::{crowd, schemes};
-use weirgate_fabric::{ControlKind, Scheme, Settings};
+use weirgate_fabric::Scheme;
+use weirgate_fabric::verify::schemes;
 
 use super::arm::{Arm, Observed};
 use crate::fabric::files::write_whole;
+use crate::fabric::scenario::Scenario;
 
 /// What a file begins with; another number, where what is kept of a run has changed.
 const FORMAT: u32 = 1;
@@ -91,18 +92,36 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// What comes of crowds under several balancers and controls: who changes what happens, or what is counted of it, changes this.
+/// Small runs that have between them all that figures make use of: networks, what fails in them, how switches and hosts are set,
+/// workloads.
+const PROBES: [&str; 5] = [
+    "[topology]\nspines = 3\nleaves = 4\nhosts = 6\ncore = \"20 Gbit/s\"\n[[link]]\nbetween = [\"leaf0\", \"spine1\"]\nrate = \"10 Gbit/s\"\n\
+     [failures]\nrandom = 2\nat = \"300 us\"\n[routing]\ndelay = \"200 us\"\n[switch]\nbuffer = \"100 KB\"\nmark = \"30 KB\"\nengines = 2\n\
+     enqueue_delay = \"100 ns\"\n[tcp]\nmin_rto = \"5 ms\"\n\
+     [workload]\nload = 0.7\n[incast]\nclients = 4\nservers = 6\n[run]\nwarm_up = \"100 us\"\nflows = 300\n",
+    "[topology]\nspines = 2\nleaves = 4\nhosts = 6\ncore = \"20 Gbit/s\"\n[failures]\nrandom = 1\n[switch]\nshared_buffer = \"200 KB\"\nmark = \"30 KB\"\n\
+     [tcp]\ncontrol = \"cubic\"\nreordering_max = 127\nshim = \"50 us\"\nmin_rto = \"5 ms\"\n\
+     [workload]\nload = 0.7\nsizes = \"websearch\"\n[run]\nwarm_up = \"100 us\"\nflows = 40\n",
+    "[topology]\nkind = \"vl2\"\ntors = 4\naggregations = 4\nintermediates = 2\nhosts = 4\n[switch]\nmark = \"30 KB\"\n[tcp]\ncontrol = \"dctcp\"\nmin_rto = \"5 ms\"\n\
+     [workload]\nload = 0.5\n[run]\nwarm_up = \"100 us\"\nflows = 200\n",
+    "[topology]\nspines = 2\nleaves = 2\nhosts = 4\nedge = \"1 Gbit/s\"\ncore = \"1 Gbit/s\"\n[switch]\nmark = \"30 KB\"\n[tcp]\nmin_rto = \"5 ms\"\n\
+     [workload]\nkind = \"stride\"\nstride = 4\nbytes = \"1 MB\"\nmice = \"50 KB\"\nmice_every = \"2 ms\"\n",
+    "[topology]\nspines = 2\nleaves = 3\nhosts = 3\n[switch]\nmark = \"30 KB\"\n[tcp]\nmin_rto = \"5 ms\"\n[workload]\nkind = \"ring\"\nbytes = \"1 MB\"\n",
+];
+
+/// What comes of these under every balancer: who changes what happens, or what is counted of it, changes this.
 fn model() -> u64 {
     let mut all = String::new();
     let others = [Looks::new(1, 2).expect("both are small")].map(Scheme::Drill);
-    for scheme in schemes().into_iter().chain(others) {
-        let mut settings = Settings::new(1, scheme);
-        settings.mark = Some(30_000);
-        for (control, reordering_max) in [(ControlKind::NewReno, 0), (ControlKind::Dctcp, 127)] {
-            (settings.tcp.control, settings.tcp.reordering_max) = (control, reordering_max);
-            let simulation = crowd(settings.clone());
-            let lines: Vec<_> = simulation.lines().collect();
-            all += &format!("{:x} {:?} {lines:?}\n", simulation.digest(), simulation.measures().finished);
+    let schemes: Vec<Scheme> = schemes().into_iter().chain(others).collect();
+    for probe in PROBES {
+        let scenario = Scenario::parse(probe, Path::new("")).expect("these are sound");
+        for scheme in &schemes {
+            let mut scenario = scenario.clone();
+            scenario.settings.scheme = *scheme;
+            let observed = Arm::new("probe", scenario).observe(1);
+            let Observed { times, small_times, .. } = observed.as_ref().expect("it drains");
+            all += &format!("{observed:?} {times:?} {small_times:?}\n");
         }
     }
     hash(&all)
@@ -110,10 +129,7 @@ fn model() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::fabric::scenario::Scenario;
 
     #[test]
     fn a_run_is_read_as_it_was_kept_and_another_one_is_not() {

@@ -10,7 +10,8 @@ use weirgate_lab::stats::mean_of_runs;
 
 use super::Bench;
 use super::arm::{Arm, Observed};
-use super::grid::{DRILL, What, at_load, cell, ratio, with_interval};
+use super::grid::{DRILL, at_load};
+use super::ratios::{What, cell, ratio, with_interval};
 use super::variants::{Said, paired, sensitivity};
 use crate::fabric::scenario::Traffic;
 

@@ -12,7 +12,8 @@ use weirgate_units::Duration;
 
 use super::Bench;
 use super::arm::{Arm, Observed};
-use super::grid::{DRILL, equal_links, with_interval};
+use super::grid::{DRILL, equal_links};
+use super::ratios::with_interval;
 use super::variants::{Said, paired, sensitivity};
 use crate::fabric::scenario::{Scenario, Traffic};
 
@@ -127,6 +128,16 @@ pub(super) fn fig2(bench: &Bench) -> Result<Report> {
             Said { what: "ECMP over random, mean of both", article: Some(16.7), one: 2, other: 0, of: &both },
         ],
     )?);
+    // The last table's first delay is none.
+    let at_30 = &observed[of_load..];
+    let mut table =
+        Table::new("30 % load: random over DRILL(2,1), mean of both directions", &["engines", "article", "here"]);
+    let last = engines.len() - 1;
+    for (engine, article) in [(0, 4.0), (last, 1.25)] {
+        let here = both(&at_30[random], &at_30[blind.len() + 2 * engine + 1]);
+        table.rows.push(vec![engines[engine].to_string(), number(article), with_interval(here)]);
+    }
+    tables.push(table);
     let packets = |runs: &Vec<Observed>| mean(runs.iter().map(unevenness)) / 1_538.0;
     let line = |at: usize| {
         let delay = ENQUEUE_DELAYS[at].as_nanos();

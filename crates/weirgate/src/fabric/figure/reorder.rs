@@ -74,7 +74,7 @@ pub(super) fn fig11a(bench: &Bench) -> Result<Report> {
             if *name == "websearch" || *name == "datamining" {
                 scenario.run.flows /= 20;
             }
-            let arm = Arm::of(scheme, &scenario);
+            let arm = Arm::of(scheme, &scenario).without_shim();
             arms.push(if *name == "facebook_web_server" { arm } else { arm.aside() });
         }
     }

@@ -6,13 +6,14 @@ use weirgate_balance::topology::{LeafSpine, LinkSettings};
 use weirgate_fabric::{Mice, Pattern, Span};
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::report::{Report, Table, number};
-use weirgate_lab::stats::{mean, quantile};
+use weirgate_lab::stats::{mean, sorted};
 use weirgate_units::{BitRate, Duration};
 
 use super::Bench;
 use super::arm::{Arm, Observed};
-use super::grid::{rivals, with_interval};
-use super::variants::{Said, paired, sensitivity};
+use super::grid::rivals;
+use super::ratios::{Times, What, cell, ratio_of, with_interval};
+use super::variants::{Compare, Said, paired, sensitivity};
 use crate::fabric::scenario::{Shape, Traffic};
 
 pub(super) fn table1(bench: &Bench) -> Result<Report> {
@@ -37,12 +38,13 @@ pub(super) fn table1(bench: &Bench) -> Result<Report> {
     }
     let observed = bench.observe(&arms)?;
     let schemes = rivals();
-    type Statistic = (&'static str, fn(&Observed) -> f64);
-    let statistics: [Statistic; 3] = [
-        ("mice, mean time", |run| mean(run.small_times.iter().copied())),
-        ("mice, longest time but for one of a hundred", |run| quantile(&run.small_times, 0.99)),
-        ("elephants, mean goodput", |run| mean(run.goodputs.iter().copied())),
-    ];
+    const MICE: Times = |run| &run.small_times;
+    let mice = |what: What| move |one: &[Observed], other: &[Observed]| ratio_of(one, other, what, MICE);
+    let (mice_mean, mice_p99) = (mice(What::Mean), mice(What::Quantile(0.99)));
+    let goodput = |run: &Observed| mean(run.goodputs.iter().copied());
+    let elephants = paired(goodput);
+    let statistics: [(&str, &Compare); 3] =
+        [("mice, mean time", &mice_mean), ("mice, p99", &mice_p99), ("elephants, mean goodput", &elephants)];
     let mut tables = Vec::new();
     for ((name, _, bytes), runs) in patterns.iter().zip(observed.chunks(schemes.len())) {
         let heads: Vec<String> =
@@ -51,12 +53,13 @@ pub(super) fn table1(bench: &Bench) -> Result<Report> {
         let mut table = Table::new(&format!("{name}: elephants of {} MB", bytes / 1_000_000), &heads);
         for (what, of) in statistics {
             let mut row = vec![what.to_owned()];
-            row.extend(runs.iter().map(|one| with_interval(paired(of)(one, &runs[0]))));
+            row.extend(runs.iter().map(|one| with_interval(of(one, &runs[0]))));
             table.rows.push(row);
         }
-        let ecmp = |of: fn(&Observed) -> f64| number(mean(runs[0].iter().map(of)));
-        let absolute = statistics.map(|(_, of)| ecmp(of));
-        let note = format!("ECMP itself: {} us, {} us, {} Mbit/s", absolute[0], absolute[1], absolute[2]);
+        let times = sorted(runs[0].iter().flat_map(|run| MICE(run).iter().copied()));
+        let [mean_time, p99] = [What::Mean, What::Quantile(0.99)].map(|what| cell(what.of(&times)));
+        let note =
+            format!("ECMP itself: {mean_time} us, {p99} us, {} Mbit/s", number(mean(runs[0].iter().map(goodput))));
         let mut row = vec![note];
         row.resize(heads.len(), String::new());
         table.rows.push(row);
@@ -65,12 +68,11 @@ pub(super) fn table1(bench: &Bench) -> Result<Report> {
     // Of each pattern, ECMP and DRILL.
     let ends = |at: usize| [at, at + schemes.len() - 1];
     let places: Vec<usize> = (0..patterns.len()).flat_map(|pattern| ends(pattern * schemes.len())).collect();
-    let (mice, elephants) = (paired(statistics[0].1), paired(statistics[2].1));
     let names: Vec<String> =
         patterns.iter().map(|(name, ..)| format!("{name}, mice, mean time: DRILL(2,1) over ECMP")).collect();
     let rows = names.iter().enumerate().flat_map(|(at, name)| {
         let said = |what, of| Said { what, article: None, one: 2 * at + 1, other: 2 * at, of };
-        [said(name.as_str(), &mice as _), said("elephants, mean goodput", &elephants as _)]
+        [said(name.as_str(), &mice_mean as &Compare), said("elephants, mean goodput", &elephants as _)]
     });
     tables.push(sensitivity(
         bench,

@@ -7,20 +7,30 @@ use weirgate_balance::topology::{LinkSettings, Vl2};
 use weirgate_fabric::Scheme;
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::report::{Report, Table, number};
-use weirgate_lab::stats::Interval;
 use weirgate_units::{BitRate, Duration};
 
 use super::Bench;
 use super::arm::{Arm, Observed};
-use super::grid::{Grid, UNKNOWN, What, cell, claim, equal_links, per_10_000, ratio, rivals, with_interval};
+use super::claims::claim;
+use super::grid::{Grid, equal_links, per_10_000, rivals};
+use super::ratios::{UNKNOWN, What, cell, percent_over, ratio, with_interval};
+use super::shim;
 use super::variants::{Said, sensitivity};
 use crate::fabric::scenario::{Answers, Shape, Traffic};
 
 const LONG_WHY: &str = "The flows here are drawn from the published distribution of web servers' traffic, since the article's trace is not public; \
     how much of a flow's time is spent where a balancer can do something is in the table of hops.";
 
+/// A grid, with what a shim changes at a load.
+fn with_shims(grid: &Grid<'_>, bench: &Bench, load: f64) -> Result<Report> {
+    let shims = shim::table(bench, &grid.base, load)?;
+    let mut report = grid.run(bench)?;
+    report.add_table(shims);
+    Ok(report)
+}
+
 pub(super) fn fig6(bench: &Bench) -> Result<Report> {
-    Grid {
+    let grid = Grid {
         name: "fig6",
         title: "Figure 6: flow completion times with 4 spines, 16 leaves, 20 hosts at each",
         method: "The article's scenario: hosts at 10 Gbit/s, spines at 40 Gbit/s. The article: at 80 % load the mean flow completion time of \
@@ -41,14 +51,14 @@ pub(super) fn fig6(bench: &Bench) -> Result<Report> {
         first_hops: &[("drill(2,1)", 2.3), ("presto", 1.7), ("conga", 1.6)],
         why: LONG_WHY,
         at: &[0.8],
-    }
-    .run(bench)
+    };
+    with_shims(&grid, bench, 0.8)
 }
 
 pub(super) fn fig7(bench: &Bench) -> Result<Report> {
     let mut base = bench.article();
     base.network.shape = equal_links(16, 16, 20);
-    Grid {
+    let grid = Grid {
         name: "fig7",
         title: "Figure 7: the same capacity of many slow switches, 16 spines, 16 leaves, 20 hosts at each",
         method: "As figure 6, all links at 10 Gbit/s. The article: at 80 % load the mean flow completion time of DRILL is 2.1 times lower than \
@@ -65,8 +75,8 @@ pub(super) fn fig7(bench: &Bench) -> Result<Report> {
         first_hops: &[],
         why: LONG_WHY,
         at: &[0.8],
-    }
-    .run(bench)
+    };
+    with_shims(&grid, bench, 0.8)
 }
 
 pub(super) fn fig8(bench: &Bench) -> Result<Report> {
@@ -155,7 +165,7 @@ pub(super) fn fig14(bench: &Bench) -> Result<Report> {
     if let Traffic::Poisson { incast, .. } = &mut base.traffic {
         *incast = Some(Answers { clients: 32, servers: 32, bytes: 10_000, share: 0.1 });
     }
-    Grid {
+    let grid = Grid {
         name: "fig14",
         title: "Figure 14: an incast beside the web servers' flows",
         method: "32 random clients each ask 32 random servers at once for 10 KB, a Poisson process of 10 % of the bytes, at 20 % and 35 % load; \
@@ -173,8 +183,8 @@ pub(super) fn fig14(bench: &Bench) -> Result<Report> {
         first_hops: &[],
         why: LONG_WHY,
         at: &[0.2],
-    }
-    .run(bench)
+    };
+    with_shims(&grid, bench, 0.2)
 }
 
 pub(super) fn engines(bench: &Bench) -> Result<Report> {
@@ -215,9 +225,7 @@ pub(super) fn engines(bench: &Bench) -> Result<Report> {
     let with_short = &observed[..counts.len()];
     let by_mean = |a: &&Vec<Observed>, b: &&Vec<Observed>| What::Mean.of_runs(a).total_cmp(&What::Mean.of_runs(b));
     let ends = with_short.iter().max_by(by_mean).zip(with_short.iter().min_by(by_mean));
-    let (spread, Interval { low, high }) =
-        ends.map_or((f64::NAN, UNKNOWN), |(most, least)| ratio(most, least, What::Mean));
-    let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+    let spread = ends.map_or((f64::NAN, UNKNOWN), |(most, least)| ratio(most, least, What::Mean));
     let sent_again = |runs: &[Observed]| number(per_10_000(runs, |order| order.sent_again));
     let why = format!(
         "The article: less than 1 %. Packets enqueued after 100 ns. An engine of its own, with a memory of its own, sends what one host sends by the same port again as long as that is \
@@ -226,12 +234,11 @@ pub(super) fn engines(bench: &Bench) -> Result<Report> {
         sent_again(&observed[0]),
         sent_again(&observed[most]),
         counts[most],
-        number(percent(median_over(&observed[most], &observed[0]).0)),
+        number(percent_over(median_over(&observed[most], &observed[0])).0),
         learning,
     );
     let mut expectations = Expectations::of("engines")?;
-    let interval = Interval { low: percent(low), high: percent(high) };
-    expectations.measured_figure("mean_fct_spread_pct", (percent(spread), interval), bench.is_quick(), &why)?;
+    expectations.measured_figure("mean_fct_spread_pct", percent_over(spread), bench.is_quick(), &why)?;
     let method = "The article's scenario; each port belongs to one of the engines in turn, and engines do not see a packet before it is enqueued, 100 ns or 1,230 ns after \
                   it was decided on. The article: the mean differs by less than 1 % between 1 and 48 engines.";
     let settings = json!({ "scenario": "scenarios/article.toml", "engines": counts, "seeds": bench.seeds() });

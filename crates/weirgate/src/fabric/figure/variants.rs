@@ -8,7 +8,7 @@ use weirgate_lab::stats::{Interval, ratio_of_runs};
 
 use super::Bench;
 use super::arm::{Arm, Observed};
-use super::grid::{UNKNOWN, with_interval};
+use super::ratios::{UNKNOWN, with_interval};
 use crate::fabric::scenario::Scenario;
 
 /// What Linux 2.6 raises its threshold for duplicate ACKs to, at most (`TCP_MAX_REORDERING`).
