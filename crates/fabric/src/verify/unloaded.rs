@@ -1,9 +1,8 @@
 //! A flow alone takes as long as it must, to the picosecond, in every kind of network.
 
-use weirgate_balance::Looks;
 use weirgate_balance::topology::{FatTree, Node, Pods, Topology, Vl2};
 
-use super::scene::{built, leaf_spine, link, micros, simulation, start};
+use super::scene::{BY_PACKET, built, leaf_spine, link, micros, simulation, start};
 use super::{Case, Finding, Form};
 use crate::{Scheme, Settings, Span, TcpSettings, Time, ideal, shortest_path};
 
@@ -32,14 +31,12 @@ fn networks(form: Form) -> Vec<(&'static str, Topology, bool)> {
 }
 
 pub(super) fn times(seed: u64, form: Form) -> Finding {
-    let by_packet =
-        [Scheme::Random, Scheme::RoundRobin, Scheme::Presto, Scheme::Drill(Looks::RECOMMENDED), Scheme::Reps];
     let mut cases = Vec::new();
     for (name, topology, has_fast_core) in networks(form) {
         for bytes in [1, 1_460, 1_461, 14_600, 50_000, 100_001] {
             cases.extend(flows(seed, name, &topology, Scheme::Ecmp, bytes));
         }
-        for scheme in by_packet.into_iter().filter(|_| has_fast_core) {
+        for scheme in BY_PACKET.into_iter().filter(|_| has_fast_core) {
             cases.extend(flows(seed, name, &topology, scheme, 100 * 1_460));
         }
     }
