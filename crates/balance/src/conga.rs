@@ -19,11 +19,12 @@ use crate::{FlowHash, Port, Sampler};
 pub struct CongaSettings {
     /// How often an estimate decays (`T_dre`). With a `decay` of 2 it is of the last four of them: 160 us, the article's time constant.
     pub period: Duration,
-    /// What an estimate loses each period, as 1 / 2^this.
+    /// What an estimate loses each period, as 1 / 2^this: 1 to 8.
     pub decay: u32,
     /// Bits of a congestion metric, 1 to 8.
     pub bits: u32,
-    /// A metric that nobody has told for so long is as good as zero, and one that no packet has met for so long is not told.
+    /// A metric that nobody has told for so long is as good as zero, and one that no packet has met for so long is not told. Zero: a leaf
+    /// goes by its own uplinks alone.
     pub age_max: Duration,
     /// The pause after which a flowlet is over.
     pub gap: Duration,
@@ -44,7 +45,8 @@ impl Default for CongaSettings {
     }
 }
 
-/// The discounting rate estimator (DRE) of a link: what it sent lately, as a share of what it could have.
+/// The discounting rate estimator (DRE) of a link: what it sent lately, as a share of what it could have. Steps of a call: the periods since
+/// the last one in which something was left, at most some 30 times 2^[`decay`](CongaSettings::decay).
 #[derive(Clone, Copy, Debug)]
 pub struct Estimator {
     /// Bytes, discounted, as of the period that `periods` ended.
@@ -278,6 +280,29 @@ mod tests {
     }
 
     #[test]
+    fn an_estimate_has_its_decay_and_a_metric_its_bits() {
+        for (decay, bits, half, highest) in [(1, 1, 1, 1), (2, 3, 4, 7), (4, 5, 16, 31), (8, 8, 128, 255)] {
+            let settings = CongaSettings { period: Duration::from_micros(10), decay, bits, ..CongaSettings::default() };
+            let mut estimator = Estimator::new(RATE, settings);
+            // 12,500 B a period of 10 us are the whole of 10 Gbit/s.
+            let send = |estimator: &mut Estimator, periods: core::ops::Range<u64>, size| {
+                for period in periods {
+                    estimator.handle_sent(at(period * 10), Bytes::new(size));
+                }
+            };
+            send(&mut estimator, 1..4_000, 12_500);
+            assert_eq!(estimator.metric(at(39_990)), highest, "decay {decay}");
+            send(&mut estimator, 4_000..8_000, 6_250);
+            assert_eq!(estimator.metric(at(79_990)), half, "decay {decay}");
+            // (1 - 2^-decay)^(2^decay) is left after 2^decay periods: 1/4 with 1, towards 1/e with more.
+            let had = estimator.sent as f64;
+            estimator.metric(at((7_999 + (1 << decay)) * 10));
+            let left = estimator.sent as f64 / had;
+            assert!((0.249..0.368).contains(&left), "decay {decay}: {left}");
+        }
+    }
+
+    #[test]
     fn feedback_says_where_not_to_go() {
         let uplinks = [(Port(4), RATE), (Port(5), RATE)];
         let [mut here, mut there] = [0; 2].map(|_| Conga::new(CongaSettings::default(), &uplinks, 2));
@@ -301,6 +326,16 @@ mod tests {
             Port(4),
             "of two, the one it had"
         );
+    }
+
+    #[test]
+    fn what_is_too_old_at_once_is_neither_told_nor_believed() {
+        let uplinks = [(Port(4), RATE), (Port(5), RATE)];
+        let settings = CongaSettings { age_max: Duration::ZERO, ..CongaSettings::default() };
+        let mut leaf = Conga::new(settings, &uplinks, 2);
+        leaf.handle_received(at(5), 1, &Header { uplink: 0, congestion: 6, feedback: Some((0, 7)) });
+        let (port, header) = leaf.pick(at(5), 1, FlowHash::from_u64(0), &[Port(4), Port(5)], &mut Told(vec![1]));
+        assert_eq!((port, header.feedback), (Port(4), None));
     }
 
     #[test]

@@ -9,7 +9,11 @@
 //! Without memory (`m = 0`) the queues of unequal ports can grow without bound though there is room for all (Theorem 1 of the article);
 //! with it they cannot.
 
+mod per_flow;
+
 use crate::{Depths, Port, Sampler};
+
+pub use per_flow::DrillPerFlow;
 
 /// The most ports that can be drawn, and remembered, for one packet.
 pub const LOOKS_MAX: usize = 32;

@@ -27,7 +27,8 @@ pub struct FlowHash(u64);
 impl FlowHash {
     /// The hash of a flow under a network's key.
     ///
-    /// The bytes are hashed in network order: addresses of 4 or 16 bytes, source first; the ports, source first; the protocol.
+    /// The bytes are hashed in network order: addresses of 4 or 16 bytes, source first; the ports, source first; the protocol. SipHash's key is
+    /// `key` in its first 8 bytes (little-endian), and zeros.
     pub fn new(flow: &FiveTuple, key: u64) -> Self {
         let mut hasher = SipHasher13::new_with_keys(key, 0);
         for address in [flow.source, flow.destination] {
@@ -80,4 +81,44 @@ pub(crate) const fn mix(a: u128, b: u128) -> u128 {
     let low = product(a as u64 ^ 0x9e37_79b9_7f4a_7c15, b as u64 ^ 0x8cb9_2ba7_2f3d_8dd7);
     let high = product((a >> 64) as u64 ^ 0xd1b5_4a32_d192_ed03, (b >> 64) as u64 ^ 0xa076_1d64_78bd_642f);
     low.wrapping_add(high.rotate_left(64)) ^ a.rotate_left(29).wrapping_add(b.rotate_left(87))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(source: &str, destination: &str, protocol: u8) -> FiveTuple {
+        let [source, destination] = [source, destination].map(|address| address.parse().unwrap());
+        FiveTuple { source, destination, protocol, source_port: 40_000, destination_port: 443 }
+    }
+
+    /// Computed by another implementation: whoever changes these changes the path of every flow.
+    #[test]
+    fn hashes_are_those_of_every_version() {
+        let v4 = flow("192.0.2.1", "198.51.100.7", 6);
+        let v6 = flow("2001:db8::1", "2001:db8:0:1::7", 17);
+        for (flow, key, hash) in [
+            (v4, 0, 0x5d52_ceca_929a_5044),
+            (v4, 0x0123_4567_89ab_cdef, 0x678a_307e_4df0_ed82),
+            (v6, 0, 0x399d_d252_fc10_1ee6),
+            (v6, 0x0123_4567_89ab_cdef, 0x85fc_5d21_90b5_643d),
+        ] {
+            assert_eq!(FlowHash::new(&flow, key).as_u64(), hash, "{flow:?}, {key:x}");
+        }
+    }
+
+    #[test]
+    fn what_a_switch_makes_of_them_is_that_of_every_version() {
+        // MurmurHash3's own: its finaliser of 1.
+        assert_eq!(FlowHash::from_u64(1).at(0).as_u64(), 0xb456_bcfc_34c2_cb2c);
+        let hash = FlowHash::new(&flow("192.0.2.1", "198.51.100.7", 6), 0);
+        for (seed, at, places) in [
+            (0, 0x1586_b613_483b_94a3, [0, 84]),
+            (1, 0x954c_a4bd_6f28_b00b, [2, 583]),
+            (0xfedc_ba98_7654_3210, 0x7534_246f_9111_8872, [1, 457]),
+        ] {
+            let at_switch = hash.at(seed);
+            assert_eq!((at_switch.as_u64(), [4, 1_000].map(|bound| at_switch.below(bound))), (at, places), "{seed:x}");
+        }
+    }
 }

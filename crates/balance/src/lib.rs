@@ -22,7 +22,7 @@ mod testing;
 pub mod topology;
 
 pub use conga::{Conga, CongaSettings, Estimator, Header};
-pub use drill::{LOOKS_MAX, Looks, LooksError, Memory, Rule};
+pub use drill::{DrillPerFlow, LOOKS_MAX, Looks, LooksError, Memory, Rule};
 pub use flowlet::{Flowlets, Known, LetFlow};
 pub use hash::{FiveTuple, FlowHash};
 pub use label::{Label, LabelSettings};

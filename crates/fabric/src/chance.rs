@@ -1,4 +1,5 @@
-//! Randomness: one stream for each component, so that what one draws does not change what another does.
+//! Randomness in streams, so that what is drawn from one does not change what is drawn from another: each switch has one, all hosts
+//! together, all wires together, each workload.
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
@@ -9,9 +10,10 @@ use weirgate_balance::Sampler;
 pub struct Chance(Pcg32);
 
 impl Chance {
-    /// The stream of a component, by its number, in a run with this seed.
-    pub fn new(seed: u64, component: u64) -> Self {
-        Self(Pcg32::new(seed, component))
+    /// A stream, by its number, in a run with this seed. A simulation draws from stream 0 for its hosts, from 1 on for its switches, from
+    /// 2^40 for losses.
+    pub fn new(seed: u64, stream: u64) -> Self {
+        Self(Pcg32::new(seed, stream))
     }
 
     /// A number of at least 0 and below 1, in steps of 2^-32.

@@ -1,8 +1,8 @@
 //! A switch: by which port a packet goes on.
 
 use weirgate_balance::{
-    Conga, Depths, Ecmp, Estimator, FlowHash, Flowlets, Header, Known, LetFlow, Memory, Port, RoundRobin, Wcmp, random,
-    shortest,
+    Conga, Depths, DrillPerFlow, Ecmp, Estimator, FlowHash, Flowlets, Header, LetFlow, Memory, Port, RoundRobin, Wcmp,
+    random, shortest,
 };
 use weirgate_units::Instant;
 
@@ -32,7 +32,7 @@ pub(crate) struct Switch {
     /// By engine and group.
     turns: Vec<RoundRobin>,
     pub(crate) ports: usize,
-    flowlets: Option<Flows>,
+    flows: Option<Flows>,
     conga: Option<Conga>,
     /// CONGA's, by port, above the leaves.
     estimators: Vec<Estimator>,
@@ -42,12 +42,12 @@ pub(crate) struct Switch {
 #[derive(Debug)]
 enum Flows {
     LetFlow(LetFlow),
-    /// For ever.
-    Pinned(Flowlets),
+    /// For as long as they are there.
+    Drill(DrillPerFlow),
 }
 
-/// Places in the table of flows that keep their ports for ever: so many that they hardly ever share one.
-const PINNED: u32 = 1 << 20;
+/// Places in the table of flows that DRILL places once: so many that they hardly ever share one.
+const DRILL_PLACES: u32 = 1 << 20;
 
 impl Switch {
     pub(crate) fn new(
@@ -60,12 +60,12 @@ impl Switch {
         scheme: &Scheme,
     ) -> Self {
         let mut chance = Chance::new(seed, stream);
-        let flowlets = match scheme {
+        let flows = match scheme {
             Scheme::LetFlow { gap, places } => Some(Flows::LetFlow(LetFlow::new(Flowlets::new(
                 *places,
                 weirgate_units::Duration::from_nanos(gap.as_nanos()),
             )))),
-            Scheme::DrillPerFlow(_) => Some(Flows::Pinned(Flowlets::new(PINNED, weirgate_units::Duration::MAX))),
+            Scheme::DrillPerFlow(looks) => Some(Flows::Drill(DrillPerFlow::new(*looks, DRILL_PLACES))),
             _ => None,
         };
         let seed = u64::from(chance.bits()) << 32 | u64::from(chance.bits());
@@ -79,7 +79,7 @@ impl Switch {
             chance,
             memories: Vec::new(),
             turns: Vec::new(),
-            flowlets,
+            flows,
             conga: None,
             estimators: Vec::new(),
         }
@@ -141,17 +141,10 @@ impl Switch {
                     self.memories[memory + component].pick(*looks, ports, depths, &mut self.chance)
                 }
             }
-            Scheme::DrillPerFlow(looks) => {
-                let Some(Flows::Pinned(flows)) = &mut self.flowlets else { unreachable!("made with the scheme") };
-                match flows.know(now, flow) {
-                    Known::Flowlet(port) | Known::Paused(port) if ports.contains(&port) => port,
-                    _ => {
-                        let memory = &mut self.memories[engine * self.table.components + group.first_component];
-                        let port = memory.pick(*looks, ports, depths, &mut self.chance);
-                        flows.note(now, flow, port);
-                        port
-                    }
-                }
+            Scheme::DrillPerFlow(_) => {
+                let Some(Flows::Drill(flows)) = &mut self.flows else { unreachable!("made with the scheme") };
+                let memory = &mut self.memories[engine * self.table.components + group.first_component];
+                flows.pick(flow, ports, memory, depths, &mut self.chance)
             }
             Scheme::Random => random(ports, &mut self.chance),
             Scheme::RoundRobin => self.turns[engine * self.table.groups.len() + usize::from(at)].pick(ports),
@@ -159,7 +152,7 @@ impl Switch {
             Scheme::Wcmp => ports[Wcmp { seed: self.seed }.pick(&group.weights, flow)],
             Scheme::Ecmp | Scheme::Label(_) | Scheme::Reps => Ecmp { seed: self.seed }.pick(ports, flow),
             Scheme::LetFlow { .. } => {
-                let Some(Flows::LetFlow(flows)) = &mut self.flowlets else { unreachable!("made with the scheme") };
+                let Some(Flows::LetFlow(flows)) = &mut self.flows else { unreachable!("made with the scheme") };
                 flows.pick(now, flow, ports, &mut self.chance)
             }
             Scheme::Presto => {

@@ -62,8 +62,23 @@ fn the_articles_unequal_links_are_three_components() {
         (0..3).map(|spine| factor(rate(leaves[0], spine), rate(spines[spine], 1).unwrap())).collect();
     let of = |a: u128, b: u128| a << 64 | b;
     assert_eq!(factors, [of(1, 1), of(4, 1), of(1, 1)]);
-    // The labels of all pairs tell all three from each other, and so do their rates.
-    let components = Symmetry::new(&topology).components(leaves[0], leaves[1]);
+    // The labels of all pairs tell all three from each other: what L2 sends to L1 fills S0's link to a quarter, and S2's wholly.
+    let symmetry = Symmetry::new(&topology);
+    let labels = labels(&topology);
+    let [by_s0, by_s1, by_s2] =
+        [0, 1, 2].map(|spine| directed(&topology, spines[spine], topology.ports(spines[spine])[1]));
+    let factors_from = |source: Node| {
+        let is_of_pair = |(from, to, _): &&(Node, Node, u128)| (*from, *to) == (source, leaves[1]);
+        [by_s0, by_s1, by_s2].map(|link| labels[&link].iter().find(is_of_pair).unwrap().2)
+    };
+    assert_eq!(factors_from(leaves[0]), [of(1, 1), of(4, 1), of(1, 1)]);
+    assert_eq!(factors_from(leaves[2]), [of(1, 4), of(1, 1), of(1, 1)]);
+    for (one, other) in [(by_s0, by_s1), (by_s1, by_s2), (by_s0, by_s2)] {
+        assert_ne!(labels[&one], labels[&other]);
+        assert_ne!(symmetry.scores[one], symmetry.scores[other]);
+    }
+    // And so do the rates.
+    let components = symmetry.components(leaves[0], leaves[1]);
     let mut each = ports(&components);
     each.sort();
     assert_eq!(each, [[0], [1], [2]]);
@@ -135,8 +150,8 @@ fn paths(topology: &Topology, from: Node, to: Node) -> Vec<Vec<(Node, Link)>> {
     }
 }
 
-/// The components by the letter of the article, path by path and label by label.
-fn by_the_letter(topology: &Topology, from: Node, to: Node) -> BTreeSet<(Vec<Port>, u64)> {
+/// The labels of each link by the letter of the article, path by path: source, destination and capacity factor.
+fn labels(topology: &Topology) -> BTreeMap<usize, BTreeSet<(Node, Node, u128)>> {
     let leaves = topology.leaves();
     let mut labels: BTreeMap<usize, BTreeSet<(Node, Node, u128)>> = BTreeMap::new();
     for (source, destination) in
@@ -155,6 +170,12 @@ fn by_the_letter(topology: &Topology, from: Node, to: Node) -> BTreeSet<(Vec<Por
             }
         }
     }
+    labels
+}
+
+/// The components by the letter of the article, path by path and label by label.
+fn by_the_letter(topology: &Topology, from: Node, to: Node) -> BTreeSet<(Vec<Port>, u64)> {
+    let labels = labels(topology);
     let mut alike: BTreeMap<Vec<_>, (BTreeSet<Port>, u64)> = BTreeMap::new();
     for path in paths(topology, from, to) {
         let score = path.iter().map(|(node, link)| {
@@ -173,12 +194,12 @@ fn by_the_letter(topology: &Topology, from: Node, to: Node) -> BTreeSet<(Vec<Por
     by_ports.into_iter().collect()
 }
 
-/// Switches in three stages with links here and there, of three rates; some hosts on the first.
 /// The place of a link's labels, in the direction away from `from`.
 fn directed(topology: &Topology, from: Node, link: Link) -> usize {
     2 * link.index() + usize::from(topology.ends(link)[0] != from)
 }
 
+/// Switches in three stages with links here and there, of three rates; some hosts on the first.
 fn any_network() -> impl Strategy<Value = Topology> {
     let links =
         prop::collection::vec((0_usize..9, 0_usize..9, prop::sample::select(vec![10_u64, 10, 10, 25, 40])), 8..24);

@@ -1,8 +1,6 @@
 //! Duplicate ACKs of a flow alone, over paths that are alike.
 
-use weirgate_balance::Looks;
-
-use super::scene::{leaf_spine, micros, simulation, start};
+use super::scene::{BY_PACKET, leaf_spine, micros, simulation, start};
 use super::{Case, Finding, Form};
 use crate::{Scheme, Settings, Span, TcpSettings, Time};
 
@@ -14,10 +12,8 @@ const EDGE: u64 = 10;
 /// `MTU/core` longer on each of two links of the core and is `tail/edge` ahead: it overtakes on another path where
 /// `tail (1/edge + 2/core) < 2 MTU/core`.
 pub(super) fn dup_acks(seed: u64, form: Form) -> Finding {
-    let by_packet =
-        [Scheme::Random, Scheme::RoundRobin, Scheme::Drill(Looks::RECOMMENDED), Scheme::Presto, Scheme::Reps];
     let mut cases = Vec::new();
-    for scheme in by_packet {
+    for scheme in BY_PACKET {
         for seed in seed..seed + form.pick(5, 100) {
             cases.extend(flow(scheme, seed, 300 * 1_460, 0));
         }

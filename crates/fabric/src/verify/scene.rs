@@ -43,6 +43,17 @@ pub(super) fn packets(simulation: &Simulation, hop: Hop, first: usize) -> Vec<u6
     simulation.lines().filter(|(other, _)| *other == hop).take(first).map(|(_, counters)| counters.packets).collect()
 }
 
+/// All that choose anew for each packet, or each cell.
+pub(super) const BY_PACKET: [Scheme; 7] = [
+    Scheme::Random,
+    Scheme::RoundRobin,
+    Scheme::Drill(Looks::RECOMMENDED),
+    Scheme::Shortest { quantum: 1 },
+    Scheme::Shortest { quantum: 1_538 },
+    Scheme::Presto,
+    Scheme::Reps,
+];
+
 /// One of each scheme.
 pub fn schemes() -> Vec<Scheme> {
     vec![

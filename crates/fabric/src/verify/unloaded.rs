@@ -1,14 +1,14 @@
 //! A flow alone takes as long as it must, to the picosecond, in every kind of network.
 
-use weirgate_balance::Looks;
-use weirgate_balance::topology::{FatTree, Node, Pods, Topology, Vl2};
+use weirgate_balance::topology::{FatTree, Kind, LinkSettings, Node, Pods, Topology, Vl2};
+use weirgate_units::{BitRate, Duration};
 
-use super::scene::{built, leaf_spine, link, micros, simulation, start};
+use super::scene::{BY_PACKET, built, leaf_spine, link, micros, simulation, start};
 use super::{Case, Finding, Form};
 use crate::{Scheme, Settings, Span, TcpSettings, Time, ideal, shortest_path};
 
-/// With their names, and whether links of the core are at least as fast as those of hosts: then packets that take several ways are as
-/// fast as those that take one.
+/// With their names, and whether links of the core, where there are several ways, are at least as fast as those of hosts: then packets that
+/// take several ways are as fast as those that take one.
 fn networks(form: Form) -> Vec<(&'static str, Topology, bool)> {
     let [few, many] = [form.pick(2, 4), form.pick(4, 8)];
     let pods = Pods {
@@ -28,18 +28,45 @@ fn networks(form: Form) -> Vec<(&'static str, Topology, bool)> {
         ("VL2", built(vl2.build()), true),
         ("pods", built(pods.build()), true),
         ("fat tree", built(FatTree { k: many, link: link(10) }.build()), true),
+        ("graph", graph(), true),
     ]
 }
 
+/// A network of no regular kind: hardly two links are alike, a host is at a switch that packets of others pass, there are two links between
+/// the same two switches, and a detour that takes less time by more links. The slowest link on the way from the first host is the last
+/// one's own to the last, and one between switches to the second.
+fn graph() -> Topology {
+    let mut topology = Topology::new();
+    let [a, b, c, d, e, f] = [0, 1, 0, 0, 2, 2].map(|stage| topology.add(Kind::Switch { stage }));
+    let hosts = [a, d, b, c].map(|switch| (topology.add(Kind::Host), switch));
+    let mut link = |a, b, mbits: u64, nanos| {
+        let rate = BitRate::from_bits_per_sec(mbits * 1_000_000);
+        built(topology.link(a, b, LinkSettings { rate, delay: Duration::from_nanos(nanos) }));
+    };
+    for ((host, switch), (mbits, nanos)) in
+        hosts.into_iter().zip([(10_000, 70), (5_000, 1_300), (1_000, 5), (7_300, 420)])
+    {
+        link(host, switch, mbits, nanos);
+    }
+    // From a to c, and the detour.
+    link(a, b, 40_000, 3_000);
+    link(a, b, 40_000, 3_000);
+    link(b, c, 25_000, 701);
+    link(a, e, 100_000, 1);
+    link(e, f, 100_000, 0);
+    link(f, c, 100_000, 1);
+    // To d.
+    link(b, d, 2_500, 20_000);
+    topology
+}
+
 pub(super) fn times(seed: u64, form: Form) -> Finding {
-    let by_packet =
-        [Scheme::Random, Scheme::RoundRobin, Scheme::Presto, Scheme::Drill(Looks::RECOMMENDED), Scheme::Reps];
     let mut cases = Vec::new();
     for (name, topology, has_fast_core) in networks(form) {
         for bytes in [1, 1_460, 1_461, 14_600, 50_000, 100_001] {
             cases.extend(flows(seed, name, &topology, Scheme::Ecmp, bytes));
         }
-        for scheme in by_packet.into_iter().filter(|_| has_fast_core) {
+        for scheme in BY_PACKET.into_iter().filter(|_| has_fast_core) {
             cases.extend(flows(seed, name, &topology, scheme, 100 * 1_460));
         }
     }

@@ -1,5 +1,7 @@
 //! `[balance]`: how load is balanced.
 
+use std::ops::RangeInclusive;
+
 use weirgate_balance::{CongaSettings, LabelSettings, Looks};
 use weirgate_fabric::{Scheme, Span};
 use weirgate_units::{Bytes, Duration};
@@ -24,14 +26,15 @@ pub const SCHEMES: [&str; 14] = [
     "reps",
 ];
 
+/// Periods of CONGA's estimates: in a shorter one a link of 10 Gbit/s does not send a full packet, and a longer one is longer than most runs.
+const PERIODS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(1);
+
 /// Reads the section; what is wrong goes to `problems`, and DRILL comes back.
 pub(super) fn scheme(section: &mut Section<'_>, problems: &mut Vec<Problem>) -> Scheme {
     let d = section.integer("d", 1, 32).map_or(2, |d| d.value as usize);
     let m = section.integer("m", 0, 32).map_or(1, |m| m.value as usize);
     let quantum = section.parsed::<Bytes>("quantum").map_or(1_538, |bytes| bytes.value.as_u64().max(1));
-    let conga = CongaSettings::default();
-    let gap = section.parsed::<Duration>("gap").map_or(conga.gap, |gap| gap.value);
-    let flowlets = section.integer("flowlets", 1, 1 << 24).map_or(conga.flowlets, |places| places.value as u32);
+    let conga = conga(section, problems);
     let looks = Looks::new(d, m).unwrap_or(Looks::RECOMMENDED);
     let Some(name) = section.parsed::<String>("scheme") else { return Scheme::Drill(looks) };
     match name.value.as_str() {
@@ -43,8 +46,8 @@ pub(super) fn scheme(section: &mut Section<'_>, problems: &mut Vec<Problem>) -> 
         "drill-per-flow" => Scheme::DrillPerFlow(looks),
         "jsq" => Scheme::Shortest { quantum: 1 },
         "adaptive" => Scheme::Shortest { quantum },
-        "conga" => Scheme::Conga(CongaSettings { gap, flowlets, ..conga }),
-        "letflow" => Scheme::LetFlow { gap: Span::from(gap), places: flowlets },
+        "conga" => Scheme::Conga(conga),
+        "letflow" => Scheme::LetFlow { gap: Span::from(conga.gap), places: conga.flowlets },
         "presto" => Scheme::Presto,
         "plb" => Scheme::Label(LabelSettings::PLB),
         "flowbender" => Scheme::Label(LabelSettings::FLOW_BENDER),
@@ -53,5 +56,21 @@ pub(super) fn scheme(section: &mut Section<'_>, problems: &mut Vec<Problem>) -> 
             problems.push(name.problem(unknown("scheme", other, &SCHEMES)));
             Scheme::Drill(looks)
         }
+    }
+}
+
+/// CONGA's, of which LetFlow has the flowlets as well.
+fn conga(section: &mut Section<'_>, problems: &mut Vec<Problem>) -> CongaSettings {
+    let CongaSettings { period, decay, bits, age_max, gap, flowlets } = CongaSettings::default();
+    let said = section.parsed::<Duration>("period");
+    let unfit = said.as_ref().filter(|period| !PERIODS.contains(&period.value));
+    problems.extend(unfit.map(|period| period.problem("must be a time of 1 us to 1 s, as \"40 us\"")));
+    CongaSettings {
+        period: said.map_or(period, |period| period.value),
+        decay: section.integer("decay", 1, 8).map_or(decay, |decay| decay.value as u32),
+        bits: section.integer("bits", 1, 8).map_or(bits, |bits| bits.value as u32),
+        age_max: section.parsed::<Duration>("age_max").map_or(age_max, |age| age.value),
+        gap: section.parsed::<Duration>("gap").map_or(gap, |gap| gap.value),
+        flowlets: section.integer("flowlets", 1, 1 << 24).map_or(flowlets, |places| places.value as u32),
     }
 }

@@ -1,3 +1,6 @@
+use weirgate_balance::CongaSettings;
+use weirgate_fabric::Scheme;
+
 use super::*;
 
 const ARTICLE: &str = include_str!("../../../../../scenarios/article.toml");
@@ -44,6 +47,10 @@ fn what_is_wrong_is_said_with_its_line_and_what_to_do() {
             "[balance]\nscheme = \"dril\"\n",
             "line 2: balance.scheme: there is no scheme called `dril`; did you mean `drill`?",
         ),
+        ("[balance]\nperiod = \"0 s\"\n", "line 2: balance.period: must be a time of 1 us to 1 s, as \"40 us\""),
+        ("[balance]\nperiod = \"2 s\"\n", "line 2: balance.period: must be a time of 1 us to 1 s, as \"40 us\""),
+        ("[balance]\ndecay = 0\n", "line 2: balance.decay: must be a whole number of 1 to 8, without quotes or unit"),
+        ("[balance]\nbits = 9\n", "line 2: balance.bits: must be a whole number of 1 to 8, without quotes or unit"),
         ("[topology]\nkind = \"mesh\"\n", "there is no kind of topology called `mesh`"),
         ("[topology]\nspine = 3\n", "line 2: topology.spine: unknown key; did you mean `spines`?"),
         ("[topology]\ncore = \"0 bit/s\"\n", "line 2: topology.core: a link carries 1 Mbit/s at least"),
@@ -295,6 +302,25 @@ fn what_is_wrong_with_it_is_said_as_of_the_file() {
     for typed in ["scheme", "=3", "a..b=3", "balance.scheme x=3", "seed=1\n2"] {
         assert!(typed.parse::<Override>().is_err(), "{typed}");
     }
+}
+
+#[test]
+fn conga_is_the_articles_unless_said() {
+    let conga = |text: &str| match parse(&format!("[balance]\nscheme = \"conga\"\n{text}")).unwrap().settings.scheme {
+        Scheme::Conga(conga) => conga,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(conga(""), CongaSettings::default());
+    let text = "period = \"20 us\"\ndecay = 3\nbits = 4\nage_max = \"0 s\"\ngap = \"100 us\"\nflowlets = 1024\n";
+    let said = CongaSettings {
+        period: Duration::from_micros(20),
+        decay: 3,
+        bits: 4,
+        age_max: Duration::ZERO,
+        gap: Duration::from_micros(100),
+        flowlets: 1_024,
+    };
+    assert_eq!(conga(text), said);
 }
 
 #[test]

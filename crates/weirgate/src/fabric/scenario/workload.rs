@@ -25,7 +25,7 @@ pub enum Traffic {
     Poisson {
         /// How large.
         sizes: Sizes,
-        /// Bytes on the wire between leaves, of what the leaves' uplinks that are up can carry.
+        /// Bytes on the wire between leaves, of what the leaves' uplinks that are up at the start can carry.
         load: f64,
         /// And beside them, many that answer at once.
         incast: Option<Answers>,
@@ -61,7 +61,7 @@ pub struct Answers {
     pub servers: u32,
     /// How much each answers to each.
     pub bytes: u64,
-    /// What of the load they are.
+    /// What of the load they are, those within a leaf included.
     pub share: f64,
 }
 
