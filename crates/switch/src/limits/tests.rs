@@ -22,7 +22,7 @@ fn limit(limits: &mut Limits<u64>, rate: BitRate, mode: Mode) -> LimitId {
 }
 
 fn arrival(class: ClassId, source: Option<SourceId>) -> Arrival {
-    Arrival { class, source, flow: 1, size: MTU, memory: MTU }
+    Arrival { class, source, flow: 1, size: MTU, memory: MTU, signal: Signal::Loss }
 }
 
 /// Offers packets of an MTU every `gap` for `time`, and gives the bytes that leave.
@@ -136,6 +136,50 @@ fn of_a_chain_the_limit_that_holds_up_counts_what_it_does() {
             }
         }
     }
+}
+
+/// Offers a flow of 20 Mbit/s to 10 for five seconds, read while less than 60,000 B of it wait: packets that were marked and that
+/// CoDel dropped, as they came out and as the limit counted them.
+fn told(signal: Signal) -> ([u64; 2], [u64; 2]) {
+    let mut limits = limits();
+    let id = limit(&mut limits, mbit(10), Mode::Pace);
+    let source = limits.add_source(None, Some(Bytes::new(60_000)));
+    let class = limits.add_class(ClassSettings::default(), &[id]);
+    let (mut now, end, mut fates) = (at(0), at(5_000_000_000), [0; 2]);
+    while now < end {
+        if limits.may_read(now, source).is_some() {
+            let arrival = Arrival { signal, ..arrival(class, Some(source)) };
+            assert!(!matches!(limits.handle_packet(now, arrival, 0), Verdict::Drop(..)), "there is room");
+        }
+        now += Duration::from_micros(600);
+        while let Some(out) = limits.poll(now) {
+            match out.fate {
+                ReleaseFate::Send => {}
+                ReleaseFate::Mark => {
+                    assert_eq!(out.by, id);
+                    limits.handle_marked(out.by);
+                    fates[0] += 1;
+                }
+                ReleaseFate::Drop(reason) => {
+                    assert_eq!(reason, Reason::Codel);
+                    fates[1] += 1;
+                }
+            }
+        }
+        assert!(limits.is_valid() && limits.backlog(source) <= Bytes::new(60_000));
+    }
+    assert!(limits.backlog(source) > Bytes::new(55_000), "45 ms in the queue, all the time");
+    let counters = limits.counters(id, now);
+    (fates, [counters.marked, counters.dropped_codel])
+}
+
+#[test]
+fn a_sender_is_told_of_its_queue_as_it_listens() {
+    let (fates, counted) = told(Signal::Loss);
+    assert!(fates[0] == 0 && fates[1] > 100 && counted == fates, "{fates:?}, counted {counted:?}");
+    let (fates, counted) = told(Signal::Mark);
+    assert!(fates[0] > 100 && fates[1] == 0 && counted == fates, "{fates:?}, counted {counted:?}");
+    assert_eq!(told(Signal::Backpressure), ([0; 2], [0; 2]), "it feels it by itself");
 }
 
 #[test]
@@ -362,7 +406,9 @@ proptest! {
                 },
                 _ => {
                     into += 1;
-                    let arrival = Arrival { class: classes[which], source: None, flow: size as u32, size: Bytes::new(size), memory: Bytes::new(size) };
+                    let (class, size) = (classes[which], Bytes::new(size));
+                    let signal = [Signal::Loss, Signal::Mark, Signal::Backpressure][usize::from(what) % 3];
+                    let arrival = Arrival { class, source: None, flow: size.as_u64() as u32, size, memory: size, signal };
                     match limits.handle_packet(now, arrival, 7) {
                         Verdict::Pass(_) => out += 1,
                         Verdict::Wait => {}
