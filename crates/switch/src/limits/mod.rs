@@ -198,6 +198,7 @@ impl State {
     fn passed_after(&mut self, waited: Duration, size: Bytes) {
         self.counters.passed(size);
         if matches!(self.means, Means::Pace(_) | Means::Gate(..)) {
+            self.counters.delayed += u64::from(waited > Duration::ZERO);
             self.counters.delays.add(waited);
         }
     }

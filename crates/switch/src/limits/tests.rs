@@ -70,7 +70,9 @@ fn only_limits_that_let_wait_have_waits() {
     let [drops, paces] = [drops, paces].map(|id| limits.counters(id, at(1_000_000_000)));
     assert_eq!((drops.passed_bytes, paces.passed_bytes), (left, left));
     assert!(paces.delays.quantile(0.99) > Some(Duration::from_millis(1)), "{paces:?}");
-    assert_eq!(drops.delays, Delays::default());
+    assert_eq!((drops.delays, drops.delayed), (Delays::default(), 0));
+    let packets = left / MTU.as_u64();
+    assert!(paces.delayed > 800 && paces.delayed < packets, "the burst did not wait: {} of {packets}", paces.delayed);
 }
 
 #[test]
@@ -84,7 +86,8 @@ fn traffic_below_its_rate_neither_waits_nor_is_throttled() {
             assert_eq!(limits.handle_packet(at(n * 2_000_123), arrival(class, None), n), Verdict::Pass(n), "{mode:?}");
         }
         let counters = limits.counters(id, at(2_000_000_000));
-        assert_eq!((counters.passed_packets, counters.throttled, counters.waiting), (1_000, Duration::ZERO, 0));
+        assert_eq!((counters.passed_packets, counters.delayed, counters.waiting), (1_000, 0, 0));
+        assert_eq!(counters.throttled, Duration::ZERO);
         assert_eq!(counters.delays.quantile(1.0), Some(Duration::from_micros(1)));
         assert_eq!((limits.poll_at(), limits.memory()), (None, Bytes::ZERO));
     }
@@ -128,9 +131,10 @@ fn of_a_chain_the_limit_that_holds_up_counts_what_it_does() {
             if at == narrow {
                 assert_eq!((c.dropped_codel, c.dropped_room, c.marked), (codel, room, marked));
                 assert!(c.waiting > 10 && waits > Duration::from_millis(5), "{c:?}");
+                assert!(c.delayed > passed - 5 && c.delayed < passed, "all but the burst: {c:?}");
                 assert!(c.throttled > Duration::from_millis(1_990), "{}", c.throttled);
             } else {
-                assert_eq!((c.dropped_codel, c.dropped_room, c.marked, c.waiting), (0, 0, 0, 0));
+                assert_eq!((c.dropped_codel, c.dropped_room, c.marked, c.waiting, c.delayed), (0, 0, 0, 0, 0));
                 assert_eq!(c.delays.quantile(1.0), Some(Duration::from_micros(1)), "none waited for it");
                 assert!(c.throttled < Duration::from_millis(20), "{}", c.throttled);
             }
@@ -360,7 +364,7 @@ fn the_backlog_of_a_source_is_what_waits_of_it() {
     assert_eq!(limits.source_at(a), Some(at(0)), "it need not wait for anything else");
     assert_eq!(limits.may_read(at(5_000_000), a), Some(ALL));
     let counters = limits.counters(paced, at(5_000_000));
-    assert_eq!((counters.passed_packets, counters.waiting), (6, 4));
+    assert_eq!((counters.passed_packets, counters.delayed, counters.waiting), (6, 4, 4));
     assert!(counters.delays.quantile(0.99).expect("some waited") >= Duration::from_millis(4));
 }
 
