@@ -165,7 +165,7 @@ pub struct Bridge {
 
 /// Rules, and what was found by them where that takes long.
 fn classifier(rules: Vec<Rule<ClassRef>>, seed: u64) -> Result<Cached<ClassRef>, RuleError> {
-    Ok(Cached::where_it_pays(Classifier::new(rules, 0, seed)?, seed))
+    Ok(Cached::where_it_pays(Classifier::new(rules, seed)?, seed))
 }
 
 impl Bridge {
