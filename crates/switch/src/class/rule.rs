@@ -101,7 +101,7 @@ impl<C> Rule<C> {
 
     /// The flow that it asks for, where that is a single one: a host and a port at each end, and a protocol, and nothing beside that
     /// but the port by which it comes in. A [`Classifier`](super::Classifier) finds such a rule by one look, however many there are.
-    pub fn flow(&self) -> Option<FlowKey> {
+    pub(super) fn flow(&self) -> Option<FlowKey> {
         let (None, None) = (self.vlan, self.dscp) else { return None };
         let host = |network: Prefix| (network == Prefix::of(network.address(), u8::MAX)).then_some(network.address());
         let one = |ports: Ports| (ports.first == ports.last).then_some(ports.first);
