@@ -2,7 +2,8 @@
 //! section 5 of RFC 8290 for what a flow queue adds.
 //!
 //! The queue is its owner's: it says of each packet that it takes out how long that one has waited, and is told whether to
-//! drop it (or to mark it, where it can be marked).
+//! drop it, or to mark it, where it can be marked (RFC 8290, 4.2). Packets that are neither dropped nor marked are not its
+//! concern.
 
 use weirgate_units::{Bytes, Duration, Instant};
 
@@ -47,8 +48,8 @@ pub struct Codel {
 }
 
 impl Codel {
-    /// Whether the packet that was taken out at `now`, after waiting for `sojourn`, is to be dropped; `left` is what the queue
-    /// holds behind it, and less than a packet of `mtu` there is never too much. Constant time.
+    /// Whether the packet that was taken out at `now`, after waiting for `sojourn`, is to be dropped or marked; `left` is
+    /// what the queue holds behind it, and less than a packet of `mtu` there is never too much. Constant time.
     pub fn handle_dequeue(
         &mut self,
         now: Instant,

@@ -31,5 +31,5 @@ pub use codel::{Codel, Settings as CodelSettings};
 pub use division::{Division, INTERVAL, Want, max_min};
 pub use gate::{Gate, QueueId, quantum};
 pub use meter::{Color, EfTcm, SrTcm, TrTcm};
-pub use pacer::{ClassId, ClassSettings, Fate, LimitId, Out, Pacer, granularity};
+pub use pacer::{ClassId, ClassSettings, Fate, LimitId, Out, Pacer, Signal, granularity};
 pub use wheel::{Bitmap, Wheel};

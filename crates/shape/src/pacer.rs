@@ -20,10 +20,15 @@
 //! others leaves when those let it. A limit is met in full as long as the poll comes within the time that its burst, less a packet,
 //! lasts of [`Pacer::poll_at`].
 //!
+//! **Whom CoDel tells.** A packet comes with how its sender learns that its queue is too long ([`Signal`]). Where CoDel would
+//! drop one that can be marked, that one leaves marked instead (RFC 8290, 4.2; Linux's fq_codel with `ecn`). What backpressure
+//! holds back is told already, and CoDel looks past it: a flow queue of nothing else is never too long, and in one that mixes
+//! the others are judged by how long they waited themselves and by what of their own kind is behind them.
+//!
 //! **What is lost.** Whatever does not leave is handed back: by [`Pacer::handle_packet`] where there is no room, by
 //! [`Pacer::poll`] where CoDel says so. Its owner counts it. A flow may use as much of its class's room as it leaves free
-//! (Choudhury and Hahne, "Dynamic queue length thresholds", 1998): one that never slows down gets half of it, and whoever
-//! comes next finds room.
+//! (Choudhury and Hahne, "Dynamic queue length thresholds", 1998): one that never slows down, marked or not, gets half of it,
+//! and whoever comes next finds room.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -89,6 +94,18 @@ impl Default for ClassSettings {
     }
 }
 
+/// How a packet's sender learns that its queue is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Signal {
+    /// By a loss, or not at all.
+    Loss,
+    /// By a mark: its transport is ECN-capable (RFC 3168), and is spared the loss.
+    Mark,
+    /// By backpressure: it can send no more until some of this has left. What waits of it is bounded by who reads from it, and not
+    /// by CoDel, which neither drops nor marks it.
+    Backpressure,
+}
+
 /// What came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Out<T> {
@@ -115,7 +132,7 @@ pub enum Fate {
     Send,
     /// It is sent, with congestion marked where its sender can read that.
     Mark,
-    /// Its flow's queue is too long: it is dropped.
+    /// Its flow's queue is too long, and its sender learns that by a loss: it is dropped.
     Drop,
 }
 
@@ -192,6 +209,8 @@ struct Flow<T> {
     /// How many leave until none is left of flows that only share it.
     guests: usize,
     waiting: Bytes,
+    /// Of these, what backpressure holds back.
+    backpressured: Bytes,
     deficit: i64,
     listed: bool,
     codel: Codel,
@@ -202,11 +221,14 @@ struct Waiting<T> {
     item: T,
     size: Bytes,
     since: Instant,
+    signal: Signal,
 }
 
 #[derive(Debug)]
 struct Head<T> {
     waiting: Waiting<T>,
+    /// Whether CoDel found one too many, and this one is marked for it.
+    mark: bool,
     /// Limits of the chain that it has passed.
     passed: usize,
     /// When it came to the next one.
@@ -336,18 +358,27 @@ impl<T> Pacer<T> {
         passes
     }
 
-    /// Puts a packet into its class; `flow` is any number that packets of one flow share, a hash of their addresses.
-    /// Constant time, but for the allocator where a queue grows, and logarithmic in the classes that wait for the same limit.
+    /// Puts a packet into its class; `flow` is any number that packets of one flow share, a hash of their addresses, and `signal`
+    /// says how its sender learns of a queue that is too long. Constant time, but for the allocator where a queue grows, and
+    /// logarithmic in the classes that wait for the same limit.
     ///
     /// # Errors
     /// The packet, where there is no room for it.
-    pub fn handle_packet(&mut self, now: Instant, class: ClassId, flow: u32, size: Bytes, item: T) -> Result<(), T> {
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        class: ClassId,
+        flow: u32,
+        size: Bytes,
+        signal: Signal,
+        item: T,
+    ) -> Result<(), T> {
         let state = &mut self.classes[class.index()];
         let at = state.flow(flow);
         if !state.has_room(at, size) {
             return Err(item);
         }
-        state.push(at, flow, Waiting { item, size, since: now });
+        state.push(at, flow, Waiting { item, size, since: now, signal });
         if state.head.is_none() {
             self.fill(now, class);
         }
@@ -453,8 +484,8 @@ impl<T> Pacer<T> {
                 fate: Fate::Drop,
             });
         };
-        let Some(waiting) = state.pop(now, &mut drop) else { return };
-        state.head = Some(Head { waiting, passed: 0, at: now, held: Duration::ZERO });
+        let Some((waiting, mark)) = state.pop(now, &mut drop) else { return };
+        state.head = Some(Head { waiting, mark, passed: 0, at: now, held: Duration::ZERO });
         self.join(now, class);
     }
 
@@ -509,11 +540,11 @@ impl<T> Pacer<T> {
     /// The class's head, which has passed all limits, the last one at `at`.
     fn leave(&mut self, now: Instant, class: ClassId, at: Instant) -> Option<Out<T>> {
         let state = &mut self.classes[class.index()];
-        let waiting = state.head.take()?.waiting;
+        let Head { waiting, mark, .. } = state.head.take()?;
         let by = state.chain[state.held_by];
         state.waiting = state.waiting.saturating_sub(waiting.size);
         let waited = at.saturating_since(waiting.since);
-        let mark = state.settings.mark_above.is_some_and(|above| waited > above);
+        let mark = mark || state.settings.mark_above.is_some_and(|above| waited > above);
         self.fill(now, class);
         let fate = if mark { Fate::Mark } else { Fate::Send };
         Some(Out { item: waiting.item, class, size: waiting.size, at, waited, by, fate })
@@ -658,6 +689,7 @@ impl<T> Default for Flow<T> {
             queue: VecDeque::new(),
             guests: 0,
             waiting: Bytes::ZERO,
+            backpressured: Bytes::ZERO,
             deficit: 0,
             listed: false,
             codel: Codel::default(),
@@ -692,6 +724,9 @@ impl<T> Class<T> {
         }
         self.waiting += waiting.size;
         flow.waiting += waiting.size;
+        if waiting.signal == Signal::Backpressure {
+            flow.backpressured += waiting.size;
+        }
         flow.queue.push_back(waiting);
         if self.owners[at] != number {
             flow.guests = flow.queue.len();
@@ -703,8 +738,9 @@ impl<T> Class<T> {
         }
     }
 
-    /// The next packet by deficit round robin; what CoDel finds too many on the way goes to `drop`.
-    fn pop(&mut self, now: Instant, drop: &mut dyn FnMut(Waiting<T>)) -> Option<Waiting<T>> {
+    /// The next packet by deficit round robin, and whether CoDel has it marked; what CoDel finds too many on the way and cannot
+    /// mark goes to `drop`.
+    fn pop(&mut self, now: Instant, drop: &mut dyn FnMut(Waiting<T>)) -> Option<(Waiting<T>, bool)> {
         let quantum = i64::try_from(self.settings.quantum.as_u64().max(1)).unwrap_or(i64::MAX);
         loop {
             let is_new = !self.new.is_empty();
@@ -732,17 +768,21 @@ impl<T> Class<T> {
             };
             flow.waiting = flow.waiting.saturating_sub(waiting.size);
             flow.guests = flow.guests.saturating_sub(1);
-            let sojourn = now.saturating_since(waiting.since);
-            let too_many = self.settings.codel.is_some_and(|codel| {
-                flow.codel.handle_dequeue(now, sojourn, flow.waiting, self.settings.quantum, &codel)
-            });
-            if too_many {
+            let mut too_many = false;
+            if waiting.signal == Signal::Backpressure {
+                flow.backpressured = flow.backpressured.saturating_sub(waiting.size);
+            } else if let Some(codel) = &self.settings.codel {
+                let sojourn = now.saturating_since(waiting.since);
+                let left = flow.waiting.saturating_sub(flow.backpressured);
+                too_many = flow.codel.handle_dequeue(now, sojourn, left, self.settings.quantum, codel);
+            }
+            if too_many && waiting.signal == Signal::Loss {
                 self.waiting = self.waiting.saturating_sub(waiting.size);
                 drop(waiting);
                 continue;
             }
             flow.deficit = flow.deficit.saturating_sub(i64::try_from(waiting.size.as_u64()).unwrap_or(i64::MAX));
-            return Some(waiting);
+            return Some((waiting, too_many));
         }
     }
 
@@ -756,10 +796,19 @@ impl<T> Class<T> {
     }
 
     fn is_valid(&self) -> bool {
-        let queued: u64 = self.flows.iter().flat_map(|f| &f.queue).map(|w| w.size.as_u64()).sum();
+        let is_summed = |flow: &Flow<T>| {
+            let (mut all, mut backpressured) = (Bytes::ZERO, Bytes::ZERO);
+            for Waiting { size, signal, .. } in &flow.queue {
+                all += *size;
+                backpressured += if *signal == Signal::Backpressure { *size } else { Bytes::ZERO };
+            }
+            (all, backpressured) == (flow.waiting, flow.backpressured)
+        };
+        let queued: u64 = self.flows.iter().map(|flow| flow.waiting.as_u64()).sum();
         let head = self.head.as_ref().map_or(0, |head| head.waiting.size.as_u64());
         queued + head == self.waiting.as_u64()
             && (queued == 0 || self.head.is_some())
+            && self.flows.iter().all(is_summed)
             && self.flows.iter().all(|f| (f.queue.is_empty() || f.listed) && f.guests <= f.queue.len())
             && self.owners.len() == self.flows.len()
             && self.new.len() + self.old.len() == self.flows.iter().filter(|f| f.listed).count()

@@ -39,7 +39,7 @@ fn main() {
     }
     for (name, rules) in rules() {
         if wants(name) {
-            let classifier = Classifier::new(rules.clone(), 0, 7).expect("rules");
+            let classifier = Classifier::new(rules.clone(), 7).expect("rules");
             measure(name, FRAMES, || {
                 frames.iter().for_each(|frame| ignore(black_box(classifier.classify(1, frame))));
             });
@@ -117,7 +117,19 @@ fn link(n: u32) -> Link {
 fn rules() -> Vec<(&'static str, Vec<Rule<u32>>)> {
     let source = |n: u32, len: u8| Some(Prefix::of(IpAddr::V4((0x0a00_0000 + (n << 8)).into()), len));
     let all = |rule: &dyn Fn(u32) -> Rule<u32>| (0..1_000).map(rule).collect::<Vec<_>>();
+    let host = |address: u32| Some(Prefix::of(IpAddr::V4(address.into()), 32));
     vec![
+        (
+            "class by flow",
+            all(&|n| Rule {
+                source: host(0x0a00_0001 + (n << 10)),
+                destination: host(0xc000_0201),
+                protocol: Some(6),
+                source_ports: Some(Ports::one(32_768 + (4 * n) as u16)),
+                destination_ports: Some(Ports::one((4 * n * 16) as u16)),
+                ..Rule::any(n, n)
+            }),
+        ),
         ("class by VLAN", all(&|n| Rule { vlan: Some(n as u16), ..Rule::any(n, n) })),
         ("class by source /24", all(&|n| Rule { source: source(4 * n, 24), ..Rule::any(n, n) })),
         (

@@ -16,7 +16,7 @@ use crate::view::{Order, Shared, api};
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Series of a limit: a quarter of them what it did, the others its histogram.
-pub const LIMIT_SERIES: usize = 10 + Delays::SLOTS + 2;
+pub const LIMIT_SERIES: usize = 11 + Delays::SLOTS + 2;
 
 /// Series of the software switch itself, where there is one.
 pub const SWITCH_SERIES: usize = 1;
@@ -173,9 +173,10 @@ fn limits(out: &mut Text, limits: &[api::Limit]) {
         out.sample("limit_throttled_seconds_total", &[("limit", &limit.name)], seconds_of_ms(limit.throttled_ms));
     }
     type Value = fn(&api::Limit) -> u64;
-    let counters: [(&str, &str, Value); 4] = [
+    let counters: [(&str, &str, Value); 5] = [
         ("limit_passed_packets_total", "Packets that passed a limit.", |limit| limit.passed_packets),
         ("limit_passed_bytes_total", "Bytes that passed a limit, as it counts them.", |limit| limit.passed_bytes),
+        ("limit_delayed_packets_total", "Packets that waited for a limit and passed.", |limit| limit.delayed),
         (
             "limit_missed_bytes_total",
             "Bytes that waited though they could have passed: the switch came too late.",

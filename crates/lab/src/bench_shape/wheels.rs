@@ -10,7 +10,7 @@ use hierarchical_hash_wheel_timer::wheels::{Skip, TimerEntryWithDelay};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use weirgate_linux::clock;
-use weirgate_shape::{ClassSettings, CodelSettings, Pacer, Wheel};
+use weirgate_shape::{ClassSettings, CodelSettings, Pacer, Signal, Wheel};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 use crate::stats::median;
@@ -230,7 +230,7 @@ fn path(held: usize) -> f64 {
     for n in 0..held {
         let flow = (n % FLOWS) as u32;
         // There is room for everything.
-        let _ = pacer.handle_packet(Instant::ZERO, class(flow), flow, size, flow);
+        let _ = pacer.handle_packet(Instant::ZERO, class(flow), flow, size, Signal::Loss, flow);
     }
     let mut now = Instant::ZERO;
     let mut batch = Vec::with_capacity(BATCH);
@@ -246,7 +246,7 @@ fn path(held: usize) -> f64 {
             }
             done += batch.len();
             for flow in &batch {
-                let _ = pacer.handle_packet(now, class(*flow), *flow, size, *flow);
+                let _ = pacer.handle_packet(now, class(*flow), *flow, size, Signal::Loss, *flow);
             }
         }
         done

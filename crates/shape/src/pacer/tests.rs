@@ -44,7 +44,7 @@ fn packets_leave_at_the_rate_to_the_nanosecond() {
     let limit = pacer.add_limit(at(0), mbit(12), bytes(2 * MTU));
     let class = pacer.add_class(plain(), &[limit]);
     for n in 0..1_000 {
-        pacer.handle_packet(at(0), class, 0, bytes(MTU), n).unwrap();
+        pacer.handle_packet(at(0), class, 0, bytes(MTU), Signal::Loss, n).unwrap();
     }
     let out = run(&mut pacer, 2_000_000_000);
     // After the burst: 1,500 B at 12 Mbit/s are 1 ms, however coarse the wheel.
@@ -67,7 +67,7 @@ fn two_classes_share_what_is_above_them() {
         .collect();
     for n in 0..10_000 {
         for class in &classes {
-            pacer.handle_packet(at(0), *class, n % 7, bytes(MTU), n).unwrap();
+            pacer.handle_packet(at(0), *class, n % 7, bytes(MTU), Signal::Loss, n).unwrap();
         }
     }
     let out = run(&mut pacer, 1_000_000_000);
@@ -91,7 +91,8 @@ fn by_size(sizes: &[u64], own: usize, gap: u64) -> Vec<u64> {
         })
         .collect();
     for (size, class) in sizes.iter().zip(&classes) {
-        (0..40_000_000 / size).for_each(|_| pacer.handle_packet(at(0), *class, 0, bytes(*size), 0).unwrap());
+        (0..40_000_000 / size)
+            .for_each(|_| pacer.handle_packet(at(0), *class, 0, bytes(*size), Signal::Loss, 0).unwrap());
     }
     let mut sums = vec![0; sizes.len()];
     for now in (0..50_000_000).step_by(gap as usize) {
@@ -120,9 +121,9 @@ fn who_comes_back_has_saved_up_nothing() {
     let mut pacer = pacer();
     let limit = pacer.add_limit(at(0), mbit(12), bytes(2 * MTU));
     let [one, other] = [0; 2].map(|_| pacer.add_class(plain(), &[limit]));
-    (0..1_000).for_each(|_| pacer.handle_packet(at(0), one, 0, bytes(MTU), 1).unwrap());
+    (0..1_000).for_each(|_| pacer.handle_packet(at(0), one, 0, bytes(MTU), Signal::Loss, 1).unwrap());
     assert_eq!(run(&mut pacer, 500_000_000).len(), 501, "alone for half a second");
-    (0..1_000).for_each(|_| pacer.handle_packet(at(500_000_000), other, 0, bytes(MTU), 2).unwrap());
+    (0..1_000).for_each(|_| pacer.handle_packet(at(500_000_000), other, 0, bytes(MTU), Signal::Loss, 2).unwrap());
     let out = run(&mut pacer, 520_000_000);
     let of = |item| out.iter().filter(|o| o.item == item).count();
     assert_eq!((of(1), of(2)), (10, 10), "from then on each has half");
@@ -134,7 +135,7 @@ fn a_new_rate_holds_at_once_for_what_waits() {
     let limit = pacer.add_limit(at(0), BitRate::from_bits_per_sec(1_200), bytes(MTU));
     let class = pacer.add_class(plain(), &[limit]);
     for n in 0..100 {
-        pacer.handle_packet(at(0), class, 0, bytes(MTU), n).unwrap();
+        pacer.handle_packet(at(0), class, 0, bytes(MTU), Signal::Loss, n).unwrap();
     }
     assert_eq!(run(&mut pacer, 1_000_000_000).len(), 1, "the next one would leave after 10 s");
     pacer.set_rate(at(1_000_000_000), limit, mbit(12));
@@ -142,8 +143,8 @@ fn a_new_rate_holds_at_once_for_what_waits() {
     assert_eq!(out.len(), 99);
     // What the second packet lacks, nine tenths of it, is earned at the new rate.
     assert_eq!(out[0].at, at(1_000_900_000));
-    pacer.handle_packet(at(1_200_000_000), class, 0, bytes(MTU), 100).unwrap();
-    pacer.handle_packet(at(1_200_000_000), class, 0, bytes(MTU), 101).unwrap();
+    pacer.handle_packet(at(1_200_000_000), class, 0, bytes(MTU), Signal::Loss, 100).unwrap();
+    pacer.handle_packet(at(1_200_000_000), class, 0, bytes(MTU), Signal::Loss, 101).unwrap();
     pacer.set_rate(at(1_200_000_000), limit, BitRate::ZERO);
     let before = run(&mut pacer, 9_000_000_000).len();
     assert_eq!(before, 0, "stopped");
@@ -158,7 +159,7 @@ fn shares(flows: &[u32]) -> Vec<usize> {
     let class = pacer.add_class(ClassSettings { flows: 64, ..plain() }, &[limit]);
     for _ in 0..40 {
         for flow in flows {
-            pacer.handle_packet(at(0), class, *flow, bytes(MTU), *flow).unwrap();
+            pacer.handle_packet(at(0), class, *flow, bytes(MTU), Signal::Loss, *flow).unwrap();
         }
     }
     let out = run(&mut pacer, 10_000_000_000);
@@ -184,7 +185,7 @@ fn a_queue_that_emptied_is_the_next_flow_s() {
     let class = pacer.add_class(ClassSettings { flows: 8, ..plain() }, &[limit]);
     for flow in 0..10_000 {
         let now = u64::from(flow) * 100_000;
-        pacer.handle_packet(at(now), class, flow, bytes(MTU), flow).unwrap();
+        pacer.handle_packet(at(now), class, flow, bytes(MTU), Signal::Loss, flow).unwrap();
         assert_eq!(pacer.poll(at(now + 50_000)).map(|out| out.item), Some(flow));
         assert!(pacer.poll(at(now + 50_000)).is_none() && pacer.is_valid());
     }
@@ -195,12 +196,13 @@ fn a_full_class_hands_the_packet_back() {
     let mut pacer = pacer();
     let limit = pacer.add_limit(at(0), BitRate::ZERO, Bytes::ZERO);
     let class = pacer.add_class(ClassSettings { queue_max: bytes(6 * MTU), ..plain() }, &[limit]);
-    let mut fits =
-        |flow: u32| (0..9).take_while(|n| pacer.handle_packet(at(0), class, flow, bytes(MTU), *n).is_ok()).count();
+    let mut fits = |flow: u32| {
+        (0..9).take_while(|n| pacer.handle_packet(at(0), class, flow, bytes(MTU), Signal::Loss, *n).is_ok()).count()
+    };
     // One is on its way out and belongs to no flow any more; a flow gets half of the room for the others, the next of what is left.
     assert_eq!([fits(1), fits(2), fits(3), fits(4)], [4, 1, 1, 0]);
     assert!(!pacer.has_room(class, 5, bytes(1)));
-    assert_eq!(pacer.handle_packet(at(0), class, 9, bytes(MTU), 9), Err(9));
+    assert_eq!(pacer.handle_packet(at(0), class, 9, bytes(MTU), Signal::Loss, 9), Err(9));
 }
 
 /// Senders that offer `rates` (Mbit/s) for `seconds` into a class of 100 Mbit/s, a packet at a time; what each got through,
@@ -215,7 +217,7 @@ fn offer(settings: ClassSettings, rates: &[u64], seconds: u64) -> Vec<(f64, Dura
     while now < end {
         for (sender, rate) in rates.iter().enumerate() {
             while next[sender] <= now {
-                let _full = pacer.handle_packet(at(now), class, sender as u32, bytes(MTU), sender as u32);
+                let _full = pacer.handle_packet(at(now), class, sender as u32, bytes(MTU), Signal::Loss, sender as u32);
                 next[sender] += mbit(*rate).time_for(bytes(MTU)).as_nanos();
             }
         }
@@ -236,6 +238,74 @@ fn offer(settings: ClassSettings, rates: &[u64], seconds: u64) -> Vec<(f64, Dura
 fn a_sender_that_does_not_slow_down_gets_its_rate() {
     let [(rate, _)] = offer(ClassSettings::default(), &[200], 5)[..] else { panic!("one sender") };
     assert!(rate > 99.5 && rate < 100.1, "{rate} of 100 Mbit/s");
+}
+
+/// What becomes of the packets, numbered by their place in `signals`, of senders that keep 30 each in one flow queue of 12 Mbit/s
+/// for five seconds: how many are sent, marked and dropped of each.
+fn standing(signals: &[Signal]) -> Vec<[usize; 3]> {
+    let mut pacer = pacer();
+    let limit = pacer.add_limit(at(0), mbit(12), bytes(2 * MTU));
+    let class = pacer.add_class(ClassSettings { queue_max: bytes(u64::MAX), ..ClassSettings::default() }, &[limit]);
+    let put = |pacer: &mut Pacer<u32>, now, sender: u32| {
+        pacer.handle_packet(now, class, 0, bytes(MTU), signals[sender as usize], sender).unwrap();
+    };
+    (0..30).for_each(|_| (0..signals.len() as u32).for_each(|sender| put(&mut pacer, at(0), sender)));
+    let mut fates = vec![[0; 3]; signals.len()];
+    while let Some(now) = pacer.poll_at().filter(|due| *due <= at(5_000_000_000)) {
+        while let Some(out) = pacer.poll(now) {
+            fates[out.item as usize][out.fate as usize] += 1;
+            put(&mut pacer, now, out.item);
+        }
+        assert!(pacer.is_valid());
+    }
+    assert_eq!(pacer.waiting(class), bytes(30 * signals.len() as u64 * MTU));
+    fates
+}
+
+#[test]
+fn who_feels_a_queue_by_itself_is_neither_told_of_it_nor_judged_by_it() {
+    // 30 ms in the queue for five seconds.
+    let alone = standing(&[Signal::Backpressure]);
+    assert!(alone[0][0] > 4_990 && alone[0][1..] == [0, 0], "{alone:?}");
+    let [[sent, marked, lost]] = standing(&[Signal::Loss])[..] else { panic!("one sender") };
+    assert!(sent > 4_990 && marked == 0 && lost > 100, "{sent} {marked} {lost}");
+    // Who shares its queue with such a sender has twice the wait, and is told as often as if it waited that long alone.
+    let mixed = standing(&[Signal::Backpressure, Signal::Loss]);
+    assert!(mixed[0][1..] == [0, 0] && mixed[1][2].abs_diff(lost) < 5, "{mixed:?}, {lost} alone");
+}
+
+#[test]
+fn what_backpressure_holds_behind_a_packet_is_nothing_to_lose_it_for() {
+    let mut pacer = pacer();
+    let limit = pacer.add_limit(at(0), mbit(12), bytes(2 * MTU));
+    let class = pacer.add_class(ClassSettings { queue_max: bytes(u64::MAX), ..ClassSettings::default() }, &[limit]);
+    let put = |pacer: &mut Pacer<u32>, now, signal, item| {
+        pacer.handle_packet(now, class, 0, bytes(MTU), signal, item).unwrap();
+    };
+    // One of the other kind for fifty of these, all in one flow queue: each is the last of its kind when it leaves.
+    (0..50).for_each(|_| put(&mut pacer, at(0), Signal::Backpressure, 0));
+    put(&mut pacer, at(0), Signal::Loss, 1);
+    let (mut others, end) = (0, at(5_000_000_000));
+    while let Some(now) = pacer.poll_at().filter(|due| *due <= end) {
+        while let Some(out) = pacer.poll(now) {
+            assert!(out.fate == Fate::Send, "{out:?}");
+            others += out.item;
+            put(&mut pacer, now, [Signal::Backpressure, Signal::Loss][out.item as usize], out.item);
+        }
+        assert!(pacer.is_valid());
+    }
+    assert!(others > 90, "{others}");
+}
+
+#[test]
+fn who_can_be_marked_is_marked_as_often_as_others_lose() {
+    let [[_, _, lost]] = standing(&[Signal::Loss])[..] else { panic!("one sender") };
+    let [[_, marked, none]] = standing(&[Signal::Mark])[..] else { panic!("one sender") };
+    assert!(none == 0 && marked.abs_diff(lost) <= 1, "{marked} marked, {lost} lost");
+    // Both in one queue: whoever is next when CoDel says so.
+    let both = standing(&[Signal::Mark, Signal::Loss]);
+    let [[_, marked, none], [_, unmarked, lost]] = both[..] else { panic!("two senders") };
+    assert!((none, unmarked) == (0, 0) && marked.abs_diff(lost) < (marked + lost) / 4, "{both:?}");
 }
 
 #[test]
@@ -260,7 +330,7 @@ fn long_waits_are_marked_where_that_is_asked_for() {
     let limit = pacer.add_limit(at(0), mbit(12), bytes(2 * MTU));
     let class = pacer.add_class(ClassSettings { mark_above: Some(Duration::from_millis(5)), ..plain() }, &[limit]);
     for n in 0..10 {
-        pacer.handle_packet(at(0), class, 0, bytes(MTU), n).unwrap();
+        pacer.handle_packet(at(0), class, 0, bytes(MTU), Signal::Loss, n).unwrap();
     }
     let marked: Vec<u32> =
         run(&mut pacer, 1_000_000_000).iter().filter(|o| o.fate == Fate::Mark).map(|o| o.item).collect();
@@ -282,7 +352,7 @@ fn a_late_poll_lets_a_burst_leave_and_no_more() {
     let limit = pacer.add_limit(at(0), mbit(12), bytes(2 * MTU));
     for class in 0..10 {
         let class = (class, pacer.add_class(plain(), &[limit]));
-        (0..5).for_each(|_| pacer.handle_packet(at(0), class.1, 0, bytes(MTU), class.0).unwrap());
+        (0..5).for_each(|_| pacer.handle_packet(at(0), class.1, 0, bytes(MTU), Signal::Loss, class.0).unwrap());
     }
     let mut left =
         |ms: u64| std::iter::from_fn(|| pacer.poll(at(ms * 1_000_000))).map(|o| o.item).collect::<Vec<u32>>();
@@ -301,7 +371,7 @@ fn what_may_leave_at_once_waits_for_no_tick() {
     let limit = pacer.add_limit(at(0), mbit(12), bytes(2 * MTU));
     let class = pacer.add_class(plain(), &[limit]);
     let now = at(123);
-    (0..3).for_each(|n| pacer.handle_packet(now, class, 0, bytes(MTU), n).unwrap());
+    (0..3).for_each(|n| pacer.handle_packet(now, class, 0, bytes(MTU), Signal::Loss, n).unwrap());
     let left: Vec<_> = std::iter::from_fn(|| pacer.poll(now)).map(|out| (out.item, out.waited)).collect();
     assert_eq!(left, [(0, Duration::ZERO), (1, Duration::ZERO)], "the burst");
     assert!(!pacer.take(now, class, bytes(1)), "another one waits");
@@ -313,9 +383,9 @@ fn who_need_not_wait_keeps_nobody_waiting_who_had_to() {
     let mut pacer = pacer();
     let [slow, fast] = [2 * MTU, 100 * MTU].map(|burst| pacer.add_limit(at(0), mbit(12), bytes(burst)));
     let [slow, fast] = [slow, fast].map(|limit| pacer.add_class(plain(), &[limit]));
-    (0..3).for_each(|n| pacer.handle_packet(at(0), slow, 0, bytes(MTU), n).unwrap());
+    (0..3).for_each(|n| pacer.handle_packet(at(0), slow, 0, bytes(MTU), Signal::Loss, n).unwrap());
     assert_eq!(std::iter::from_fn(|| pacer.poll(at(0))).count(), 2);
-    (0..50).for_each(|_| pacer.handle_packet(at(2_000_000), fast, 0, bytes(MTU), 9).unwrap());
+    (0..50).for_each(|_| pacer.handle_packet(at(2_000_000), fast, 0, bytes(MTU), Signal::Loss, 9).unwrap());
     let left: Vec<u32> = std::iter::from_fn(|| pacer.poll(at(2_000_000))).map(|out| out.item).collect();
     assert_eq!((left.len(), &left[..3]), (51, &[9, 2, 9][..]));
 }
@@ -330,7 +400,7 @@ fn a_packet_is_taken_past_all_limits_or_charged_to_none() {
     assert_eq!(taken, [true, false, true]);
     assert_eq!([wide, narrow].map(|limit| pacer.demand(at(0), limit).0), [bytes(2 * MTU), bytes(MTU)]);
     // One waits for the narrow limit, and has passed the wide one.
-    pacer.handle_packet(at(0), class, 0, bytes(MTU), 0).unwrap();
+    pacer.handle_packet(at(0), class, 0, bytes(MTU), Signal::Loss, 0).unwrap();
     assert!(pacer.poll(at(0)).is_none() && pacer.take(at(0), beside, bytes(MTU)));
     pacer.set_rate(at(0), wide, BitRate::ZERO);
     assert!(!pacer.take(at(0), beside, bytes(MTU)), "nothing passes, whatever was saved up");
@@ -342,7 +412,7 @@ fn who_idles_misses_nothing() {
     let limit = pacer.add_limit(at(0), mbit(12), bytes(2 * MTU));
     let class = pacer.add_class(plain(), &[limit]);
     for second in 1..10 {
-        pacer.handle_packet(at(second * 1_000_000_000), class, 0, bytes(MTU), 0).unwrap();
+        pacer.handle_packet(at(second * 1_000_000_000), class, 0, bytes(MTU), Signal::Loss, 0).unwrap();
         assert!(pacer.poll(at(second * 1_000_000_000)).is_some());
     }
     pacer.set_rate(at(20_000_000_000), limit, mbit(1));
@@ -356,7 +426,7 @@ fn what_waits_waits_for_the_limit_that_holds_it_up() {
     let [wide, narrow, last] = [(1_000, 100_000), (100, 50_000), (900, 100_000)].map(limit);
     let class = pacer.add_class(plain(), &[wide, narrow, last]);
     for n in 0..1_000 {
-        pacer.handle_packet(at(0), class, 1, bytes(1_500), n).unwrap();
+        pacer.handle_packet(at(0), class, 1, bytes(1_500), Signal::Loss, n).unwrap();
     }
     // The poll is later than a packet takes at any of them, as where a switch rests between its turns.
     let (mut now, mut left) = (0, 0);
@@ -400,7 +470,8 @@ proptest! {
             // As much as leaves, about: they pile up, and queues empty all the same.
             now += wait * 300_000;
             flow_of.push(flow);
-            pacer.handle_packet(at(now), class, flow, bytes(size), flow_of.len() as u32 - 1).unwrap();
+            let signal = [Signal::Loss, Signal::Mark, Signal::Backpressure][size as usize % 3];
+            pacer.handle_packet(at(now), class, flow, bytes(size), signal, flow_of.len() as u32 - 1).unwrap();
             prop_assert!(pacer.is_valid());
             check(&mut pacer, now, &flow_of)?;
         }
@@ -447,7 +518,7 @@ proptest! {
                 let by = pacer.held_by(class);
                 out.push((now, Out { item, class, size, at: at(now), waited: Duration::ZERO, by, fate: Fate::Send }));
             } else {
-                pacer.handle_packet(at(now), class, flow, size, item).unwrap();
+                pacer.handle_packet(at(now), class, flow, size, Signal::Loss, item).unwrap();
             }
             sent += 1;
             prop_assert!(pacer.is_valid());

@@ -18,10 +18,10 @@ use weirgate_port::{Offload, Packet};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 use crate::class::{Cached, Classifier, Rule, RuleError};
-use crate::frame::{Accounting, Frame, Mac, Segments, Sums};
+use crate::frame::{Accounting, Ecn, Frame, Mac, Segments, Sums};
 use crate::limits::{
-    Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SharedLimit, SourceId,
-    Verdict,
+    Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SharedLimit, Signal,
+    SourceId, Verdict,
 };
 use crate::macs::{AGE_MAX, Decision, Learnt, Macs, MacsFull};
 
@@ -132,6 +132,7 @@ struct Item {
     next: Option<(ClassId, Bytes)>,
     source: Option<SourceId>,
     flow: u32,
+    signal: Signal,
 }
 
 /// Where a frame goes.
@@ -164,7 +165,7 @@ pub struct Bridge {
 
 /// Rules, and what was found by them where that takes long.
 fn classifier(rules: Vec<Rule<ClassRef>>, seed: u64) -> Result<Cached<ClassRef>, RuleError> {
-    Ok(Cached::where_it_pays(Classifier::new(rules, 0, seed)?, seed))
+    Ok(Cached::where_it_pays(Classifier::new(rules, seed)?, seed))
 }
 
 impl Bridge {
@@ -424,6 +425,7 @@ impl Bridge {
             Target::AllBut(_) => None,
         };
         let flow = frame.flow().map_or(0, |flow| flow.hash(self.seed) as u32);
+        let signal = signal(frame, &packet);
         let stages = [class, towards];
         let size = |class: Option<ClassRef>| self.size(class, frame, packet.offload());
         let counted = stages.into_iter().find_map(size).or_else(|| match to {
@@ -435,7 +437,7 @@ impl Bridge {
         });
         let counted = counted.unwrap_or(packet.size());
         match self.segments_max(stages, frame, packet.offload()) {
-            None => self.enter(now, stages, frame, Item { packet, to, passed: None, next: None, source, flow }),
+            None => self.enter(now, stages, frame, Item { packet, to, passed: None, next: None, source, flow, signal }),
             Some(most) => {
                 let Ok(pieces) = Segments::new(packet.bytes(), frame, packet.offload(), most, Sums::Partial) else {
                     self.ports[port.index()].dropped.malformed += 1;
@@ -448,7 +450,7 @@ impl Bridge {
                     piece.set_hold(packet.hold().cloned());
                     match Frame::ethernet(piece.bytes()) {
                         Ok(frame) => {
-                            let item = Item { packet: piece, to, passed: None, next: None, source, flow };
+                            let item = Item { packet: piece, to, passed: None, next: None, source, flow, signal };
                             self.enter(now, stages, &frame, item);
                         }
                         Err(_) => self.ports[port.index()].dropped.malformed += 1,
@@ -508,7 +510,8 @@ impl Bridge {
     }
 
     fn offer_to(&mut self, now: Instant, class: ClassId, size: Bytes, item: Item) {
-        let arrival = Arrival { class, source: item.source, flow: item.flow, size, memory: item.packet.memory() };
+        let Item { source, flow, signal, .. } = item;
+        let arrival = Arrival { class, source, flow, size, memory: item.packet.memory(), signal };
         match self.limits.handle_packet(now, arrival, item) {
             Verdict::Pass(item) => self.offer(now, item),
             Verdict::Wait => {}
@@ -545,6 +548,18 @@ impl Bridge {
             })
             .min()?;
         Some(u16::try_from(lowest).unwrap_or(u16::MAX).max(1))
+    }
+}
+
+/// How a packet's sender learns that it waits for too long. One whose completion is deferred until this has left (a virtual
+/// machine's, see [`Packet::hold`]) waits itself meanwhile, ECN-capable or not.
+fn signal(frame: &Frame, packet: &Packet) -> Signal {
+    if packet.hold().is_some() {
+        Signal::Backpressure
+    } else if frame.ip.is_some_and(|ip| ip.ecn != Ecn::NotEct) {
+        Signal::Mark
+    } else {
+        Signal::Loss
     }
 }
 

@@ -112,6 +112,41 @@ fn only_what_could_be_marked_counts_as_marked() {
     }
 }
 
+/// What leaves of 2,000 frames a millisecond apart, each of which takes two, by their sender's ECN field, and as the limit counts
+/// what it marked and what CoDel dropped.
+fn queued(ecn: u8, is_held: bool) -> (Vec<Packet>, LimitCounters) {
+    let (mut bridge, ports) = bridge(2);
+    bridge.join(ports[0], ports[1]);
+    let id = bridge.add_limit(at(0), LimitSettings { rate: mbit(4), burst: Bytes::new(3_000), mode: Mode::Pace });
+    let queue = ClassSettings { queue_max: Bytes::new(u64::MAX), ..ClassSettings::default() };
+    let class = bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
+    bridge.set_rules(vec![Rule { port: Some(ports[0].0), ..Rule::any(0, class) }], vec![]).expect("sound rules");
+    let bytes = Build { payload: vec![1; 960], traffic_class: ecn, ..Build::default() }.bytes();
+    let mut left = Vec::new();
+    for ms in 0..2_000 {
+        let mut packet = Packet::copy_of(&bytes);
+        packet.set_hold(is_held.then(|| -> weirgate_port::Hold { Arc::new(()) }));
+        bridge.handle_frame(at(ms * 1_000_000), ports[0], None, packet);
+        left.extend(run(&mut bridge, at(ms * 1_000_000)).into_iter().map(|(.., packet)| packet));
+    }
+    (left, bridge.limit_counters(id, at(2_000_000_000)))
+}
+
+#[test]
+fn a_frame_is_marked_dropped_or_left_alone_as_its_sender_listens() {
+    for (ecn, is_held) in [(0, false), (1, false), (2, false), (3, false), (0, true), (2, true)] {
+        let (left, counters) = queued(ecn, is_held);
+        let marked = left.iter().filter(|packet| packet.bytes()[15] & 3 == 3).count() as u64;
+        assert_eq!(counters.dropped_codel > 30, ecn == 0 && !is_held, "{ecn}, {is_held}: {counters:?}");
+        assert_eq!(counters.dropped_codel == 0, ecn > 0 || is_held, "{ecn}, {is_held}: {counters:?}");
+        assert_eq!(counters.marked > 30, ecn > 0 && !is_held, "{ecn}, {is_held}: {counters:?}");
+        // What was marked before stays so and is sent like everything else.
+        assert_eq!(marked, if ecn == 3 { left.len() as u64 } else { counters.marked }, "{ecn}, {is_held}");
+        assert!(left.iter().all(|packet| checksums_verify(packet.bytes(), &Build::default().parse(packet.bytes()))));
+        assert!(left.len() >= 1_000, "{ecn}, {is_held}: {}", left.len());
+    }
+}
+
 #[test]
 fn joined_ports_are_a_wire_for_whatever_is_a_frame() {
     let (mut bridge, ports) = bridge(2);

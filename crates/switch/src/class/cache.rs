@@ -78,10 +78,4 @@ impl<C: Copy> Cached<C> {
     pub const fn classifier(&self) -> &Classifier<C> {
         &self.classifier
     }
-
-    /// Changes the classifier, and forgets all answers: time linear in the places.
-    pub fn with_classifier<R>(&mut self, change: impl FnOnce(&mut Classifier<C>) -> R) -> R {
-        self.places.fill(None);
-        change(&mut self.classifier)
-    }
 }

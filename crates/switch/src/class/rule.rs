@@ -2,8 +2,8 @@
 
 use weirgate_units::Prefix;
 
-use super::RULES_MAX;
-use crate::frame::Frame;
+use super::{FLOW_RULES_MAX, RULES_MAX};
+use crate::frame::{FlowKey, Frame};
 
 /// What a frame must be to be of a class. Every field that is `None` asks for nothing; what a frame does not have (an ARP request
 /// an address, a later fragment a port) is never what is asked for.
@@ -66,8 +66,11 @@ pub struct RuleError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleProblem {
     /// It is one too many.
-    #[error("one more than the {RULES_MAX} that there may be: join networks or ranges")]
+    #[error("one more than the {RULES_MAX} that there may be beside those for one flow: join networks or ranges")]
     TooMany,
+    /// It is for one flow, and one too many of these.
+    #[error("one more than the {FLOW_RULES_MAX} that there may be for one flow: ask for networks or ranges instead")]
+    TooManyFlows,
     /// No VLAN has this id.
     #[error("VLAN {0} is past 4095")]
     Vlan(u16),
@@ -96,6 +99,21 @@ impl<C> Rule<C> {
         }
     }
 
+    /// The flow that it asks for, where that is a single one: a host and a port at each end, and a protocol, and nothing beside that
+    /// but the port by which it comes in. A [`Classifier`](super::Classifier) finds such a rule by one look, however many there are.
+    pub(super) fn flow(&self) -> Option<FlowKey> {
+        let (None, None) = (self.vlan, self.dscp) else { return None };
+        let host = |network: Prefix| (network == Prefix::of(network.address(), u8::MAX)).then_some(network.address());
+        let one = |ports: Ports| (ports.first == ports.last).then_some(ports.first);
+        Some(FlowKey {
+            source: self.source.and_then(host)?,
+            destination: self.destination.and_then(host)?,
+            protocol: self.protocol?,
+            source_port: self.source_ports.and_then(one)?,
+            destination_port: self.destination_ports.and_then(one)?,
+        })
+    }
+
     /// Whether a frame that came in by `port` is what is asked for: what a [`Classifier`](super::Classifier) means, rule by rule.
     pub fn matches(&self, port: u16, frame: &Frame) -> bool {
         let ip = frame.ip.as_ref();
@@ -112,10 +130,17 @@ impl<C> Rule<C> {
 }
 
 pub(super) fn check<C>(rules: &[Rule<C>]) -> Result<(), RuleError> {
+    let (mut flows, mut others) = (0, 0);
     for (at, rule) in rules.iter().enumerate() {
         let empty = [rule.source_ports, rule.destination_ports].into_iter().flatten().find(|p| p.first > p.last);
+        if rule.flow().is_some() {
+            flows += 1;
+        } else {
+            others += 1;
+        }
         let problem = match (rule.vlan, rule.dscp, empty) {
-            _ if at >= RULES_MAX => RuleProblem::TooMany,
+            _ if others > RULES_MAX => RuleProblem::TooMany,
+            _ if flows > FLOW_RULES_MAX => RuleProblem::TooManyFlows,
             (Some(vlan), _, _) if vlan > 4_095 => RuleProblem::Vlan(vlan),
             (_, Some(dscp), _) if dscp > 63 => RuleProblem::Dscp(dscp),
             (_, _, Some(ports)) => RuleProblem::Ports(ports.first, ports.last),

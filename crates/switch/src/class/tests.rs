@@ -1,12 +1,12 @@
 use super::*;
 use crate::frame::testing::Build;
-use crate::frame::{Fragment, Ip, Transport};
+use crate::frame::{FlowKey, Fragment, Ip, Transport};
 use proptest::prelude::*;
 use std::net::IpAddr;
 use weirgate_units::Prefix;
 
 fn classifier(rules: &[Rule<u32>]) -> Classifier<u32> {
-    Classifier::new(rules.to_vec(), 2, 7).expect("rules that can be")
+    Classifier::new(rules.to_vec(), 7).expect("rules that can be")
 }
 
 fn frame(build: &Build) -> Frame {
@@ -40,41 +40,120 @@ fn what_a_frame_does_not_have_is_not_asked_for() {
     assert_eq!(classifier.classify(3, &frame(&Build { v6: true, ..Build::default() })), Some(6));
     assert_eq!((classifier.classify(3, &arp()), classifier.classify(4, &arp())), (Some(0), None));
     let all_ports = Rule { source_ports: Some(Ports { first: 0, last: u16::MAX }), ..Rule::any(1, 1) };
-    let ports = super::Classifier::new(vec![all_ports], 0, 0).expect("a rule");
+    let ports = super::Classifier::new(vec![all_ports], 0).expect("a rule");
     assert_eq!((ports.classify(0, &frame(&Build::default())), ports.classify(0, &arp())), (Some(1), None));
-    assert_eq!(super::Classifier::<u8>::new(vec![], 0, 0).expect("no rules").classify(0, &arp()), None);
+    assert_eq!(super::Classifier::<u8>::new(vec![], 0).expect("no rules").classify(0, &arp()), None);
+}
+
+/// A rule for the frame's flow.
+fn for_flow(frame: &Frame, priority: u32, class: u32) -> Rule<u32> {
+    let FlowKey { source, destination, protocol, source_port, destination_port } = frame.flow().expect("IP");
+    Rule {
+        source: Some(Prefix::of(source, u8::MAX)),
+        destination: Some(Prefix::of(destination, u8::MAX)),
+        protocol: Some(protocol),
+        source_ports: Some(Ports::one(source_port)),
+        destination_ports: Some(Ports::one(destination_port)),
+        ..Rule::any(priority, class)
+    }
 }
 
 #[test]
-fn a_flow_has_a_priority_as_rules_have() {
-    let mut classifier = classifier(&[Rule { vlan: Some(9), ..Rule::any(10, 1) }, Rule::any(30, 3)]);
+fn a_rule_for_one_flow_is_first_where_its_priority_is() {
     let frame = frame(&Build::default());
-    let flow = frame.flow().expect("TCP");
-    assert_eq!(classifier.insert_flow(flow, 30, 77), Ok(None));
-    assert_eq!(classifier.classify(0, &frame), Some(77), "a flow, where both have 30");
-    assert_eq!(classifier.insert_flow(flow, 31, 78), Ok(Some(77)));
-    assert_eq!(classifier.classify(0, &frame), Some(3));
-    let other = |n| FlowKey { source_port: n, ..flow };
-    assert_eq!(classifier.insert_flow(other(1), 0, 1), Ok(None));
-    assert_eq!(classifier.insert_flow(other(2), 0, 1), Err(FlowsFull(2)));
-    assert_eq!(classifier.insert_flow(flow, 0, 79), Ok(Some(78)), "it is there already");
-    assert_eq!((classifier.remove_flow(&other(1)), classifier.flows(), classifier.rules()), (Some(1), 1, 2));
-    assert_eq!(classifier.classify(0, &frame), Some(79));
+    let wide = [Rule { vlan: Some(9), ..Rule::any(10, 1) }, Rule::any(30, 3)];
+    let class = |rules: &[Rule<u32>]| classifier(&[&wide, rules].concat()).classify(4, &frame);
+    assert_eq!(class(&[for_flow(&frame, 29, 77)]), Some(77));
+    assert_eq!(class(&[for_flow(&frame, 30, 77)]), Some(3), "of one priority, the first in the list");
+    assert_eq!(class(&[for_flow(&frame, 5, 77), for_flow(&frame, 5, 78)]), Some(77), "so it is of two for one flow");
+    assert_eq!(class(&[for_flow(&frame, 5, 77), for_flow(&frame, 4, 78)]), Some(78));
+    let at = |port, priority| Rule { port: Some(port), ..for_flow(&frame, priority, 79) };
+    assert_eq!(class(&[for_flow(&frame, 5, 77), at(4, 4)]), Some(79));
+    assert_eq!(class(&[for_flow(&frame, 5, 77), at(4, 6)]), Some(77));
+    assert_eq!(class(&[for_flow(&frame, 5, 77), at(3, 4)]), Some(77), "another port");
+    let other = Rule { destination_ports: Some(Ports::one(9)), ..for_flow(&frame, 5, 77) };
+    assert_eq!(class(&[other]), Some(3));
+}
+
+#[test]
+fn only_a_rule_for_one_flow_is_one() {
+    let rule = for_flow(&frame(&Build::default()), 0, 0);
+    assert!(rule.flow().is_some() && Rule { port: Some(1), ..rule }.flow().is_some());
+    let wider = [
+        Rule { source: rule.source.map(|host| Prefix::of(host.address(), 31)), ..rule },
+        Rule { destination: None, ..rule },
+        Rule { protocol: None, ..rule },
+        Rule { source_ports: Some(Ports { first: 80, last: 81 }), ..rule },
+        Rule { destination_ports: None, ..rule },
+        Rule { vlan: Some(0), ..rule },
+        Rule { dscp: Some(0), ..rule },
+    ];
+    assert!(wider.iter().all(|rule| rule.flow().is_none()));
+}
+
+/// What is of a flow by [`Frame::flow`] is not what a rule asks for.
+#[test]
+fn fragments_and_mapped_addresses_are_of_the_flow_that_rules_mean() {
+    for v6 in [false, true] {
+        let whole = frame(&Build { v6, ..Build::default() });
+        let ip = whole.ip.expect("IP");
+        let first = Frame { ip: Some(Ip { fragment: Fragment::First, ..ip }), ..whole };
+        let later = Frame { ip: Some(Ip { fragment: Fragment::Later, transport: Transport::Other, ..ip }), ..whole };
+        let rules = [for_flow(&later, 0, 1), for_flow(&whole, 0, 2)];
+        let of = |frame| (classifier(&rules).classify(0, frame), rules.iter().find(|rule| rule.matches(0, frame)));
+        for (frame, class) in [(&whole, Some(2)), (&first, Some(2)), (&later, None)] {
+            assert_eq!((of(frame).0, of(frame).1.map(|rule| rule.class)), (class, class), "{frame:?}");
+        }
+    }
+    let v4 = frame(&Build::default());
+    let ip = v4.ip.expect("IP");
+    let IpAddr::V4(source) = ip.source else { panic!("IPv4") };
+    let mapped = Frame { ip: Some(Ip { source: source.to_ipv6_mapped().into(), ..ip }), ..v4 };
+    for rule in [for_flow(&v4, 0, 1), for_flow(&mapped, 0, 1)] {
+        let classes = [&v4, &mapped].map(|frame| classifier(&[rule]).classify(0, frame));
+        assert_eq!(classes, [Some(1), Some(1)]);
+    }
+}
+
+#[test]
+fn rules_for_single_flows_are_beside_the_others() {
+    let frame = frame(&Build::default());
+    let flow = |n: u32| Rule {
+        source: Some(Prefix::of(IpAddr::V4((n << 3).into()), 32)),
+        port: (!n.is_multiple_of(3)).then_some(4),
+        ..for_flow(&frame, n, n)
+    };
+    let mut rules: Vec<Rule<u32>> = (0..40_000).map(flow).collect();
+    rules.extend(vec![Rule { vlan: Some(1), ..Rule::any(20_000, 7) }; RULES_MAX]);
+    let classifier = classifier(&rules);
+    for n in (0..40_001).step_by(1_117).chain([39_999, 40_000]) {
+        let ip = Ip { source: IpAddr::V4((n << 3).into()), ..frame.ip.expect("IP") };
+        let mut frame = Frame { ip: Some(ip), ..frame };
+        assert_eq!(classifier.classify(4, &frame), (n < 40_000).then_some(n));
+        assert_eq!(classifier.classify(5, &frame), (n < 40_000 && n.is_multiple_of(3)).then_some(n));
+        frame.link.as_mut().expect("Ethernet").vlan = Some(1);
+        assert_eq!(classifier.classify(4, &frame), Some(if n < 20_000 { n } else { 7 }));
+    }
 }
 
 #[test]
 fn rules_that_cannot_be_are_named() {
-    let refused =
-        |rule| Classifier::new(vec![Rule::any(0, 0), rule], 0, 0).map(drop).expect_err("it cannot").to_string();
+    let refused = |rule| Classifier::new(vec![Rule::any(0, 0), rule], 0).map(drop).expect_err("it cannot").to_string();
     assert_eq!(refused(Rule { vlan: Some(4_096), ..Rule::any(0, 0) }), "rule 1: VLAN 4096 is past 4095");
     let says = "rule 1: DSCP 64 is past 63: it is the upper six bits of the traffic class";
     assert_eq!(refused(Rule { dscp: Some(64), ..Rule::any(0, 0) }), says);
     let backwards = Some(Ports { first: 9, last: 8 });
     let says = "rule 1: ports 9 to 8 are none: write the lower one first";
     assert_eq!(refused(Rule { destination_ports: backwards, ..Rule::any(0, 0) }), says);
-    let many = Classifier::new(vec![Rule::any(0, 0); RULES_MAX + 1], 0, 0).map(drop);
+    let many = Classifier::new(vec![Rule::any(0, 0); RULES_MAX + 1], 0).map(drop);
     assert_eq!(many, Err(RuleError { at: RULES_MAX, problem: RuleProblem::TooMany }));
-    assert!(Classifier::new(vec![Rule::any(0, 0); RULES_MAX], 0, 0).is_ok());
+    assert!(Classifier::new(vec![Rule::any(0, 0); RULES_MAX], 0).is_ok());
+    let flow = for_flow(&frame(&Build::default()), 0, 0);
+    let many = |flows| [vec![flow; flows], vec![Rule::any(0, 0); RULES_MAX + 1]].concat();
+    let error = RuleError { at: FLOW_RULES_MAX, problem: RuleProblem::TooManyFlows };
+    assert_eq!(Classifier::new(many(FLOW_RULES_MAX + 1), 0).map(drop), Err(error));
+    let error = RuleError { at: FLOW_RULES_MAX + RULES_MAX, problem: RuleProblem::TooMany };
+    assert_eq!(Classifier::new(many(FLOW_RULES_MAX), 0).map(drop), Err(error));
 }
 
 #[test]
@@ -96,18 +175,35 @@ fn as_many_rules_as_there_may_be_all_different() {
     }
 }
 
-#[test]
-fn a_change_is_seen_through_the_memory() {
-    let frame = frame(&Build::default());
-    let mut cached = Cached::new(classifier(&[Rule::any(5, 1)]), 1, 7);
-    assert_eq!((cached.classify(0, &frame), cached.classify(0, &frame)), (Some(1), Some(1)));
-    let flow = frame.flow().expect("TCP");
-    assert_eq!(cached.with_classifier(|classifier| classifier.insert_flow(flow, 5, 2)), Ok(None));
-    assert_eq!((cached.classify(0, &frame), cached.classifier().flows()), (Some(2), 1));
-}
-
 /// Small values of everything, so that rules and frames meet.
 fn any_rule() -> impl Strategy<Value = Rule<u32>> {
+    prop_oneof![any_wide_rule(), any_flow_rule()]
+}
+
+/// For one flow each, of few: many are for the same.
+fn any_flow_rule() -> impl Strategy<Value = Rule<u32>> {
+    let who = (0_u32..5, prop::option::of(0_u16..3), prop_oneof![Just(6_u8), Just(17)]);
+    (who, any::<bool>(), (0_u8..2, 0_u8..2), (0_u16..2, 0_u16..2)).prop_map(
+        |((priority, port, protocol), v6, (from, to), ports)| Rule {
+            port,
+            source: Some(Prefix::of(address(from, v6), u8::MAX)),
+            destination: Some(Prefix::of(address(to, v6), u8::MAX)),
+            protocol: Some(protocol),
+            source_ports: Some(Ports::one(ports.0)),
+            destination_ports: Some(Ports::one(ports.1)),
+            ..Rule::any(priority, 0)
+        },
+    )
+}
+
+fn address(bits: u8, v6: bool) -> IpAddr {
+    match v6 {
+        true => IpAddr::V6((u128::from(bits) << 124 | u128::from(bits)).into()),
+        false => IpAddr::V4((u32::from(bits) << 28 | u32::from(bits)).into()),
+    }
+}
+
+fn any_wide_rule() -> impl Strategy<Value = Rule<u32>> {
     let v4 = (0_u32..16, 0_u8..=32).prop_map(|(bits, len)| Prefix::of(IpAddr::V4((bits << 28 | bits).into()), len));
     let v6 = (0_u128..16, 0_u8..=128).prop_map(|(bits, len)| Prefix::of(IpAddr::V6((bits << 124 | bits).into()), len));
     let network = || prop::option::of(prop_oneof![v4.clone(), v6.clone()]);
@@ -132,25 +228,26 @@ fn any_rule() -> impl Strategy<Value = Rule<u32>> {
 }
 
 fn any_frame() -> impl Strategy<Value = Frame> {
+    prop_oneof![frame_below(16, 13), frame_below(2, 2)]
+}
+
+/// Of so many addresses and ports.
+fn frame_below(addresses: u8, ports: u16) -> impl Strategy<Value = Frame> {
     let place = (prop::option::of(0_u16..3), any::<bool>(), any::<bool>(), 0_u8..12);
-    (place, (0_u16..13, 0_u16..13), (0_u8..16, 0_u8..16), 0_u8..10).prop_map(
+    (place, (0..ports, 0..ports), (0..addresses, 0..addresses), 0_u8..10).prop_map(
         |((tag, v6, udp, traffic_class), ports, (from, to), kind)| {
             if kind == 0 {
                 return arp();
             }
             let tags = Some(tag.map(|tag| (0x8100, tag)).into_iter().collect());
             let mut frame = frame(&Build { tags, v6, udp, traffic_class, ports, ..Build::default() });
-            let address = |bits: u8| match v6 {
-                true => IpAddr::V6((u128::from(bits) << 124 | u128::from(bits)).into()),
-                false => IpAddr::V4((u32::from(bits) << 28 | u32::from(bits)).into()),
-            };
             let ip = frame.ip.expect("IP");
             let (fragment, transport) = match kind {
                 1 => (Fragment::Later, Transport::Other),
                 2 => (Fragment::First, ip.transport),
                 _ => (Fragment::Whole, ip.transport),
             };
-            frame.ip = Some(Ip { source: address(from), destination: address(to), fragment, transport, ..ip });
+            frame.ip = Some(Ip { source: address(from, v6), destination: address(to, v6), fragment, transport, ..ip });
             frame
         },
     )

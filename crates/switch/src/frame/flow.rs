@@ -79,6 +79,10 @@ impl Hasher for Words {
         fold(self.state, FINISH)
     }
 
+    fn write_u16(&mut self, word: u16) {
+        self.write_u64(word.into());
+    }
+
     fn write_u64(&mut self, word: u64) {
         self.state = fold(self.state ^ word, self.factor);
     }

@@ -10,6 +10,8 @@ pub struct LimitCounters {
     pub passed_packets: u64,
     /// And what they hold, as the limit counts it.
     pub passed_bytes: u64,
+    /// Packets of these that had waited for it, however short. Nothing where it lets nobody wait (`Mode::Drop`, `Mode::Borrow`).
+    pub delayed: u64,
     /// Time during which something waited for it, or was held back by it.
     pub throttled: Duration,
     /// What could have passed beside that, while something waited, had the switch come in time: its thread was away for longer than
@@ -66,6 +68,7 @@ impl LimitCounters {
     pub fn and(mut self, other: &Self) -> Self {
         self.passed_packets += other.passed_packets;
         self.passed_bytes += other.passed_bytes;
+        self.delayed += other.delayed;
         self.throttled = self.throttled.saturating_add(other.throttled);
         self.missed_bytes += other.missed_bytes;
         self.marked += other.marked;

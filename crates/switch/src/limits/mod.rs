@@ -21,7 +21,7 @@ use std::sync::Arc;
 use weirgate_shape::{Borrow, Bucket, Fate, Gate, INTERVAL, Member, Pacer, QueueId, Short, granularity, quantum};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
-pub use weirgate_shape::{ClassSettings, CodelSettings};
+pub use weirgate_shape::{ClassSettings, CodelSettings, Signal};
 
 pub use self::count::{Delays, LimitCounters};
 pub use self::shared::SharedLimit;
@@ -109,6 +109,9 @@ pub struct Arrival {
     pub size: Bytes,
     /// What it takes of memory while it waits.
     pub memory: Bytes,
+    /// How its sender learns that it waits for too long. What comes with [`Signal::Backpressure`] waits for as long as it takes, so
+    /// its source is to have a `backlog_max` (see [`Limits::add_source`]; the daemon's is 256 KiB for each vhost-user queue).
+    pub signal: Signal,
 }
 
 /// What became of a packet that came in.
@@ -129,7 +132,7 @@ pub enum Reason {
     Rate,
     /// Its queue, or the memory of all queues, was full.
     Room,
-    /// Its flow's queue was too long for too long (CoDel, RFC 8289).
+    /// Its flow's queue was too long for too long, and its sender learns that by a loss (CoDel, RFC 8289).
     Codel,
 }
 
@@ -195,6 +198,7 @@ impl State {
     fn passed_after(&mut self, waited: Duration, size: Bytes) {
         self.counters.passed(size);
         if matches!(self.means, Means::Pace(_) | Means::Gate(..)) {
+            self.counters.delayed += u64::from(waited > Duration::ZERO);
             self.counters.delays.add(waited);
         }
     }
@@ -618,7 +622,7 @@ impl<T> Limits<T> {
 
     /// Takes a packet in. Steps: twice the limits of its chain; where it waits, as [`Pacer::handle_packet`].
     pub fn handle_packet(&mut self, now: Instant, arrival: Arrival, item: T) -> Verdict<T> {
-        let Arrival { class, source, flow, size, memory } = arrival;
+        let Arrival { class, source, flow, size, memory, signal } = arrival;
         let gated_by = source.and_then(|source| self.sources[source.index()].gated_by).map(|(limit, _)| limit);
         if let Err(by) = self.charge(now, class, gated_by, size) {
             self.limits[by.index()].counters.dropped_rate += 1;
@@ -640,7 +644,7 @@ impl<T> Limits<T> {
         }
         let has_room = memory <= self.memory_max.saturating_sub(self.memory);
         let held = Held { item, source, memory };
-        let put = if has_room { self.pacer.handle_packet(now, paced, flow, size, held) } else { Err(held) };
+        let put = if has_room { self.pacer.handle_packet(now, paced, flow, size, signal, held) } else { Err(held) };
         if let Err(Held { item, .. }) = put {
             self.refund(class, gated_by, size);
             let by = self.pacing[self.pacer.held_by(paced).index()];

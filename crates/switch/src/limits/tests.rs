@@ -22,7 +22,7 @@ fn limit(limits: &mut Limits<u64>, rate: BitRate, mode: Mode) -> LimitId {
 }
 
 fn arrival(class: ClassId, source: Option<SourceId>) -> Arrival {
-    Arrival { class, source, flow: 1, size: MTU, memory: MTU }
+    Arrival { class, source, flow: 1, size: MTU, memory: MTU, signal: Signal::Loss }
 }
 
 /// Offers packets of an MTU every `gap` for `time`, and gives the bytes that leave.
@@ -70,7 +70,9 @@ fn only_limits_that_let_wait_have_waits() {
     let [drops, paces] = [drops, paces].map(|id| limits.counters(id, at(1_000_000_000)));
     assert_eq!((drops.passed_bytes, paces.passed_bytes), (left, left));
     assert!(paces.delays.quantile(0.99) > Some(Duration::from_millis(1)), "{paces:?}");
-    assert_eq!(drops.delays, Delays::default());
+    assert_eq!((drops.delays, drops.delayed), (Delays::default(), 0));
+    let packets = left / MTU.as_u64();
+    assert!(paces.delayed > 800 && paces.delayed < packets, "the burst did not wait: {} of {packets}", paces.delayed);
 }
 
 #[test]
@@ -84,7 +86,8 @@ fn traffic_below_its_rate_neither_waits_nor_is_throttled() {
             assert_eq!(limits.handle_packet(at(n * 2_000_123), arrival(class, None), n), Verdict::Pass(n), "{mode:?}");
         }
         let counters = limits.counters(id, at(2_000_000_000));
-        assert_eq!((counters.passed_packets, counters.throttled, counters.waiting), (1_000, Duration::ZERO, 0));
+        assert_eq!((counters.passed_packets, counters.delayed, counters.waiting), (1_000, 0, 0));
+        assert_eq!(counters.throttled, Duration::ZERO);
         assert_eq!(counters.delays.quantile(1.0), Some(Duration::from_micros(1)));
         assert_eq!((limits.poll_at(), limits.memory()), (None, Bytes::ZERO));
     }
@@ -128,14 +131,59 @@ fn of_a_chain_the_limit_that_holds_up_counts_what_it_does() {
             if at == narrow {
                 assert_eq!((c.dropped_codel, c.dropped_room, c.marked), (codel, room, marked));
                 assert!(c.waiting > 10 && waits > Duration::from_millis(5), "{c:?}");
+                assert!(c.delayed > passed - 5 && c.delayed < passed, "all but the burst: {c:?}");
                 assert!(c.throttled > Duration::from_millis(1_990), "{}", c.throttled);
             } else {
-                assert_eq!((c.dropped_codel, c.dropped_room, c.marked, c.waiting), (0, 0, 0, 0));
+                assert_eq!((c.dropped_codel, c.dropped_room, c.marked, c.waiting, c.delayed), (0, 0, 0, 0, 0));
                 assert_eq!(c.delays.quantile(1.0), Some(Duration::from_micros(1)), "none waited for it");
                 assert!(c.throttled < Duration::from_millis(20), "{}", c.throttled);
             }
         }
     }
+}
+
+/// Offers a flow of 20 Mbit/s to 10 for five seconds, read while less than 60,000 B of it wait: packets that were marked and that
+/// CoDel dropped, as they came out and as the limit counted them.
+fn told(signal: Signal) -> ([u64; 2], [u64; 2]) {
+    let mut limits = limits();
+    let id = limit(&mut limits, mbit(10), Mode::Pace);
+    let source = limits.add_source(None, Some(Bytes::new(60_000)));
+    let class = limits.add_class(ClassSettings::default(), &[id]);
+    let (mut now, end, mut fates) = (at(0), at(5_000_000_000), [0; 2]);
+    while now < end {
+        if limits.may_read(now, source).is_some() {
+            let arrival = Arrival { signal, ..arrival(class, Some(source)) };
+            assert!(!matches!(limits.handle_packet(now, arrival, 0), Verdict::Drop(..)), "there is room");
+        }
+        now += Duration::from_micros(600);
+        while let Some(out) = limits.poll(now) {
+            match out.fate {
+                ReleaseFate::Send => {}
+                ReleaseFate::Mark => {
+                    assert_eq!(out.by, id);
+                    limits.handle_marked(out.by);
+                    fates[0] += 1;
+                }
+                ReleaseFate::Drop(reason) => {
+                    assert_eq!(reason, Reason::Codel);
+                    fates[1] += 1;
+                }
+            }
+        }
+        assert!(limits.is_valid() && limits.backlog(source) <= Bytes::new(60_000));
+    }
+    assert!(limits.backlog(source) > Bytes::new(55_000), "45 ms in the queue, all the time");
+    let counters = limits.counters(id, now);
+    (fates, [counters.marked, counters.dropped_codel])
+}
+
+#[test]
+fn a_sender_is_told_of_its_queue_as_it_listens() {
+    let (fates, counted) = told(Signal::Loss);
+    assert!(fates[0] == 0 && fates[1] > 100 && counted == fates, "{fates:?}, counted {counted:?}");
+    let (fates, counted) = told(Signal::Mark);
+    assert!(fates[0] > 100 && fates[1] == 0 && counted == fates, "{fates:?}, counted {counted:?}");
+    assert_eq!(told(Signal::Backpressure), ([0; 2], [0; 2]), "it feels it by itself");
 }
 
 #[test]
@@ -316,7 +364,7 @@ fn the_backlog_of_a_source_is_what_waits_of_it() {
     assert_eq!(limits.source_at(a), Some(at(0)), "it need not wait for anything else");
     assert_eq!(limits.may_read(at(5_000_000), a), Some(ALL));
     let counters = limits.counters(paced, at(5_000_000));
-    assert_eq!((counters.passed_packets, counters.waiting), (6, 4));
+    assert_eq!((counters.passed_packets, counters.delayed, counters.waiting), (6, 4, 4));
     assert!(counters.delays.quantile(0.99).expect("some waited") >= Duration::from_millis(4));
 }
 
@@ -362,7 +410,9 @@ proptest! {
                 },
                 _ => {
                     into += 1;
-                    let arrival = Arrival { class: classes[which], source: None, flow: size as u32, size: Bytes::new(size), memory: Bytes::new(size) };
+                    let (class, size) = (classes[which], Bytes::new(size));
+                    let signal = [Signal::Loss, Signal::Mark, Signal::Backpressure][usize::from(what) % 3];
+                    let arrival = Arrival { class, source: None, flow: size.as_u64() as u32, size, memory: size, signal };
                     match limits.handle_packet(now, arrival, 7) {
                         Verdict::Pass(_) => out += 1,
                         Verdict::Wait => {}

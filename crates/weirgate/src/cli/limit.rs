@@ -167,6 +167,7 @@ fn show(limit: &Value, out: &mut Output) -> Result<(), Failure> {
     };
     out.line(&format!("burst      {} bytes{more}", n("burst_bytes")))?;
     out.line(&format!("passed     {} packets, {} bytes", n("passed_packets"), n("passed_bytes")))?;
+    out.line(&format!("delayed    {} packets of these", n("delayed")))?;
     out.line(&format!("waiting    {} packets; throttled for {:.1} s", n("waiting"), n("throttled_ms") as f64 / 1e3))?;
     out.line(&format!(
         "missed     {} bytes, while the machine was away for longer than the burst lasts",

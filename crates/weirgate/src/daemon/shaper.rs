@@ -257,6 +257,7 @@ fn row(limit: &Limit, rate: BitRate, counters: &LimitCounters) -> api::Limit {
         burst_bytes: burst(limit, rate).as_u64(),
         passed_packets: counters.passed_packets,
         passed_bytes: counters.passed_bytes,
+        delayed: counters.delayed,
         waiting: counters.waiting,
         throttled_ms: counters.throttled.as_nanos() / 1_000_000,
         missed_bytes: counters.missed_bytes,

@@ -69,6 +69,7 @@ fn limit() -> api::Limit {
         mode: "pace".to_owned(),
         rate_bits_per_s: 8_000,
         throttled_ms: 1_500,
+        delayed: 54,
         missed_bytes: 1_514,
         delays: delays.slots().map(|(below, _)| slot(below)).collect(),
         ..api::Limit::default()
@@ -149,6 +150,7 @@ fn the_text_is_well_formed_and_its_numbers_are_the_views() {
     assert_eq!(samples["weirgate_port_dropped_frames_total{port=\"uplink\",why=\"filtered\"}"], 2.0);
     assert_eq!(samples["weirgate_switch_cut_super_packets_total"], 3.0);
     assert_eq!(samples["weirgate_limit_missed_bytes_total{limit=\"tenant\"}"], 1_514.0);
+    assert_eq!(samples["weirgate_limit_delayed_packets_total{limit=\"tenant\"}"], 54.0);
 }
 
 #[test]

@@ -343,6 +343,8 @@ pub struct Limit {
     pub passed_packets: u64,
     /// What they held, as the limit counts.
     pub passed_bytes: u64,
+    /// Packets of these that had waited for it.
+    pub delayed: u64,
     /// Packets that wait for it: of several limits of a class, for the one that holds them up now.
     pub waiting: u64,
     /// How long something waited or was held back, since the start, summed over the switch's threads.

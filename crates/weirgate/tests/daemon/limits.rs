@@ -121,4 +121,5 @@ fn nothing_is_lost_as_a_rate_is_changed(daemon: &Daemon, a: &Space, b: &Space) {
     {
         assert_eq!(limit[count].as_u64(), Some(wanted.into()), "{count}: {limit}");
     }
+    assert!(limit["delayed"].as_u64() > Some(u64::from(DATAGRAMS) - 10), "those that waited: {limit}");
 }
