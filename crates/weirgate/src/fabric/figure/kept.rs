@@ -102,7 +102,7 @@ const PROBES: [&str; 5] = [
     "[topology]\nspines = 2\nleaves = 4\nhosts = 6\ncore = \"20 Gbit/s\"\n[failures]\nrandom = 1\n[switch]\nshared_buffer = \"200 KB\"\nmark = \"30 KB\"\n\
      [tcp]\ncontrol = \"cubic\"\nreordering_max = 127\nshim = \"50 us\"\nmin_rto = \"5 ms\"\n\
      [workload]\nload = 0.7\nsizes = \"websearch\"\n[run]\nwarm_up = \"100 us\"\nflows = 40\n",
-    "[topology]\nkind = \"vl2\"\ntors = 4\naggregations = 4\nintermediates = 2\nhosts = 4\n[switch]\nmark = \"30 KB\"\n[tcp]\ncontrol = \"dctcp\"\nmin_rto = \"5 ms\"\n\
+    "[topology]\nkind = \"vl2\"\ntors = 4\naggregations = 4\nintermediates = 2\nhosts = 4\nedge = \"10 Gbit/s\"\n[switch]\nmark = \"30 KB\"\n[tcp]\ncontrol = \"dctcp\"\nmin_rto = \"5 ms\"\n\
      [workload]\nload = 0.5\n[run]\nwarm_up = \"100 us\"\nflows = 200\n",
     "[topology]\nspines = 2\nleaves = 2\nhosts = 4\nedge = \"1 Gbit/s\"\ncore = \"1 Gbit/s\"\n[switch]\nmark = \"30 KB\"\n[tcp]\nmin_rto = \"5 ms\"\n\
      [workload]\nkind = \"stride\"\nstride = 4\nbytes = \"1 MB\"\nmice = \"50 KB\"\nmice_every = \"2 ms\"\n",
