@@ -8,7 +8,7 @@ export PATH := $(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
 FUZZ_SECONDS ?= 10
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer
-FIGURES := fig2 fig3 fig6 fig7 fig8 fig9 fig10 engines fig11a fig11bc fig12 ospf-delay fig13 fig14 table1 newer
+FIGURES = $(shell $(WEIRGATE) fabric figure list | awk 'NR > 1 { print $$1 }')
 
 .PHONY: help setup setup-build web build install run demo test test-rust test-loom test-web test-fuzz test-fabric test-lab bench check prove figures clean
 

@@ -13,7 +13,6 @@ use super::arm::{Arm, Observed};
 use super::claims::{Claim, claim};
 use super::grid::{Grid, at_load, equal_links, rivals};
 use super::ratios::{What, percent_over, ratio, with_interval};
-use super::shim;
 use super::variants::{Said, sensitivity};
 use crate::fabric::scenario::{Extra, Shape};
 
@@ -39,10 +38,7 @@ fn failing(bench: &Bench, name: &'static str, title: &str, failures: u32, method
         why: "",
         at: &[0.9],
     };
-    let shims = shim::table(bench, &grid.base, 0.9)?;
-    let mut report = grid.run(bench)?;
-    report.add_table(shims);
-    Ok(report)
+    grid.run_with_shims(bench, 0.9)
 }
 
 pub(super) fn fig11bc(bench: &Bench) -> Result<Report> {

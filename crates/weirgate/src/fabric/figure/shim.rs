@@ -3,16 +3,25 @@
 
 use anyhow::Result;
 use weirgate_fabric::Scheme;
-use weirgate_lab::report::Table;
+use weirgate_lab::report::{Report, Table};
 
 use super::Bench;
 use super::arm::{Arm, SHIM};
-use super::grid::{DRILL, at_load};
+use super::grid::{DRILL, Grid, at_load};
 use super::ratios::{What, ratio, with_interval};
 use crate::fabric::scenario::Scenario;
 
+impl Grid<'_> {
+    /// The grid, and what a shim changes at a load.
+    pub(super) fn run_with_shims(&self, bench: &Bench, load: f64) -> Result<Report> {
+        let mut report = self.run(bench)?;
+        report.add_table(table(bench, &self.base, load)?);
+        Ok(report)
+    }
+}
+
 /// DRILL and Presto with and without, at a load.
-pub(super) fn table(bench: &Bench, base: &Scenario, load: f64) -> Result<Table> {
+fn table(bench: &Bench, base: &Scenario, load: f64) -> Result<Table> {
     let base = at_load(base, load);
     let mut with_shim = base.clone();
     with_shim.settings.tcp.shim = Some(SHIM);

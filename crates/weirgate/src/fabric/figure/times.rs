@@ -14,20 +14,11 @@ use super::arm::{Arm, Observed};
 use super::claims::claim;
 use super::grid::{Grid, equal_links, per_10_000, rivals};
 use super::ratios::{UNKNOWN, What, cell, percent_over, ratio, with_interval};
-use super::shim;
 use super::variants::{Said, sensitivity};
 use crate::fabric::scenario::{Answers, Shape, Traffic};
 
 const LONG_WHY: &str = "The flows here are drawn from the published distribution of web servers' traffic, since the article's trace is not public; \
     how much of a flow's time is spent where a balancer can do something is in the table of hops.";
-
-/// A grid, with what a shim changes at a load.
-fn with_shims(grid: &Grid<'_>, bench: &Bench, load: f64) -> Result<Report> {
-    let shims = shim::table(bench, &grid.base, load)?;
-    let mut report = grid.run(bench)?;
-    report.add_table(shims);
-    Ok(report)
-}
 
 pub(super) fn fig6(bench: &Bench) -> Result<Report> {
     let grid = Grid {
@@ -52,7 +43,7 @@ pub(super) fn fig6(bench: &Bench) -> Result<Report> {
         why: LONG_WHY,
         at: &[0.8],
     };
-    with_shims(&grid, bench, 0.8)
+    grid.run_with_shims(bench, 0.8)
 }
 
 pub(super) fn fig7(bench: &Bench) -> Result<Report> {
@@ -76,7 +67,7 @@ pub(super) fn fig7(bench: &Bench) -> Result<Report> {
         why: LONG_WHY,
         at: &[0.8],
     };
-    with_shims(&grid, bench, 0.8)
+    grid.run_with_shims(bench, 0.8)
 }
 
 pub(super) fn fig8(bench: &Bench) -> Result<Report> {
@@ -184,7 +175,7 @@ pub(super) fn fig14(bench: &Bench) -> Result<Report> {
         why: LONG_WHY,
         at: &[0.2],
     };
-    with_shims(&grid, bench, 0.2)
+    grid.run_with_shims(bench, 0.2)
 }
 
 pub(super) fn engines(bench: &Bench) -> Result<Report> {
