@@ -67,10 +67,10 @@ impl ClassId {
 /// How a class queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassSettings {
-    /// Flow queues, rounded up to a power of two, at most 65,536. A flow has one for itself unless more than seven others wait whose
-    /// numbers lead to the same eight of them.
+    /// Flow queues, rounded up to a power of two, at least eight and at most 65,536; made by eights, when the first packet comes. A flow
+    /// has one for itself unless more than seven others wait whose numbers lead to the same eight of them.
     pub flows: u32,
-    /// All that may wait.
+    /// All that may wait, beside what backpressure holds back.
     pub queue_max: Bytes,
     /// What a flow may send in its turn: a packet's size.
     pub quantum: Bytes,
@@ -100,7 +100,7 @@ pub enum Signal {
     /// By a mark: its transport is ECN-capable (RFC 3168), and is spared the loss.
     Mark,
     /// By backpressure: it can send no more until some of this has left. What waits of it is bounded by who reads from it, and not
-    /// by CoDel, which neither drops nor marks it.
+    /// by CoDel, which neither drops nor marks it, nor by the class's room.
     Backpressure,
 }
 
@@ -272,12 +272,6 @@ impl<T> Pacer<T> {
         self.classes[class.index()].waiting
     }
 
-    /// Whether there is room for `size` more of a flow: who can be held back should be, before a packet is handed in.
-    pub fn has_room(&self, class: ClassId, flow: u32, size: Bytes) -> bool {
-        let class = &self.classes[class.index()];
-        class.has_room(class.flow(flow), size)
-    }
-
     /// Charges for a packet of `size` that need not be put in at all: nothing waits in its class or for one of its limits, and each
     /// of them has it. False: nothing was charged. Steps: twice the limits of its chain.
     pub fn take(&mut self, now: Instant, class: ClassId, size: Bytes) -> bool {
@@ -308,7 +302,7 @@ impl<T> Pacer<T> {
     ) -> Result<(), T> {
         let state = &mut self.classes[class.index()];
         let at = state.flow(flow);
-        if !state.has_room(at, size) {
+        if signal != Signal::Backpressure && !state.has_room(at, size) {
             return Err(item);
         }
         state.push(at, flow, Waiting { item, size, since: now, signal });
@@ -475,7 +469,7 @@ impl<T> Pacer<T> {
         let state = &mut self.classes[class.index()];
         let Head { waiting, mark, .. } = state.head.take()?;
         let by = state.chain[state.held_by];
-        state.waiting = state.waiting.saturating_sub(waiting.size);
+        state.forget(&waiting);
         let waited = at.saturating_since(waiting.since);
         let mark = mark || state.settings.mark_above.is_some_and(|above| waited > above);
         self.fill(now, class);

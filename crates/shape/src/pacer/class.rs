@@ -19,16 +19,25 @@ pub(super) struct Class<T> {
     pub(super) chain: Vec<LimitId>,
     /// At each of them, the tag of its next turn, unless virtual time is beyond that.
     pub(super) tags: Vec<u64>,
-    flows: Box<[Flow<T>]>,
-    /// Whose queue each is, or was last.
-    owners: Box<[u32]>,
+    sets: Box<[Option<Box<Set<T>>>]>,
     /// Flows that have something, in the order of their turns; those that are new in the class go first, once.
     pub(super) new: VecDeque<u32>,
     pub(super) old: VecDeque<u32>,
     pub(super) waiting: Bytes,
+    /// Of these, what backpressure holds back.
+    backpressured: Bytes,
     pub(super) head: Option<Head<T>>,
     /// Which of the chain held up a head last: of these, for longest.
     pub(super) held_by: usize,
+}
+
+/// Flow queues among which a flow finds its own; there from the first packet on that is for one of them, since most classes have few
+/// flows.
+#[derive(Debug)]
+struct Set<T> {
+    flows: [Flow<T>; WAYS],
+    /// Whose queue each is, or was last.
+    owners: [u32; WAYS],
 }
 
 #[derive(Debug)]
@@ -65,6 +74,12 @@ pub(super) struct Head<T> {
     pub(super) held: Duration,
 }
 
+impl<T> Default for Set<T> {
+    fn default() -> Self {
+        Self { flows: std::array::from_fn(|_| Flow::default()), owners: [0; WAYS] }
+    }
+}
+
 impl<T> Default for Flow<T> {
     fn default() -> Self {
         Self {
@@ -81,16 +96,16 @@ impl<T> Default for Flow<T> {
 
 impl<T> Class<T> {
     pub(super) fn new(settings: ClassSettings, chain: &[LimitId]) -> Self {
-        let flows = settings.flows.clamp(1, 65_536).next_power_of_two();
+        let flows = settings.flows.clamp(WAYS as u32, 65_536).next_power_of_two() as usize;
         Self {
             settings,
             chain: chain.to_vec(),
             tags: vec![0; chain.len()],
-            flows: (0..flows).map(|_| Flow::default()).collect(),
-            owners: vec![0; flows as usize].into(),
+            sets: (0..flows / WAYS).map(|_| None).collect(),
             new: VecDeque::new(),
             old: VecDeque::new(),
             waiting: Bytes::ZERO,
+            backpressured: Bytes::ZERO,
             head: None,
             held_by: 0,
         }
@@ -99,34 +114,46 @@ impl<T> Class<T> {
     /// The queue of a flow: its own, or one of its set that nobody waits in, or else one that it shares, for as long as
     /// packets of it may wait there: they would be overtaken.
     pub(super) fn flow(&self, flow: u32) -> usize {
-        let shared = flow as usize & (self.flows.len() - 1);
-        let ways = WAYS.min(self.flows.len());
-        let set = shared & !(ways - 1);
-        let owners = &self.owners[set..set + ways];
-        let own = owners.iter().position(|owner| *owner == flow);
-        let free = || self.flows[set..set + ways].iter().position(|flow| !flow.listed);
-        let way = own.or_else(|| if self.flows[shared].guests > 0 { None } else { free() });
-        way.map_or(shared, |way| set + way)
+        let shared = flow as usize & (self.sets.len() * WAYS - 1);
+        let first = shared / WAYS * WAYS;
+        let Some(set) = &self.sets[shared / WAYS] else { return first };
+        let own = set.owners.iter().position(|owner| *owner == flow);
+        let free = || set.flows.iter().position(|flow| !flow.listed);
+        let way = own.or_else(|| if set.flows[shared - first].guests > 0 { None } else { free() });
+        way.map_or(shared, |way| first + way)
     }
 
+    /// A flow has half of the room that others leave. What backpressure holds back is bounded by who reads it, and takes none.
     pub(super) fn has_room(&self, at: usize, size: Bytes) -> bool {
-        let free = self.settings.queue_max.saturating_sub(self.waiting);
-        size <= free && self.flows[at].waiting <= free.saturating_sub(size)
+        let free = self.settings.queue_max.saturating_sub(self.waiting.saturating_sub(self.backpressured));
+        let of = |flow: &Flow<T>| flow.waiting.saturating_sub(flow.backpressured);
+        let waiting = self.sets[at / WAYS].as_ref().map_or(Bytes::ZERO, |set| of(&set.flows[at % WAYS]));
+        size <= free && waiting <= free.saturating_sub(size)
+    }
+
+    /// What is no longer in the class.
+    pub(super) fn forget(&mut self, waiting: &Waiting<T>) {
+        self.waiting = self.waiting.saturating_sub(waiting.size);
+        if waiting.signal == Signal::Backpressure {
+            self.backpressured = self.backpressured.saturating_sub(waiting.size);
+        }
     }
 
     pub(super) fn push(&mut self, at: usize, number: u32, waiting: Waiting<T>) {
-        let flow = &mut self.flows[at];
-        if !flow.listed && self.owners[at] != number {
-            self.owners[at] = number;
+        let set = self.sets[at / WAYS].get_or_insert_default();
+        let (flow, owner) = (&mut set.flows[at % WAYS], &mut set.owners[at % WAYS]);
+        if !flow.listed && *owner != number {
+            *owner = number;
             flow.codel = Codel::default();
         }
         self.waiting += waiting.size;
         flow.waiting += waiting.size;
         if waiting.signal == Signal::Backpressure {
             flow.backpressured += waiting.size;
+            self.backpressured += waiting.size;
         }
         flow.queue.push_back(waiting);
-        if self.owners[at] != number {
+        if *owner != number {
             flow.guests = flow.queue.len();
         }
         if !flow.listed {
@@ -143,7 +170,8 @@ impl<T> Class<T> {
         loop {
             let is_new = !self.new.is_empty();
             let at = *if is_new { self.new.front()? } else { self.old.front()? };
-            let flow = &mut self.flows[at as usize];
+            let set = self.sets[at as usize / WAYS].as_mut()?;
+            let flow = &mut set.flows[at as usize % WAYS];
             if flow.deficit <= 0 {
                 flow.deficit = flow.deficit.saturating_add(quantum);
                 self.next_turn(is_new, at);
@@ -175,7 +203,7 @@ impl<T> Class<T> {
                 too_many = flow.codel.handle_dequeue(now, sojourn, left, self.settings.quantum, codel);
             }
             if too_many && waiting.signal == Signal::Loss {
-                self.waiting = self.waiting.saturating_sub(waiting.size);
+                self.forget(&waiting);
                 drop(waiting);
                 continue;
             }
@@ -194,21 +222,19 @@ impl<T> Class<T> {
     }
 
     pub(super) fn is_valid(&self) -> bool {
-        let is_summed = |flow: &Flow<T>| {
-            let (mut all, mut backpressured) = (Bytes::ZERO, Bytes::ZERO);
-            for Waiting { size, signal, .. } in &flow.queue {
-                all += *size;
-                backpressured += if *signal == Signal::Backpressure { *size } else { Bytes::ZERO };
-            }
-            (all, backpressured) == (flow.waiting, flow.backpressured)
+        let sums = |all: &mut dyn Iterator<Item = &Waiting<T>>| {
+            all.fold((Bytes::ZERO, Bytes::ZERO), |(sum, backpressured), Waiting { size, signal, .. }| {
+                let held = if *signal == Signal::Backpressure { *size } else { Bytes::ZERO };
+                (sum + *size, backpressured + held)
+            })
         };
-        let queued: u64 = self.flows.iter().map(|flow| flow.waiting.as_u64()).sum();
-        let head = self.head.as_ref().map_or(0, |head| head.waiting.size.as_u64());
-        queued + head == self.waiting.as_u64()
-            && (queued == 0 || self.head.is_some())
-            && self.flows.iter().all(is_summed)
-            && self.flows.iter().all(|f| (f.queue.is_empty() || f.listed) && f.guests <= f.queue.len())
-            && self.owners.len() == self.flows.len()
-            && self.new.len() + self.old.len() == self.flows.iter().filter(|f| f.listed).count()
+        let flows = || self.sets.iter().flatten().flat_map(|set| &set.flows);
+        let head = self.head.as_ref().map(|head| &head.waiting);
+        let mut all = flows().flat_map(|flow| &flow.queue).chain(head);
+        sums(&mut all) == (self.waiting, self.backpressured)
+            && (self.head.is_some() || flows().all(|flow| flow.queue.is_empty()))
+            && flows().all(|flow| sums(&mut flow.queue.iter()) == (flow.waiting, flow.backpressured))
+            && flows().all(|flow| (flow.queue.is_empty() || flow.listed) && flow.guests <= flow.queue.len())
+            && self.new.len() + self.old.len() == flows().filter(|flow| flow.listed).count()
     }
 }

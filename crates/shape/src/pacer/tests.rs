@@ -201,8 +201,13 @@ fn a_full_class_hands_the_packet_back() {
     };
     // One is on its way out and belongs to no flow any more; a flow gets half of the room for the others, the next of what is left.
     assert_eq!([fits(1), fits(2), fits(3), fits(4)], [4, 1, 1, 0]);
-    assert!(!pacer.has_room(class, 5, bytes(1)));
-    assert_eq!(pacer.handle_packet(at(0), class, 9, bytes(MTU), Signal::Loss, 9), Err(9));
+    let mut put = |signal, size| pacer.handle_packet(at(0), class, 9, bytes(size), signal, 9);
+    assert_eq!([put(Signal::Loss, 1), put(Signal::Mark, 1), put(Signal::Loss, MTU)], [Err(9); 3]);
+    // Who reads no more is its bound; and it takes nothing from the others, who have their half a packet when one has left.
+    assert_eq!([put(Signal::Backpressure, 99 * MTU), put(Signal::Loss, 1)], [Ok(()), Err(9)]);
+    pacer.set_queue_max(class, bytes(7 * MTU));
+    assert_eq!(pacer.handle_packet(at(0), class, 9, bytes(MTU), Signal::Loss, 9), Ok(()));
+    assert!(pacer.is_valid());
 }
 
 /// Senders that offer `rates` (Mbit/s) for `seconds` into a class of 100 Mbit/s, a packet at a time; what each got through,
