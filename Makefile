@@ -6,6 +6,7 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/weirgate/target
 TOOLS := $(HOME)/.cache/weirgate/tools
 export PATH := $(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
+LIBZ := $(CARGO_TARGET_DIR)/release/libweirgate_z.so
 FUZZ_SECONDS ?= 10
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer
 FIGURES = $(shell $(WEIRGATE) fabric figure list | awk 'NR > 1 { print $$1 }')
@@ -24,14 +25,16 @@ setup-build:
 web: setup-build ## build the dashboard's page into web/dist
 	@cd web && npm run --silent build
 
-build: web ## build the release binary
+build: web ## build the release binary, and the libz that nginx and others can load
 	cargo build --release --locked
+	scripts/libz.sh $(LIBZ)
 
 run: build ## build, and run the daemon: observe this host, dashboard on http://127.0.0.1:7070
 	$(WEIRGATE) run
 
 install: build ## as root: binary, systemd unit, manual, completions below $(DESTDIR)/usr; then `systemctl enable --now weirgate`
 	install -Dm755 $(WEIRGATE) $(DESTDIR)/usr/bin/weirgate
+	install -Dm755 $(LIBZ) $(DESTDIR)/usr/lib/weirgate/libweirgate_z.so
 	install -Dm644 packaging/weirgate.service $(DESTDIR)/usr/lib/systemd/system/weirgate.service
 	install -Dm644 weirgate.example.toml $(DESTDIR)/usr/share/doc/weirgate/weirgate.example.toml
 	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/bash-completion/completions
@@ -69,8 +72,10 @@ bench: setup build ## benchmarks: limits and simulated fabrics beside their riva
 
 check: setup web ## formatting, lints, documentation, licences and sources of dependencies, the walls
 	cargo fmt --all --check
+	cd libz && cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy -p weirgate-linux --no-default-features --all-targets --locked -- -D warnings
+	cd libz && cargo clippy --locked --target-dir $(CARGO_TARGET_DIR)/libz -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	cargo deny --all-features check --hide-inclusion-graph bans licenses sources
 	cargo test --workspace --locked --test walls

@@ -1,0 +1,28 @@
+//! Who compresses a response, and how: engines behind one trait, the choice among them, and the state of a caller's stream, for a
+//! libz that web servers load in place of zlib's.
+//!
+//! A caller of zlib hands its data in piece by piece. [`stream`] collects the pieces in the memory that the caller gave it, and
+//! when the last one comes, compresses all of it at once by the engine that [`Choice`] names: libdeflate makes of it what zlib does in
+//! half of the time, ISA-L something larger in a tenth. Who asks for output before the end, or hands in more than is kept, has stock
+//! zlib from there on, in the same memory.
+//!
+//! Ground rules:
+//!
+//! - No clock, no files, no environment: `now` is an argument. Memory comes from the caller ([`stream`]) or is a thread's, kept for the
+//!   next stream ([`Scratch`]).
+//! - `unsafe` is for the C libraries and for what callers of zlib own; each block says why it may.
+
+pub mod checksum;
+pub mod choice;
+pub mod engine;
+pub mod scratch;
+pub mod stream;
+pub mod zlib;
+
+mod arena;
+#[cfg(test)]
+mod tests;
+mod wrapper;
+
+pub use choice::Choice;
+pub use scratch::Scratch;

@@ -1,0 +1,126 @@
+//! What a thread keeps to compress in, from one stream to the next: no stream asks the system for memory once the thread has had a
+//! few.
+
+use std::mem::MaybeUninit;
+
+use crate::choice::{Choice, Pick};
+use crate::engine::{Engine, Igzip, Libdeflate, Stock, bound};
+
+/// Of outputs that were longer than this, the room is given back.
+const KEEP_MAX: usize = 1 << 20;
+
+/// A thread's engines and its room for their output.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    libdeflate: [Option<Libdeflate>; Libdeflate::LEVEL_MAX as usize + 1],
+    igzip: Library,
+    stock: Stock,
+    /// For an engine's output.
+    out: Vec<MaybeUninit<u8>>,
+    /// For that of a body that is compared.
+    compared: Vec<MaybeUninit<u8>>,
+    /// What comes between a stream's two ways: see [`crate::stream`].
+    pub(crate) history: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+enum Library {
+    #[default]
+    NotLoaded,
+    Missing,
+    Loaded(Igzip),
+}
+
+/// What was asked zlib for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// 0 to 9.
+    pub level: i32,
+    /// 9 to 15.
+    pub window_bits: u32,
+    /// 1 to 9.
+    pub mem_level: u32,
+}
+
+impl Scratch {
+    /// Compresses a whole body into raw deflate, by the engine that `choice` names, and where that fails by stock zlib: how long it
+    /// is. `None`: it does not fit into `out`.
+    pub fn compress(
+        &mut self,
+        settings: &Settings,
+        choice: &Choice,
+        input: &[u8],
+        out: &mut [MaybeUninit<u8>],
+    ) -> Option<usize> {
+        // Engines other than zlib look back 32 KB.
+        let fits = input.len() <= 1 << settings.window_bits || settings.window_bits == 15;
+        let (pick, compare) = if fits { choice.pick(settings.level, input.len()) } else { (Pick::Stock, false) };
+        let len = match pick {
+            Pick::Stock => None,
+            Pick::Libdeflate(level) => self.libdeflate(level).and_then(|engine| engine.compress(input, out)),
+            Pick::Igzip => match self.igzip() {
+                Some(engine) => engine.compress(input, out),
+                None => self.libdeflate(1).and_then(|engine| engine.compress(input, out)),
+            },
+        };
+        if let Some(len) = len {
+            if compare {
+                self.compare(settings, choice, input, len);
+            }
+            return Some(len);
+        }
+        self.stock(settings).compress(input, out)
+    }
+
+    /// Room for `len` bytes of output, to be handed back.
+    pub(crate) fn room(&mut self, len: usize) -> Vec<MaybeUninit<u8>> {
+        resized(&mut self.out, len)
+    }
+
+    /// Takes room back.
+    pub(crate) fn keep(&mut self, out: Vec<MaybeUninit<u8>>) {
+        keep(&mut self.out, out);
+    }
+
+    /// Stock zlib, with these settings.
+    pub(crate) fn stock(&mut self, settings: &Settings) -> &mut Stock {
+        let Settings { level, window_bits, mem_level } = *settings;
+        (self.stock.level, self.stock.window_bits, self.stock.mem_level) = (level, window_bits, mem_level);
+        &mut self.stock
+    }
+
+    fn compare(&mut self, settings: &Settings, choice: &Choice, input: &[u8], ours: usize) {
+        let mut out = resized(&mut self.compared, bound(input.len()));
+        if let Some(stock) = self.stock(settings).compress(input, &mut out) {
+            choice.compare(settings.level, input.len(), ours, stock);
+        }
+        keep(&mut self.compared, out);
+    }
+
+    fn libdeflate(&mut self, level: i32) -> Option<&mut Libdeflate> {
+        let kept = self.libdeflate.get_mut(usize::try_from(level).ok()?)?;
+        if kept.is_none() {
+            *kept = Libdeflate::new(level);
+        }
+        kept.as_mut()
+    }
+
+    fn igzip(&mut self) -> Option<&mut Igzip> {
+        if let Library::NotLoaded = self.igzip {
+            self.igzip = Igzip::load().map_or(Library::Missing, Library::Loaded);
+        }
+        if let Library::Loaded(igzip) = &mut self.igzip { Some(igzip) } else { None }
+    }
+}
+
+fn resized(kept: &mut Vec<MaybeUninit<u8>>, len: usize) -> Vec<MaybeUninit<u8>> {
+    let mut room = std::mem::take(kept);
+    room.resize(len, MaybeUninit::uninit());
+    room
+}
+
+fn keep(kept: &mut Vec<MaybeUninit<u8>>, room: Vec<MaybeUninit<u8>>) {
+    if room.capacity() <= KEEP_MAX {
+        *kept = room;
+    }
+}

@@ -1,0 +1,176 @@
+//! Whole bodies and checksums, and what a process and a thread keep.
+
+use std::cell::RefCell;
+use std::ffi::{c_int, c_uint, c_ulong};
+use std::sync::OnceLock;
+
+use weirgate_deflate::choice::Mode;
+use weirgate_deflate::stream::With;
+use weirgate_deflate::zlib::ZStream;
+use weirgate_deflate::{Choice, Scratch, checksum};
+
+use crate::exports;
+
+/// The share by which responses may be larger than zlib's, unless `WEIRGATE_Z_LARGER_MAX` says another (0.005: half of one per cent).
+const LARGER_MAX: f64 = 0.005;
+
+static CHOICE: OnceLock<Choice> = OnceLock::new();
+
+/// Reads the environment when the library is loaded: nginx takes it away from its workers.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
+
+extern "C" fn loaded() {
+    CHOICE.get_or_init(choice);
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
+}
+
+/// Calls with what the process and the thread keep; a thread that has ended, and still compresses, works in a scratch of its own.
+pub(crate) fn with(call: impl FnOnce(&mut With<'_>) -> c_int) -> c_int {
+    let choice = CHOICE.get_or_init(choice);
+    let mut call = Some(call);
+    let mut go = |scratch: &mut Scratch| call.take().map_or(0, |call| call(&mut With { scratch, choice, now: now() }));
+    let kept = SCRATCH.try_with(|scratch| scratch.try_borrow_mut().map(|mut scratch| go(&mut scratch)));
+    match kept {
+        Ok(Ok(code)) => code,
+        // A signal's handler compresses, in the middle of a call.
+        Ok(Err(_)) | Err(_) => go(&mut Scratch::default()),
+    }
+}
+
+/// What the environment asks for; what it says that is not known is as if it said nothing, since there is nobody to tell.
+fn choice() -> Choice {
+    let variable = |name: &str| std::env::var(name).ok();
+    let mode = match variable("WEIRGATE_Z_MODE").as_deref() {
+        Some("fast") => Mode::Fast,
+        _ => Mode::Same,
+    };
+    let larger_max = variable("WEIRGATE_Z_LARGER_MAX").and_then(|share| share.parse().ok());
+    Choice::new(mode, larger_max.filter(|share| (0.0..=1.0).contains(share)).unwrap_or(LARGER_MAX))
+}
+
+/// Nanoseconds of the clock that never goes back; no system call, by the vDSO.
+fn now() -> u64 {
+    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it writes to `at`.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut at) };
+    at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64
+}
+
+/// `compress`.
+///
+/// # Safety
+/// As zlib.h's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn compress(dest: *mut u8, dest_len: *mut c_ulong, source: *const u8, len: c_ulong) -> c_int {
+    // SAFETY: by the contract.
+    unsafe { compress2(dest, dest_len, source, len, -1) }
+}
+
+/// `compress2`.
+///
+/// # Safety
+/// As zlib.h's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn compress2(
+    dest: *mut u8,
+    dest_len: *mut c_ulong,
+    source: *const u8,
+    len: c_ulong,
+    level: c_int,
+) -> c_int {
+    use weirgate_deflate::zlib::{BUF_ERROR, FINISH, NO_FLUSH, OK, STREAM_END, STREAM_ERROR};
+    const PART: c_ulong = c_uint::MAX as c_ulong;
+    // SAFETY: by the contract, it points to a number.
+    let Some(dest_len) = (unsafe { dest_len.as_mut() }) else { return STREAM_ERROR };
+    if (len > 0 && source.is_null()) || (*dest_len > 0 && dest.is_null()) {
+        return STREAM_ERROR;
+    }
+    let (mut room, mut left) = (std::mem::take(dest_len), len);
+    let mut strm = ZStream { next_in: source, next_out: dest, ..ZStream::EMPTY };
+    let size = weirgate_deflate::zlib::STREAM_SIZE;
+    // SAFETY: the stream is ours, and its buffers are as long as the caller says.
+    unsafe {
+        let code = exports::deflateInit_(&raw mut strm, level, exports::zlibVersion(), size);
+        if code != OK {
+            return code;
+        }
+        let code = loop {
+            if strm.avail_out == 0 {
+                strm.avail_out = room.min(PART) as c_uint;
+                room -= c_ulong::from(strm.avail_out);
+            }
+            if strm.avail_in == 0 {
+                strm.avail_in = left.min(PART) as c_uint;
+                left -= c_ulong::from(strm.avail_in);
+            }
+            let code = exports::deflate(&raw mut strm, if left > 0 { NO_FLUSH } else { FINISH });
+            if code != OK {
+                break code;
+            }
+        };
+        *dest_len = strm.total_out;
+        exports::deflateEnd(&raw mut strm);
+        match code {
+            STREAM_END => OK,
+            BUF_ERROR => BUF_ERROR,
+            other => other,
+        }
+    }
+}
+
+/// `compressBound`.
+#[unsafe(no_mangle)]
+pub extern "C" fn compressBound(len: c_ulong) -> c_ulong {
+    len.saturating_add((len >> 12) + (len >> 14) + (len >> 25) + 13)
+}
+
+/// `crc32`.
+///
+/// # Safety
+/// As zlib.h's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crc32(crc: c_ulong, bytes: *const u8, len: c_uint) -> c_ulong {
+    // SAFETY: by the contract.
+    unsafe { crc32_z(crc, bytes, len as usize) }
+}
+
+/// `crc32_z`.
+///
+/// # Safety
+/// As zlib.h's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crc32_z(crc: c_ulong, bytes: *const u8, len: usize) -> c_ulong {
+    if bytes.is_null() {
+        return 0;
+    }
+    // SAFETY: by the contract.
+    checksum::crc32(crc as u32, unsafe { std::slice::from_raw_parts(bytes, len) }).into()
+}
+
+/// `adler32`.
+///
+/// # Safety
+/// As zlib.h's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adler32(adler: c_ulong, bytes: *const u8, len: c_uint) -> c_ulong {
+    // SAFETY: by the contract.
+    unsafe { adler32_z(adler, bytes, len as usize) }
+}
+
+/// `adler32_z`.
+///
+/// # Safety
+/// As zlib.h's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adler32_z(adler: c_ulong, bytes: *const u8, len: usize) -> c_ulong {
+    if bytes.is_null() {
+        return 1;
+    }
+    // SAFETY: by the contract.
+    checksum::adler32(adler as u32, unsafe { std::slice::from_raw_parts(bytes, len) }).into()
+}
