@@ -200,7 +200,8 @@ pub unsafe fn end(strm: *mut ZStream) -> c_int {
     // SAFETY: by the contract.
     let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     let code = match state.phase {
-        Phase::Staging if state.staged == 0 => OK,
+        // zlib's is busy from the first call on, whatever that brought.
+        Phase::Staging if state.last_flush == NO_FLUSH_YET => OK,
         Phase::Ended => OK,
         // SAFETY: it was set up, and is not used again; it frees nothing.
         Phase::Plain => unsafe { stock::deflate_end(&raw mut state.inner) },
@@ -514,10 +515,11 @@ impl State {
                     }
                 }
                 Phase::Streaming => {
-                    let is_repeated = z.avail_in == 0 && rank(flush) <= rank(self.last_flush) && flush != FINISH;
-                    if is_repeated {
+                    let is_ours = self.last_flush != NO_FLUSH_YET;
+                    if is_ours && self.is_repeated(z, flush) {
                         return fail(z, BUF_ERROR);
                     }
+                    // From here on zlib looks after that itself.
                     self.last_flush = NO_FLUSH_YET;
                     // SAFETY: as the caller's.
                     let code = unsafe { self.with_inner(z, |inner| stock::deflate(inner, flush)) };
@@ -536,13 +538,18 @@ impl State {
         }
     }
 
+    /// Whether a call has no effect, since it brings nothing and asks for no more than the last one.
+    fn is_repeated(&mut self, z: &ZStream, flush: c_int) -> bool {
+        let last = std::mem::replace(&mut self.last_flush, flush);
+        z.avail_in == 0 && rank(flush) <= rank(last) && flush != FINISH
+    }
+
     /// A call while staging: its code, or `None` if the phase has changed.
     fn stage(&mut self, z: &mut ZStream, flush: c_int, with: &mut With<'_>) -> Option<c_int> {
         let new = z.avail_in as usize;
-        if new == 0 && rank(flush) <= rank(self.last_flush) && flush != FINISH {
+        if self.is_repeated(z, flush) {
             return Some(fail(z, BUF_ERROR));
         }
-        self.last_flush = flush;
         if self.is_for_stock() {
             return self.begin_plain(z);
         }

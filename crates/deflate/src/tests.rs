@@ -1,0 +1,440 @@
+//! A stream against stock zlib's, call by call, and what comes out of it through stock zlib's inflate.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use proptest::prelude::*;
+
+use crate::Scratch;
+use crate::choice::{Choice, Mode};
+use crate::engine::{Engine, Igzip, Libdeflate, Stock, bound};
+use crate::stream::{self, With};
+use crate::zlib::{
+    BUF_ERROR, DATA_ERROR, FINISH, FULL_FLUSH, NO_FLUSH, OK, STREAM_END, STREAM_ERROR, STREAM_SIZE, SYNC_FLUSH,
+    ZStream, stock,
+};
+
+/// How a stream is set up: level, windowBits, memLevel, strategy.
+type Setup = (c_int, c_int, c_int, c_int);
+
+const SETUP: Setup = (6, 31, 8, 0);
+
+/// A caller: its stream, ours or stock zlib's, what it has had of it, and a clock.
+struct Caller {
+    strm: Box<ZStream>,
+    is_ours: bool,
+    out: Vec<u8>,
+    scratch: Scratch,
+    choice: Choice,
+    now: u64,
+}
+
+impl Caller {
+    fn new(is_ours: bool, (level, bits, mem, strategy): Setup) -> Self {
+        let mut strm = Box::new(ZStream::EMPTY);
+        // SAFETY: a stream of which nothing is known yet.
+        let code = unsafe {
+            if is_ours {
+                stream::init(&raw mut *strm, level, 8, bits, mem, strategy)
+            } else {
+                stock::deflate_init2(&raw mut *strm, level, 8, bits, mem, strategy, stock::version(), STREAM_SIZE)
+            }
+        };
+        assert_eq!(code, OK);
+        Self::of(strm, is_ours)
+    }
+
+    /// Of a stream that was set up.
+    fn of(strm: Box<ZStream>, is_ours: bool) -> Self {
+        Self { strm, is_ours, out: Vec::new(), scratch: Scratch::default(), choice: Choice::default(), now: 0 }
+    }
+
+    fn ours(setup: Setup) -> Self {
+        Self::new(true, setup)
+    }
+
+    /// One call with all of `input` and room for `room` bytes: its code, and how much of the input it left.
+    fn call(&mut self, input: &[u8], flush: c_int, room: usize) -> (c_int, usize) {
+        let at = self.out.len();
+        // Beyond its room as well.
+        self.out.resize(at + room + 64, 0xAA);
+        (self.strm.next_in, self.strm.avail_in) = (input.as_ptr(), input.len() as c_uint);
+        (self.strm.next_out, self.strm.avail_out) = (self.out[at..].as_mut_ptr(), room as c_uint);
+        let (total_in, total_out) = (self.strm.total_in, self.strm.total_out);
+        let strm = &raw mut *self.strm;
+        let mut with = With { scratch: &mut self.scratch, choice: &self.choice, now: self.now };
+        // SAFETY: the buffers are that long.
+        let code =
+            unsafe { if self.is_ours { stream::deflate(strm, flush, &mut with) } else { stock::deflate(strm, flush) } };
+        let (left, free) = (self.strm.avail_in as usize, self.strm.avail_out as usize);
+        assert_eq!(self.strm.total_in - total_in, (input.len() - left) as u64);
+        assert_eq!(self.strm.total_out - total_out, (room - free) as u64);
+        assert!(self.out[at + room..].iter().all(|byte| *byte == 0xAA), "it writes beyond its room");
+        self.out.truncate(at + room - free);
+        (code, left)
+    }
+
+    /// Hands in all of `input` with `flush`, as zlib.h says, with room for `room` bytes in each call: the last code.
+    fn all(&mut self, input: &[u8], flush: c_int, room: usize) -> c_int {
+        let mut input = input;
+        for _ in 0..10_000_000 {
+            let (code, left) = self.call(input, flush, room);
+            input = &input[input.len() - left..];
+            assert!([OK, STREAM_END, BUF_ERROR].contains(&code), "{code}");
+            let is_full = self.strm.avail_out == 0;
+            // Who has room left after `Z_FINISH` calls again at once, and would do so for ever.
+            assert!(code == STREAM_END || is_full || flush != FINISH, "{code} with room left");
+            if code == STREAM_END || !is_full {
+                assert!(input.is_empty());
+                return code;
+            }
+        }
+        panic!("it never ends");
+    }
+
+    fn end(&mut self) -> c_int {
+        let strm = &raw mut *self.strm;
+        // SAFETY: it was set up.
+        unsafe { if self.is_ours { stream::end(strm) } else { stock::deflate_end(strm) } }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if !self.strm.state.is_null() {
+            self.end();
+        }
+    }
+}
+
+/// What stock zlib reads from a stream, to its end.
+fn inflate(bits: c_int, dictionary: &[u8], stream: &[u8]) -> Vec<u8> {
+    let mut strm = ZStream { next_in: stream.as_ptr(), avail_in: stream.len() as c_uint, ..ZStream::EMPTY };
+    let mut out = Vec::new();
+    // SAFETY: the buffers are as long as is said.
+    unsafe {
+        assert_eq!(stock::inflate_init2(&raw mut strm, bits, stock::version(), STREAM_SIZE), OK);
+        if !dictionary.is_empty() {
+            let len = dictionary.len() as c_uint;
+            assert_eq!(stock::inflate_set_dictionary(&raw mut strm, dictionary.as_ptr(), len), OK);
+        }
+        loop {
+            let at = out.len();
+            out.resize(at + (64 << 10), 0);
+            (strm.next_out, strm.avail_out) = (out[at..].as_mut_ptr(), 64 << 10);
+            let code = stock::inflate(&raw mut strm, NO_FLUSH);
+            out.truncate(at + (64 << 10) - strm.avail_out as usize);
+            if code == STREAM_END {
+                break;
+            }
+            assert!(code == OK, "inflate: {code} after {} bytes", out.len());
+        }
+        assert_eq!((strm.avail_in, stock::inflate_end(&raw mut strm)), (0, OK), "nothing follows the end");
+    }
+    out
+}
+
+/// Bytes like a page's: `kind` 0 words, 1 noise, 2 one byte.
+fn body(kind: u8, seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut out = Vec::with_capacity(len + 16);
+    while out.len() < len {
+        match kind {
+            0 => {
+                out.extend_from_slice(format!("<li class=\"w{}\">{:x}</li>\n", next() % 50, next() % 4_096).as_bytes())
+            }
+            1 => out.extend_from_slice(&next().to_le_bytes()),
+            _ => out.push(b'x'),
+        }
+    }
+    out.truncate(len);
+    out
+}
+
+fn is_like(ours: usize, stock: usize) -> bool {
+    ours <= stock + stock / 50 + 16
+}
+
+#[test]
+fn a_file_as_nginx_sends_it_is_one_block_at_its_end() {
+    let page = body(0, 1, 88_000);
+    let mut caller = Caller::ours(SETUP);
+    for part in page[..65_536].chunks(32_768) {
+        assert_eq!((caller.call(part, NO_FLUSH, 4_096), caller.out.len()), ((OK, 0), 0));
+    }
+    assert_eq!(caller.all(&page[65_536..], FINISH, 4_096), STREAM_END);
+    assert_eq!(caller.call(&[], FINISH, 4_096), (STREAM_END, 0), "and so it stays");
+    let mut stock = Caller::new(false, SETUP);
+    stock.all(&page, FINISH, 4_096);
+    assert!(is_like(caller.out.len(), stock.out.len()), "{} {}", caller.out.len(), stock.out.len());
+    assert_eq!((inflate(31, &[], &caller.out), caller.strm.adler), (page, stock.strm.adler));
+    assert_eq!((caller.strm.total_in, caller.end()), (88_000, OK));
+}
+
+#[test]
+fn what_is_asked_for_in_between_comes_at_once() {
+    let page = body(0, 2, 30_000);
+    let mut caller = Caller::ours((6, -15, 8, 0));
+    assert_eq!(caller.all(&page[..10_000], NO_FLUSH, 4_096), OK);
+    assert!(caller.out.is_empty());
+    // nginx asks with no input where a response is not buffered.
+    assert_eq!(caller.all(&[], SYNC_FLUSH, 4_096), OK);
+    let so_far = caller.out.clone();
+    assert_eq!(&so_far[so_far.len() - 4..], [0, 0, 0xff, 0xff]);
+    assert_eq!(caller.call(&[], SYNC_FLUSH, 4_096), (BUF_ERROR, 0), "there is nothing to add");
+    assert_eq!(caller.all(&page[10_000..], FINISH, 100), STREAM_END);
+    assert_eq!(inflate(-15, &[], &caller.out), page);
+    let apart: usize = [&page[..10_000], &page[10_000..]]
+        .iter()
+        .map(|part| {
+            let mut stock = Caller::new(false, (6, -15, 8, 0));
+            stock.all(part, FINISH, 4_096);
+            stock.out.len()
+        })
+        .sum();
+    assert!(caller.out.len() < apart, "the first part is the second one's history: {} {apart}", caller.out.len());
+}
+
+#[test]
+fn a_slow_page_is_not_held_back() {
+    let page = body(0, 3, 20_000);
+    let mut caller = Caller::ours(SETUP);
+    caller.now = 7_000_000_000;
+    assert_eq!(caller.call(&page[..5_000], NO_FLUSH, 4_096), (OK, 0));
+    caller.now += 5_000_000;
+    assert_eq!(caller.call(&page[5_000..6_000], NO_FLUSH, 4_096), (OK, 0));
+    assert!(caller.out.is_empty());
+    caller.now += 1;
+    assert_eq!(caller.call(&page[6_000..7_000], NO_FLUSH, 4_096), (OK, 0));
+    assert!(caller.out.len() > 500);
+    caller.all(&page[7_000..], FINISH, 4_096);
+    assert_eq!(inflate(31, &[], &caller.out), page);
+}
+
+/// What nginx 1.22 charges for a stream, in bytes, against what it set aside.
+#[test]
+fn every_setup_fits_what_nginx_sets_aside() {
+    #[derive(Default)]
+    struct Nginx {
+        charged: usize,
+        given: BTreeMap<usize, Vec<u128>>,
+    }
+    unsafe extern "C" fn alloc(opaque: *mut c_void, items: c_uint, size: c_uint) -> *mut c_void {
+        // SAFETY: the test's, below.
+        let nginx = unsafe { &mut *opaque.cast::<Nginx>() };
+        let size = items as usize * size as usize;
+        nginx.charged += if items == 1 && !size.is_multiple_of(512) && size < 8_192 { 8_192 } else { size };
+        let mut memory = vec![0; size.div_ceil(16)];
+        let at = memory.as_mut_ptr();
+        nginx.given.insert(at as usize, memory);
+        at.cast()
+    }
+    unsafe extern "C" fn free(opaque: *mut c_void, address: *mut c_void) {
+        // SAFETY: the test's, below.
+        let nginx = unsafe { &mut *opaque.cast::<Nginx>() };
+        assert!(nginx.given.remove(&(address as usize)).is_some());
+    }
+    for (bits, mem) in (9..=15).flat_map(|bits| (1..=9).map(move |mem| (bits, mem))) {
+        let mut nginx = Nginx::default();
+        let page = body(0, 4, 600_000);
+        for (len, part) in [(100, 100), (400, 200), (1 << bits, 4_096), (600_000, 32_768)] {
+            let mut strm = Box::new(ZStream { zalloc: Some(alloc), zfree: Some(free), ..ZStream::EMPTY });
+            strm.opaque = (&raw mut nginx).cast();
+            // SAFETY: the allocator is the one above.
+            assert_eq!(unsafe { stream::init(&raw mut *strm, 6, 8, bits + 16, mem, 0) }, OK);
+            let mut caller = Caller::of(strm, true);
+            for part in page[..len].chunks(part) {
+                caller.all(part, NO_FLUSH, 4_096);
+            }
+            assert_eq!(caller.all(&[], FINISH, 4_096), STREAM_END);
+            assert_eq!(inflate(bits + 16, &[], &caller.out), page[..len], "{bits} {mem} {len}");
+            let budget = 8_208 + (1 << (bits + 2)) + (1 << (mem + 9));
+            assert!(nginx.charged <= budget, "{bits} {mem}: {} of {budget}", nginx.charged);
+            assert_eq!((caller.end(), nginx.given.len()), (OK, 0));
+            nginx.charged = 0;
+        }
+    }
+}
+
+#[test]
+fn a_dictionary_a_header_and_bits_before_the_data_are_zlibs() {
+    let page = body(0, 5, 40_000);
+    let mut caller = Caller::ours((6, 15, 8, 0));
+    let dictionary = &page[..20_000];
+    // SAFETY: it is that long.
+    let code = unsafe { stream::set_dictionary(&raw mut *caller.strm, dictionary.as_ptr(), 20_000) };
+    assert_eq!((code, caller.all(&page, FINISH, 4_096)), (OK, STREAM_END));
+    assert!(caller.out[1] & 0x20 != 0, "its header names a dictionary");
+    let mut caller = Caller::ours((6, -15, 8, 0));
+    // SAFETY: an empty stored block (three bits, and zeros to the byte's end), that a caller wrote itself.
+    let code = unsafe { stream::prime(&raw mut *caller.strm, 8, 0) };
+    assert_eq!((code, caller.call(&page, FINISH, 90_000).0), (OK, STREAM_END));
+    assert_eq!(caller.out[0], 0);
+}
+
+#[test]
+fn a_level_changes_where_it_is_asked_to() {
+    let (noise, page) = (body(1, 6, 3_000), body(0, 6, 30_000));
+    for level in [0, 1, 9] {
+        let mut caller = Caller::ours(SETUP);
+        caller.all(&noise, NO_FLUSH, 4_096);
+        let mut room = vec![0; 8_192];
+        (caller.strm.next_out, caller.strm.avail_out, caller.strm.avail_in) = (room.as_mut_ptr(), 8_192, 0);
+        let mut with = With { scratch: &mut caller.scratch, choice: &caller.choice, now: 0 };
+        // SAFETY: the buffers are that long.
+        assert_eq!(unsafe { stream::params(&raw mut *caller.strm, level, 0, &mut with) }, OK);
+        let given = 8_192 - caller.strm.avail_out as usize;
+        caller.out.extend_from_slice(&room[..given]);
+        caller.all(&page, FINISH, 4_096);
+        assert_eq!(inflate(31, &[], &caller.out), [&noise[..], &page].concat());
+        assert_eq!(caller.out.len() > 33_000, level == 0, "{level}: {}", caller.out.len());
+    }
+}
+
+#[test]
+fn a_copy_goes_its_own_way() {
+    let (page, other) = (body(0, 7, 50_000), body(0, 8, 50_000));
+    for (before, flush) in [(0, NO_FLUSH), (20_000, NO_FLUSH), (20_000, SYNC_FLUSH)] {
+        let mut first = Caller::ours(SETUP);
+        if before > 0 {
+            first.all(&page[..before], flush, 4_096);
+        }
+        let mut strm = Box::new(ZStream::EMPTY);
+        // SAFETY: both are streams.
+        assert_eq!(unsafe { stream::copy(&raw mut *strm, &raw mut *first.strm) }, OK);
+        let mut second = Caller::of(strm, true);
+        second.out = first.out.clone();
+        second.all(&other, FINISH, 999);
+        first.all(&page[before..], FINISH, 999);
+        assert_eq!(inflate(31, &[], &first.out), page);
+        assert_eq!(inflate(31, &[], &second.out), [&page[..before], &other].concat());
+    }
+}
+
+#[test]
+fn a_stream_that_is_none_is_refused() {
+    let (mut caller, mut none) = (Caller::ours(SETUP), ZStream::EMPTY);
+    let (mut scratch, choice) = (Scratch::default(), Choice::default());
+    let mut with = With { scratch: &mut scratch, choice: &choice, now: 0 };
+    // SAFETY: these are what zlib looks at before it believes them.
+    unsafe {
+        assert_eq!(stream::deflate(ptr::null_mut(), NO_FLUSH, &mut with), STREAM_ERROR);
+        assert_eq!(stream::deflate(&raw mut none, NO_FLUSH, &mut with), STREAM_ERROR);
+        let mut copied = Box::new(*caller.strm);
+        assert_eq!(stream::deflate(&raw mut *copied, NO_FLUSH, &mut with), STREAM_ERROR, "copied by memcpy");
+        assert_eq!((caller.call(b"x", 6, 9).0, caller.call(b"x", -1, 9).0), (STREAM_ERROR, STREAM_ERROR));
+        assert_eq!(caller.call(b"x", NO_FLUSH, 0), (BUF_ERROR, 1));
+        assert_eq!(caller.call(b"x", NO_FLUSH, 9), (OK, 0));
+        assert_eq!(caller.end(), DATA_ERROR, "in the middle");
+        assert_eq!(caller.end(), STREAM_ERROR, "twice");
+        assert_eq!(stream::init(&raw mut *caller.strm, 10, 8, 15, 8, 0), STREAM_ERROR);
+        assert_eq!(stream::init(&raw mut *caller.strm, 6, 8, -8, 8, 0), STREAM_ERROR);
+    }
+}
+
+#[test]
+fn engines_make_what_zlib_reads() {
+    let mut engines: Vec<(String, Box<dyn Engine>)> = Vec::new();
+    for level in 0..=Libdeflate::LEVEL_MAX {
+        engines.push((format!("libdeflate {level}"), Box::new(Libdeflate::new(level).unwrap())));
+    }
+    for level in 0..=9 {
+        engines.push((format!("stock {level}"), Box::new(Stock::new(level))));
+    }
+    match Igzip::load() {
+        Some(igzip) => engines.push(("igzip".to_owned(), Box::new(igzip))),
+        None => eprintln!("skipped: igzip (1), since libisal2 is not installed"),
+    }
+    for (name, engine) in &mut engines {
+        for (kind, len) in [(0, 1), (0, 5_000), (0, 300_000), (1, 5_000), (1, 300_000), (2, 300_000)] {
+            let page = body(kind, 9, len);
+            let mut out = vec![MaybeUninit::uninit(); bound(len)];
+            let made = engine.compress(&page, &mut out).unwrap_or_else(|| panic!("{name} {kind} {len}"));
+            // SAFETY: an engine's output is initialised.
+            let made = unsafe { out[..made].assume_init_ref() }.to_vec();
+            assert_eq!(inflate(-15, &[], &made), page, "{name}");
+            assert_eq!(engine.compress(&page, &mut out[..made.len() - 1]), None, "{name}: it does not fit");
+        }
+    }
+}
+
+#[test]
+fn small_windows_are_looked_back_in_only() {
+    // What repeats only after 20 KB.
+    let half = body(1, 10, 20_000);
+    let page = [&half[..], &half].concat();
+    for mode in [Mode::Same, Mode::Fast] {
+        for bits in [15, 14, 9] {
+            let mut caller = Caller::ours((6, -bits, 8, 0));
+            caller.choice = Choice::new(mode, 0.005);
+            caller.all(&page, FINISH, 50_000);
+            assert_eq!(inflate(-bits, &[], &caller.out), page);
+            // igzip does not find what is so far back.
+            let is_found = bits == 15 && mode == Mode::Same;
+            assert_eq!(caller.out.len() < 30_000, is_found, "{mode:?} {bits}: {}", caller.out.len());
+        }
+    }
+}
+
+fn setups() -> impl Strategy<Value = Setup> {
+    let bits = prop_oneof![Just(15), Just(-15), Just(31), 9..=15, 25..=31, (9..=15).prop_map(|bits: c_int| -bits)];
+    (prop_oneof![3 => Just(6), 1 => -1..=9], bits, 1..=9, prop_oneof![9 => Just(0), 1 => 0..=4])
+}
+
+/// A call: kind and length of what it brings, its flush, room in each call, milliseconds before it.
+type Step = (u8, usize, c_int, usize, u64);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let len = prop_oneof![1 => Just(0), 4 => 0_usize..4_000, 2 => 0_usize..60_000, 1 => 0_usize..400_000];
+    let flush = prop_oneof![6 => Just(NO_FLUSH), 1 => Just(SYNC_FLUSH), 1 => Just(FULL_FLUSH), 1 => 0..=5_i32];
+    let room = prop_oneof![1_usize..40, 100_usize..5_000, Just(4_096), Just(1 << 20)];
+    prop::collection::vec(
+        (0_u8..3, len, flush.prop_map(|f| if f == FINISH { SYNC_FLUSH } else { f }), room, 0_u64..4),
+        0..9,
+    )
+}
+
+proptest! {
+    /// Whatever is handed in, however, and whatever is asked for in between: it comes out again, and what was flushed is there.
+    #[test]
+    fn what_goes_in_comes_out(setup in setups(), steps in steps(), mode in 0..2, last in 1_usize..5_000) {
+        let mut caller = Caller::ours(setup);
+        caller.choice = Choice::new(if mode == 0 { Mode::Same } else { Mode::Fast }, 0.005);
+        let mut all = Vec::new();
+        for (n, (kind, len, flush, room, wait)) in steps.into_iter().enumerate() {
+            let part = body(kind, n as u64 + 1, len);
+            caller.now += wait * 1_000_000;
+            // zlib.h: with less room than this a marker may be repeated.
+            caller.all(&part, flush, if flush == NO_FLUSH { room } else { room.max(16) });
+            all.extend_from_slice(&part);
+        }
+        prop_assert_eq!(caller.all(&[], FINISH, last), STREAM_END);
+        prop_assert_eq!(caller.strm.total_in, all.len() as u64);
+        let bits = if setup.1.abs() == 8 { 9 } else { setup.1 };
+        prop_assert_eq!(inflate(bits, &[], &caller.out), all);
+        prop_assert_eq!(caller.end(), OK);
+    }
+
+    /// With room for all that a call can give, its codes are zlib's.
+    #[test]
+    fn codes_are_zlibs(
+        setup in setups(),
+        steps in prop::collection::vec((0_u8..3, prop_oneof![Just(0_usize), 0_usize..3_000], -1..=6_i32), 1..20),
+    ) {
+        let (mut ours, mut theirs) = (Caller::ours(setup), Caller::new(false, setup));
+        for (n, (kind, len, flush)) in steps.into_iter().enumerate() {
+            let part = body(kind, n as u64 + 1, len);
+            let (ours, theirs) = (ours.call(&part, flush, 1 << 16), theirs.call(&part, flush, 1 << 16));
+            prop_assert_eq!(ours, theirs, "call {}: {} bytes, flush {}", n, len, flush);
+        }
+        prop_assert_eq!(ours.end(), theirs.end());
+    }
+}
