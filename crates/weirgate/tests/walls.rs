@@ -82,12 +82,14 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     packages.iter().map(|p| (room(p["name"].as_str().expect("a package has a name")), normal(p))).collect()
 }
 
-/// Files below `dir` whose name ends in one of `ends`, without build outputs.
+/// Files below `dir` whose name ends in one of `ends`, without build outputs and the fuzzers' inputs.
 fn files(dir: &Path, ends: &[&str], found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         if path.is_dir() {
-            if !matches!(name.as_str(), "target" | "node_modules" | ".git" | "dist" | "lab-out" | "corpus") {
+            let is_skipped = matches!(name.as_str(), "target" | "node_modules" | ".git" | "dist" | "lab-out")
+                || path.ends_with("fuzz/corpus");
+            if !is_skipped {
                 files(&path, ends, found);
             }
         } else if ends.iter().any(|e| name.ends_with(e)) {
