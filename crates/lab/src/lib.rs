@@ -5,6 +5,7 @@
 mod bench_shape;
 mod cgroup;
 mod commit;
+pub mod corpus;
 mod daemon;
 mod edge;
 pub mod expectation;
