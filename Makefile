@@ -8,7 +8,9 @@ export PATH := $(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
 LIBZ := $(CARGO_TARGET_DIR)/release/libweirgate_z.so
 FUZZ_SECONDS ?= 10
-EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer
+# zlib-rs as a libz, which an experiment measures beside ours.
+RIVAL := $(CARGO_TARGET_DIR)/libz/release/libweirgate_rival.so
+EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer gzip
 FIGURES = $(shell $(WEIRGATE) fabric figure list | awk 'NR > 1 { print $$1 }')
 
 .PHONY: help setup setup-build web build install run demo test test-rust test-loom test-web test-fuzz test-fabric test-lab bench check prove figures clean
@@ -64,7 +66,10 @@ test-fabric: build
 	$(WEIRGATE) fabric verify --quick
 	$(WEIRGATE) fabric figure fig2 fig3 fig6 --quick
 
-test-lab: setup build
+$(RIVAL): setup-build
+	cd libz/rival && cargo build --release --locked --target-dir $(CARGO_TARGET_DIR)/libz
+
+test-lab: setup build $(RIVAL)
 	scripts/smoke.sh $(WEIRGATE) $(EXPERIMENTS)
 
 bench: setup build ## benchmarks: limits and simulated fabrics beside their rivals, encode, ledger
@@ -80,7 +85,7 @@ check: setup web ## formatting, lints, documentation, licences and sources of de
 	cargo deny --all-features check --hide-inclusion-graph bans licenses sources
 	cargo test --workspace --locked --test walls
 
-prove: setup build ## the experiments in full; their dated results go to docs/results
+prove: setup build $(RIVAL) ## the experiments in full; their dated results go to docs/results
 	scripts/prove.sh $(WEIRGATE) "lab run" $(EXPERIMENTS) bench-shape fabric-speed
 
 figures: build ## the figures of the DRILL article in full, some hours on two cores (their short forms: weirgate fabric figure all --quick)

@@ -22,6 +22,31 @@ pub const fn bound(len: usize) -> usize {
     len + (len >> 3) + 64
 }
 
+/// What a gzip file (RFC 1952) of one member holds, of which `len` bytes are expected. `None`: it is not whole, not right, or longer.
+pub fn gunzip(file: &[u8], len: usize) -> Option<Vec<u8>> {
+    let mut out = Vec::<u8>::with_capacity(len);
+    // SAFETY: a decompressor of its own, which reads the one and writes at most the other, and says how much.
+    unsafe {
+        let decompressor = NonNull::new(lib::libdeflate_alloc_decompressor())?;
+        let (mut taken, mut given) = (0, 0);
+        let code = lib::libdeflate_gzip_decompress_ex(
+            decompressor.as_ptr(),
+            file.as_ptr().cast(),
+            file.len(),
+            out.as_mut_ptr().cast(),
+            len,
+            &raw mut taken,
+            &raw mut given,
+        );
+        lib::libdeflate_free_decompressor(decompressor.as_ptr());
+        if code != lib::libdeflate_result_LIBDEFLATE_SUCCESS || taken != file.len() {
+            return None;
+        }
+        out.set_len(given);
+    }
+    Some(out)
+}
+
 /// libdeflate at a level of its own, 0 to 12: what 6 makes is as long as what zlib's 6 does.
 #[derive(Debug)]
 pub struct Libdeflate(NonNull<lib::libdeflate_compressor>);

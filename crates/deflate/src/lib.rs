@@ -25,4 +25,5 @@ mod tests;
 mod wrapper;
 
 pub use choice::Choice;
+pub use engine::gunzip;
 pub use scratch::Scratch;

@@ -12,6 +12,7 @@ pub mod expectation;
 pub mod experiment;
 mod fabric;
 pub mod guest;
+mod gzip;
 mod limit;
 mod links;
 pub mod machine;
@@ -79,6 +80,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "limit-vm",
         about: "a real guest behind a limit, from it and to it: goodput, ping, evenness, small transfers",
         run: limit::vm,
+    },
+    Experiment {
+        name: "gzip",
+        about: "what compressing responses costs nginx: zlib, zlib-rs, and Weirgate's libz in its place",
+        run: gzip::run,
     },
     Experiment { name: "bench-shape", about: "what a bucket, a wheel and an aggregate cost", run: bench_shape::run },
     Experiment {

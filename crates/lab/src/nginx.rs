@@ -47,11 +47,16 @@ impl Nginx {
             let body: Vec<u8> = (0..size.as_u64()).map(|_| byte()).collect();
             fs::write(root.join(name), body)?;
         }
-        let conf = dir.join("nginx.conf");
-        fs::File::create(&conf)?.write_all(configuration(dir, listen).as_bytes())?;
         let mut command = Command::new("sh");
-        command.args(["-c", "echo $$ > \"$1/cgroup.procs\" && exec nginx -p \"$2\" -c \"$3\"", "nginx"]);
-        command.args([cgroup, dir, &conf]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(["-c", "echo $$ > \"$1/cgroup.procs\" && shift && exec nginx \"$@\"", "nginx"]).arg(cgroup);
+        Self::launch(dir, ns, &configuration(dir, listen), command)
+    }
+
+    /// Runs `command`, which is nginx, in the foreground with a configuration that names `dir` for all that it writes.
+    pub(crate) fn launch(dir: &Path, ns: &Netns, configuration: &str, mut command: Command) -> Result<Self> {
+        let conf = dir.join("nginx.conf");
+        fs::File::create(&conf)?.write_all(configuration.as_bytes())?;
+        command.arg("-p").arg(dir).arg("-c").arg(&conf).stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(fs::File::create(dir.join("stderr.log"))?);
         let child = ns.within(|| command.spawn())?.context("cannot start nginx: run `make setup`")?;
         let mut nginx = Self { child, dir: dir.to_owned() };
@@ -86,6 +91,13 @@ impl Nginx {
     pub(crate) fn alerts(&self) -> usize {
         let text = fs::read_to_string(self.dir.join("error.log")).unwrap_or_default();
         text.lines().filter(|l| ["[alert]", "[crit]", "[emerg]"].iter().any(|level| l.contains(level))).count()
+    }
+
+    /// Its worker, of which it has one.
+    pub(crate) fn worker(&self) -> Result<u32> {
+        let master = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{master}/task/{master}/children"))?;
+        children.split_whitespace().next().context("nginx has no worker")?.parse().context("a process id")
     }
 
     fn stop(&mut self) {

@@ -23,10 +23,13 @@ const ARROWS_IMPURE: &[(&str, &[&str])] = &[
     ("deflate", &[]),
     ("store", &["units", "sockets"]),
     ("linux", &["units", "sockets", "tune", "port", "shape", "switch"]),
-    ("lab", &["units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "linux", "store"]),
+    ("lab", &["units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "deflate", "linux", "store"]),
     (
         "weirgate",
-        &["units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "linux", "store", "lab"],
+        &[
+            "units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "deflate", "linux", "store",
+            "lab",
+        ],
     ),
 ];
 

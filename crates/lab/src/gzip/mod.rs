@@ -1,0 +1,261 @@
+//! `gzip`: what compressing responses costs a real nginx, by Debian's zlib and by libraries that are loaded in its place.
+
+mod fetch;
+mod load;
+mod server;
+mod share;
+mod slow;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use self::load::{Load, Loaded};
+use self::server::{Library, Server};
+use crate::corpus::{self, Kind};
+use crate::expectation::Expectations;
+use crate::experiment::{Form, Options};
+use crate::report::{Report, Table, number};
+use crate::stats::{Interval, median, ratio_of_runs};
+
+/// Sizes of responses, KB of 1,000 bytes.
+const SIZES: [usize; 5] = [1, 4, 25, 88, 500];
+
+/// Bodies of each kind and size.
+const BODIES: u64 = 4;
+
+/// A body that is served.
+struct Body {
+    name: String,
+    kind: &'static str,
+    kb: usize,
+    bytes: Vec<u8>,
+}
+
+/// What was measured of one size with one library.
+#[derive(Default)]
+struct Cost {
+    /// Processor time of the server for each request, in microseconds, by round.
+    us: Vec<f64>,
+    faults: Vec<f64>,
+    rate: Vec<f64>,
+    /// At a rate that all can hold.
+    steady: Vec<Loaded>,
+}
+
+/// Runs it.
+pub(crate) fn run(options: &Options) -> Result<Report> {
+    let report = Report::begin(options, "gzip", "Compressing a web server's responses");
+    let full = options.form == Form::Full;
+    let (rounds, seconds) = if full { (7, 3.0) } else { (3, 0.5) };
+    let dir = options.dir("gzip")?;
+    let libraries = Library::all(&options.weirgate)?;
+    let bodies = bodies(options.seed)?;
+    let root = dir.join("root");
+    std::fs::create_dir_all(&root)?;
+    for body in &bodies {
+        std::fs::write(root.join(&body.name), &body.bytes)?;
+    }
+    let image = share::write_image(&root)?;
+    let servers = libraries
+        .iter()
+        .map(|library| Server::start(&dir.join(library.name), library, &root))
+        .collect::<Result<Vec<_>>>()?;
+
+    options.say("every body by every library");
+    let mut failed = 0;
+    let mut sizes: BTreeMap<(usize, &str, usize), (u64, u64)> = BTreeMap::new();
+    for (at, server) in servers.iter().enumerate() {
+        for body in &bodies {
+            let answer = fetch::get(server.port, &body.name)?;
+            let plain = weirgate_deflate::gunzip(&answer.body, body.bytes.len());
+            failed += u64::from(plain.as_deref() != Some(&body.bytes[..]));
+            let (plain, gzip) = sizes.entry((at, body.kind, body.kb)).or_default();
+            *plain += body.bytes.len() as u64;
+            *gzip += answer.body.len() as u64;
+        }
+    }
+
+    let mut costs: BTreeMap<(usize, usize), Cost> = BTreeMap::new();
+    for kb in SIZES {
+        let paths: Vec<&str> = bodies.iter().filter(|body| body.kb == kb).map(|body| body.name.as_str()).collect();
+        // Half of what stock zlib can do.
+        let mut rate = None;
+        for round in 0..rounds {
+            options.say(format!("{kb} KB, round {} of {rounds}", round + 1));
+            for at in order(round, servers.len()) {
+                let server = &servers[at];
+                let load = Load { secure: false, gzip: true, rate: None, seconds };
+                let loaded = load.run(server, &paths, &dir)?;
+                failed += loaded.failed;
+                let cost = costs.entry((at, kb)).or_default();
+                cost.us.push(loaded.us_per_request());
+                cost.faults.push(loaded.faults as f64 / loaded.done as f64);
+                cost.rate.push(loaded.done as f64 / loaded.seconds);
+            }
+            let rate = *rate.get_or_insert_with(|| costs[&(0, kb)].rate[0] / 2.0);
+            for at in order(round, servers.len()) {
+                let load = Load { secure: false, gzip: true, rate: Some(rate), seconds };
+                let loaded = load.run(&servers[at], &paths, &dir)?;
+                failed += loaded.failed;
+                costs.entry((at, kb)).or_default().steady.push(loaded);
+            }
+        }
+    }
+
+    let shares = share::run(options, &servers, &bodies, &image, (rounds, seconds), &dir)?;
+    failed += shares.failed;
+    options.say("a slow page");
+    let slow = slow::run(&dir, &libraries, if full { 5 } else { 1 })?;
+    failed += slow.failed;
+    let alerts: usize = servers.iter().zip(&libraries).filter(|(_, of)| of.is_ours()).map(|(s, _)| s.alerts()).sum();
+
+    let index = |name: &str| libraries.iter().position(|of| of.name == name).context("a library");
+    let (stock, same, fast) = (index("zlib")?, index("same ratio")?, index("fast")?);
+    let mut expectations = Expectations::of("gzip")?;
+    let measured = |all: &mut Expectations, name: &str, value: f64, interval: Interval| -> Result<()> {
+        if full {
+            all.measured(name, value)?
+        } else {
+            all.measured_roughly(name, value, interval)?
+        };
+        Ok(())
+    };
+    for (name, at, kb) in [
+        ("same_ratio_cpu_88k", same, 88),
+        ("same_ratio_cpu_25k", same, 25),
+        ("same_ratio_cpu_4k", same, 4),
+        ("fast_cpu_88k", fast, 88),
+    ] {
+        let (ratio, interval) = against(&costs, at, stock, kb);
+        measured(&mut expectations, name, ratio, interval)?;
+    }
+    let all = |at: usize, kb: usize| {
+        let of = sizes.iter().filter(|((library, _, size), _)| (*library, *size) == (at, kb));
+        of.fold((0, 0), |(plain, gzip), (_, more)| (plain + more.0, gzip + more.1))
+    };
+    let larger = |at: usize, kb: usize| (all(at, kb).1 as f64 / all(stock, kb).1 as f64 - 1.0) * 100.0;
+    let largest = SIZES.map(|kb| larger(same, kb)).into_iter().fold(f64::NEG_INFINITY, f64::max);
+    expectations.measured("same_ratio_size_pct", largest)?;
+    expectations.measured("nginx_alerts", (alerts + slow.alerts) as f64)?;
+    expectations.measured("failed_requests", failed as f64)?;
+    for (name, at) in [("saved_over_share_fast", fast), ("saved_over_share_same", same)] {
+        let (saved, interval) = shares.saved(at);
+        measured(&mut expectations, name, saved, interval)?;
+    }
+    expectations.measured("first_byte_over_stock_ms", slow.over_stock_ms)?;
+
+    let mut cost_table = Table::new(
+        "Processor time of the server for a request, as fast as it can",
+        &["library", "KB", "us", "over zlib", "95 % interval", "requests a second", "page faults a request"],
+    );
+    let mut steady_table = Table::new(
+        "At half of the rate that zlib can hold",
+        &["library", "KB", "requests a second", "CPU, %", "p50, ms", "p99, ms"],
+    );
+    for kb in SIZES {
+        for (at, library) in libraries.iter().enumerate() {
+            let cost = &costs[&(at, kb)];
+            let (ratio, interval) = against(&costs, at, stock, kb);
+            let mut row = vec![library.name.to_owned(), kb.to_string(), number(median(cost.us.iter().copied()))];
+            row.extend([number(ratio), format!("{} to {}", number(interval.low), number(interval.high))]);
+            row.extend([&cost.rate, &cost.faults].map(|of| number(median(of.iter().copied()))));
+            cost_table.rows.push(row);
+            let of = |what: fn(&Loaded) -> f64| number(median(cost.steady.iter().map(what)));
+            let row = [of(Loaded::rate), of(Loaded::cpu_pct), of(|one| one.ms(0.5)), of(|one| one.ms(0.99))];
+            steady_table.rows.push([vec![library.name.to_owned(), kb.to_string()], row.to_vec()].concat());
+        }
+    }
+    let mut ratio_table = Table::new(
+        "Bytes in over bytes out",
+        &["library", "KB", "html", "js", "json", "text", "larger than zlib's, %"],
+    );
+    for kb in SIZES {
+        for (at, library) in libraries.iter().enumerate() {
+            let ratio = |kind: &str| {
+                let of = sizes.iter().find(|((library, of, size), _)| (*library, *of, *size) == (at, kind, kb));
+                of.map_or("-".into(), |(_, (plain, gzip))| number(*plain as f64 / *gzip as f64))
+            };
+            let mut row = vec![library.name.to_owned(), kb.to_string()];
+            row.extend(["html", "js", "json", "text"].map(ratio));
+            row.push(number(larger(at, kb)));
+            ratio_table.rows.push(row);
+        }
+    }
+    let tables = vec![cost_table, steady_table, ratio_table, shares.table(&libraries), slow.table(&libraries)];
+    report.finish(
+        format!(
+            "nginx of Debian with one worker on the first core, `gzip_comp_level 6`, files of four kinds: pages, scripts and answers made by \
+             the project from a seed, and text found below /usr/share. h2load with 16 connections on the second core asks for them in turn, \
+             {seconds} s at a time, {rounds} rounds; in each all libraries one after the other, in another order each time. Processor time is \
+             the worker's (schedstat), for all that it does. Ratios are means of logarithms of those of the rounds. Every body was fetched \
+             once from every server and decompressed."
+        ),
+        json!({ "level": 6, "sizes_kb": SIZES, "bodies": BODIES, "rounds": rounds, "seconds": seconds }),
+        expectations,
+        tables,
+    )
+}
+
+/// What a library costs over another one, round by round.
+fn against(costs: &BTreeMap<(usize, usize), Cost>, at: usize, stock: usize, kb: usize) -> (f64, Interval) {
+    let (ours, theirs) = (&costs[&(at, kb)].us, &costs[&(stock, kb)].us);
+    ratio_of_runs(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
+}
+
+/// The places of `count` arms, each round's first one another.
+fn order(round: usize, count: usize) -> impl Iterator<Item = usize> {
+    (0..count).map(move |at| (at + round) % count)
+}
+
+/// Pages, scripts and answers, and what text the machine has.
+fn bodies(seed: u64) -> Result<Vec<Body>> {
+    let text = text(Path::new("/usr/share"), 4 << 20);
+    ensure!(text.len() > 1_000_000, "no text below /usr/share");
+    let mut bodies = Vec::new();
+    for kb in SIZES {
+        let size = kb * 1_000;
+        for n in 0..BODIES {
+            for kind in Kind::ALL {
+                let bytes = corpus::body(kind, seed.wrapping_add(n), size);
+                bodies.push(Body { name: format!("{kb}-{n}.{}", kind.name()), kind: kind.name(), kb, bytes });
+            }
+            let at = (text.len() - size) / BODIES as usize * n as usize;
+            let bytes = text[at..at + size].to_vec();
+            bodies.push(Body { name: format!("{kb}-{n}.txt"), kind: "text", kb, bytes });
+        }
+    }
+    Ok(bodies)
+}
+
+/// Text of the machine's documentation, up to `most` bytes of it, in the order of its names.
+fn text(dir: &Path, most: usize) -> Vec<u8> {
+    let mut found = Vec::new();
+    let mut folders = vec![dir.join("perl"), dir.join("common-licenses"), dir.join("doc")];
+    while let Some(folder) = folders.pop() {
+        let mut entries: Vec<_> = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+        entries.sort();
+        for path in entries {
+            let is_text = path.extension().is_some_and(|of| ["txt", "html", "pod", "md"].iter().any(|end| of == *end));
+            let is_link = path.is_symlink();
+            if path.is_dir() && !is_link {
+                folders.push(path);
+            } else if (is_text || path.parent().is_some_and(|p| p.ends_with("common-licenses"))) && !is_link {
+                found.extend(std::fs::read(path).unwrap_or_default());
+            }
+            if found.len() > most {
+                found.truncate(most);
+                return found;
+            }
+        }
+    }
+    found
+}
+
+/// For as long as a sleep of a client.
+fn pause(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}

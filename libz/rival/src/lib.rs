@@ -1,0 +1,3 @@
+//! zlib-rs under zlib's names.
+
+pub use libz_rs_sys::*;
