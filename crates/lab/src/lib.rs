@@ -4,6 +4,7 @@
 
 mod bench_shape;
 mod cgroup;
+pub mod codecs;
 mod commit;
 pub mod corpus;
 mod daemon;

@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let image = share::write_image(&root)?;
     let servers = libraries
         .iter()
-        .map(|library| Server::start(&dir.join(library.name), library, &root))
+        .map(|library| Server::start(&dir.join(library.folder("nginx")), library, &root))
         .collect::<Result<Vec<_>>>()?;
 
     options.say("every body by every library");

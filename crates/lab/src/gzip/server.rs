@@ -38,6 +38,11 @@ impl Library {
         Ok(all)
     }
 
+    /// A folder of a server with it; nginx's configuration has no blanks in paths.
+    pub(super) fn folder(&self, server: &str) -> String {
+        format!("{server}-{}", self.name.replace(' ', "-"))
+    }
+
     /// Whether it is Weirgate's.
     pub(super) fn is_ours(&self) -> bool {
         !self.mode.is_empty()

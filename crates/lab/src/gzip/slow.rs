@@ -86,7 +86,7 @@ pub(super) fn run(dir: &Path, libraries: &[Library], rounds: usize) -> Result<Sl
     let origin = Origin::start(page.clone())?;
     let servers = libraries
         .iter()
-        .map(|library| Server::proxy(&dir.join(format!("slow {}", library.name)), library, origin.port))
+        .map(|library| Server::proxy(&dir.join(library.folder("slow")), library, origin.port))
         .collect::<Result<Vec<_>>>()?;
     let (mut times, mut failed) = (vec![Vec::new(); libraries.len()], 0);
     for _ in 0..rounds {

@@ -3,6 +3,7 @@
 //! Exit codes: `EXITS`, below. Results go to standard output, everything else to standard error; whoever closes the pipe early has
 //! seen enough (exit 0).
 
+mod deflate;
 mod doctor;
 mod fabric;
 mod figure;
@@ -55,6 +56,8 @@ enum Command {
     Limit(limit::Limit),
     /// Simulate data-centre fabrics: scenarios, sweeps over them, load balancers beside each other, the figures of the DRILL article
     Fabric(fabric::Fabric),
+    /// Engines that compress a web server's responses
+    Deflate(deflate::Deflate),
     /// Experiments on this kernel: namespaces, emulated links, real servers
     Lab(lab::Lab),
     /// Ask the recorded telemetry in SQL
@@ -130,6 +133,7 @@ fn dispatch(command: Command, out: &mut Output) -> Result<(), Failure> {
         Command::Tune(tune) => tune.run(out),
         Command::Limit(limit) => limit.run(out),
         Command::Fabric(fabric) => fabric.run(out),
+        Command::Deflate(deflate) => deflate.run(out),
         Command::Lab(lab) => {
             log();
             lab.run(out)

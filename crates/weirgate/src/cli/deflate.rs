@@ -1,0 +1,115 @@
+//! `weirgate deflate`: engines that compress responses.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::{Args, Subcommand};
+use weirgate_lab::codecs;
+use weirgate_lab::corpus::{self, Kind};
+use weirgate_lab::experiment::{Form, Options};
+
+use super::Failure;
+use super::output::Output;
+
+/// Of each file so much is read: a web server's responses are shorter.
+const BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Debug, Args)]
+pub(super) struct Deflate {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Compress files by every engine at every level: speed, ratio and processor time, as a table and a plot
+    Bench(Bench),
+}
+
+#[derive(Debug, Args)]
+struct Bench {
+    /// Files, of each at most the first 64 MiB; without any, pages, scripts and API answers of 4, 25 and 88 KB made for this
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Processor time for each engine and level
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.3)]
+    seconds: f64,
+    /// Where its folder is made
+    #[arg(short, long, value_name = "DIR", default_value = "lab-out")]
+    out: PathBuf,
+}
+
+impl Deflate {
+    pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let What::Bench(bench) = self.what;
+        bench.run(out)
+    }
+}
+
+impl Bench {
+    fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let each = Duration::try_from_secs_f64(self.seconds).ok().filter(|each| each.as_secs() <= 3_600);
+        let each =
+            each.ok_or_else(|| Failure::Usage(anyhow!("--seconds: {} is not between 0 and 3600", self.seconds)))?;
+        let bodies = if self.files.is_empty() { made() } else { read(&self.files).map_err(Failure::Usage)? };
+        let options = Options {
+            form: Form::Full,
+            seed: 1,
+            out: self.out,
+            weirgate: std::env::current_exe().context("this program's own file is not known")?,
+            chatty: true,
+        };
+        let report = codecs::bench(&options, &bodies, each)?;
+        let dir = options.dir("deflate-bench")?;
+        report.write(&dir)?;
+        report.write_parts(&dir)?;
+        out.line(report.text().trim_end())?;
+        Ok(out.line(&dir.join("report.html").display().to_string())?)
+    }
+}
+
+/// What web servers send.
+fn made() -> Vec<(String, Vec<u8>)> {
+    let sizes = [4_000, 25_000, 88_000];
+    let all = Kind::ALL.into_iter().flat_map(|kind| sizes.map(|size| (kind, size)));
+    all.map(|(kind, size)| (format!("{size} bytes of {}", kind.name()), corpus::body(kind, 1, size))).collect()
+}
+
+fn read(files: &[PathBuf]) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    let one = |path: &Path| -> anyhow::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let mut bodies = Vec::new();
+    for path in files {
+        let bytes = one(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        // There is nothing to compress in an empty one.
+        if !bytes.is_empty() {
+            bodies.push((path.display().to_string(), bytes));
+        }
+    }
+    anyhow::ensure!(!bodies.is_empty(), "all of these files are empty");
+    Ok(bodies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_and_what_cannot_be_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (some, none) = (dir.path().join("some"), dir.path().join("none"));
+        std::fs::write(&some, b"text").unwrap();
+        std::fs::write(&none, b"").unwrap();
+        assert_eq!(read(&[none.clone(), some]).unwrap().len(), 1);
+        assert_eq!(read(&[none]).unwrap_err().to_string(), "all of these files are empty");
+        let missing = read(&[dir.path().join("missing")]).unwrap_err();
+        assert!(missing.to_string().ends_with("missing cannot be read"), "{missing}");
+        assert_eq!(made().len(), 9);
+    }
+}
