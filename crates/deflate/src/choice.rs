@@ -90,6 +90,11 @@ impl Choice {
         (Pick::Libdeflate(engine), seen < LOOK_FIRST || seen.is_multiple_of(LOOK_EVERY))
     }
 
+    /// The level at which stock zlib streams where `level` was asked for.
+    pub fn streaming(&self, level: i32) -> i32 {
+        if self.mode == Mode::Fast { level.min(1) } else { level }
+    }
+
     /// Takes note that a body of `len` bytes became `ours` long, and `stock` by stock zlib at `level`.
     pub fn compare(&self, level: i32, len: usize, ours: usize, stock: usize) {
         let class = self.class(level, len);
@@ -164,7 +169,8 @@ mod tests {
     #[test]
     fn no_engine_stands_in_for_no_compression() {
         for mode in [Mode::Same, Mode::Fast] {
-            assert_eq!(Choice::new(mode, 0.005).pick(0, 5_000), (Pick::Stock, false));
+            let choice = Choice::new(mode, 0.005);
+            assert_eq!((choice.pick(0, 5_000), choice.streaming(0)), ((Pick::Stock, false), 0));
         }
     }
 }

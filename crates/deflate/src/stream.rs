@@ -505,7 +505,7 @@ impl State {
                         self.phase = Phase::Ended;
                         return STREAM_END;
                     }
-                    if !self.go_on(with.scratch) {
+                    if !self.go_on(with) {
                         return fail(z, MEM_ERROR);
                     }
                     self.phase = Phase::Streaming;
@@ -551,7 +551,7 @@ impl State {
             return Some(fail(z, BUF_ERROR));
         }
         if self.is_for_stock() {
-            return self.begin_plain(z);
+            return self.begin_plain(z, self.settings.level);
         }
         if flush == FINISH {
             return self.finish(z, with);
@@ -563,7 +563,7 @@ impl State {
             return Some(OK);
         }
         if self.staged == 0 {
-            return self.begin_plain(z);
+            return self.begin_plain(z, with.choice.streaming(self.settings.level));
         }
         self.take(z, with.now);
         let flush = if flush == FULL_FLUSH && z.avail_in == 0 { FULL_FLUSH } else { SYNC_FLUSH };
@@ -575,7 +575,7 @@ impl State {
         let new = z.avail_in as usize;
         let all = self.staged + new;
         if all == 0 {
-            return self.begin_plain(z);
+            return self.begin_plain(z, with.choice.streaming(self.settings.level));
         }
         if self.staged > 0 {
             self.take(z, with.now);
@@ -606,7 +606,7 @@ impl State {
                 }
             }
             if bound(new) + frame > self.block_len {
-                return self.begin_plain(z);
+                return self.begin_plain(z, with.choice.streaming(self.settings.level));
             }
         }
         // SAFETY: as above, or what is staged.
@@ -642,7 +642,8 @@ impl State {
         let mut out = with.scratch.room(bound(self.staged));
         // SAFETY: what is staged.
         let input = unsafe { slice::from_raw_parts(self.block, self.staged) };
-        let len = with.scratch.stock(&self.settings).flush(input, &mut out, flush);
+        let settings = Settings { level: with.choice.streaming(self.settings.level), ..self.settings };
+        let len = with.scratch.stock(&settings).flush(input, &mut out, flush);
         if let Some(len) = len {
             let window = 1 << self.settings.window_bits;
             self.history = if flush == FULL_FLUSH { 0 } else { self.staged.min(window) };
@@ -663,7 +664,8 @@ impl State {
     }
 
     /// From draining to streaming: sets up stock zlib in the block, with what was staged as its dictionary. False: it does not fit.
-    fn go_on(&mut self, scratch: &mut Scratch) -> bool {
+    fn go_on(&mut self, with: &mut With<'_>) -> bool {
+        let scratch = &mut *with.scratch;
         // SAFETY: within the block, and copied before anything is put there.
         let history = unsafe { slice::from_raw_parts(self.block.add(self.block_len - self.history), self.history) };
         scratch.history.clear();
@@ -671,14 +673,14 @@ impl State {
         let (dictionary, len) = (scratch.history.as_ptr(), scratch.history.len() as c_uint);
         self.history = 0;
         self.pending = (0, 0);
-        self.set_up(Wrapper::Raw)
+        self.set_up(Wrapper::Raw, with.choice.streaming(self.settings.level))
             // SAFETY: it was set up, and the dictionary is that long.
             && (len == 0 || unsafe { stock::deflate_set_dictionary(&raw mut self.inner, dictionary, len) } == OK)
     }
 
     /// Sets up stock zlib in the block.
-    fn set_up(&mut self, wrapper: Wrapper) -> bool {
-        let Settings { level, window_bits, mem_level } = self.settings;
+    fn set_up(&mut self, wrapper: Wrapper, level: i32) -> bool {
+        let Settings { window_bits, mem_level, .. } = self.settings;
         self.arena.clear();
         self.inner = ZStream {
             zalloc: Some(Arena::alloc),
@@ -708,8 +710,8 @@ impl State {
     }
 
     /// From staging, with nothing staged, to stock zlib for all of it. As [`stage`](Self::stage)'s.
-    fn begin_plain(&mut self, z: &mut ZStream) -> Option<c_int> {
-        if !self.set_up(self.wrapper) {
+    fn begin_plain(&mut self, z: &mut ZStream, level: i32) -> Option<c_int> {
+        if !self.set_up(self.wrapper, level) {
             return Some(fail(z, MEM_ERROR));
         }
         self.phase = Phase::Plain;
@@ -723,7 +725,7 @@ impl State {
     unsafe fn plain(&mut self, z: &mut ZStream, what: impl FnOnce(*mut ZStream) -> c_int) -> c_int {
         match self.phase {
             Phase::Staging if self.staged == 0 => {
-                if let Some(code) = self.begin_plain(z) {
+                if let Some(code) = self.begin_plain(z, self.settings.level) {
                     return code;
                 }
             }

@@ -163,7 +163,11 @@ where
         let ends = points.iter().filter_map(|point| Some((point.x, point.ends()?)));
         error_bars(&mut chart, ends.map(|(x, ends)| (x, ends.map(|end| end.max(least)))), colour)?;
     }
-    legend(&mut chart)?;
+    // In the upper corner that has fewer points.
+    let pixels: Vec<_> = lines.iter().flat_map(|line| &line.points).map(|p| chart.backend_coord(&(p.x, p.y))).collect();
+    let upper = |is_left: bool| pixels.iter().filter(|(x, y)| *y < 160 && (*x < 430) == is_left).count();
+    let is_right = upper(true) > upper(false);
+    legend(&mut chart, if is_right { SeriesLabelPosition::UpperRight } else { SeriesLabelPosition::UpperLeft })?;
     root.present()?;
     Ok(())
 }
@@ -264,7 +268,7 @@ fn draw_bars(
         error_bars(&mut chart, bars.filter_map(|(x, bar)| Some((x + 0.475 * width, bar.ends()?))), BLACK)?;
     }
     if series.len() > 1 {
-        legend(&mut chart)?;
+        legend(&mut chart, SeriesLabelPosition::UpperLeft)?;
     }
     let style = ("sans-serif", 14).into_font().color(&BLACK).pos(Pos::new(HPos::Center, VPos::Top));
     let (_, bottom) = chart.plotting_area().get_pixel_range();
@@ -280,6 +284,7 @@ fn draw_bars(
 
 fn legend<'a, X, Y>(
     chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
+    position: SeriesLabelPosition,
 ) -> Result<(), Box<dyn std::error::Error>>
 where
     X: Ranged + 'a,
@@ -287,7 +292,7 @@ where
 {
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(position)
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.2))
         .label_font(("sans-serif", 14))
@@ -324,7 +329,7 @@ fn draw(
             .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
     }
-    legend(&mut chart)?;
+    legend(&mut chart, SeriesLabelPosition::UpperLeft)?;
     root.present()?;
     Ok(())
 }
