@@ -200,8 +200,7 @@ pub unsafe fn end(strm: *mut ZStream) -> c_int {
     // SAFETY: by the contract.
     let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     let code = match state.phase {
-        // zlib's is busy from the first call on, whatever that brought.
-        Phase::Staging if state.last_flush == NO_FLUSH_YET => OK,
+        Phase::Staging if state.staged == 0 => OK,
         Phase::Ended => OK,
         // SAFETY: it was set up, and is not used again; it frees nothing.
         Phase::Plain => unsafe { stock::deflate_end(&raw mut state.inner) },
@@ -241,12 +240,17 @@ pub unsafe fn params(strm: *mut ZStream, level: c_int, strategy: c_int, with: &m
     if !(0..=9).contains(&level) || !(0..=FIXED).contains(&strategy) {
         return STREAM_ERROR;
     }
-    let is_other = (level, strategy) != (state.settings.level, state.strategy);
-    if state.phase == Phase::Staging && state.staged > 0 && is_other {
-        // What came before is compressed as it was asked for then.
-        state.take(z, with.now);
-        if !state.turn(z, SYNC_FLUSH, with) {
-            return fail(z, MEM_ERROR);
+    let is_other = (algorithm(level), strategy) != (algorithm(state.settings.level), state.strategy);
+    let is_new = state.phase == Phase::Staging && state.staged == 0;
+    if is_other && !is_new && state.phase != Phase::Plain {
+        // What came before is compressed as it was asked for then, and so is what comes with this call.
+        // SAFETY: by the contract.
+        let code = unsafe { deflate(strm, BLOCK, with) };
+        if code == STREAM_ERROR {
+            return code;
+        }
+        if z.avail_in > 0 || state.staged > 0 {
+            return fail(z, BUF_ERROR);
         }
     }
     let code = match state.phase {
@@ -254,8 +258,7 @@ pub unsafe fn params(strm: *mut ZStream, level: c_int, strategy: c_int, with: &m
         Phase::Plain | Phase::Streaming => unsafe {
             state.with_inner(z, |inner| stock::deflate_params(inner, level, strategy))
         },
-        Phase::Draining { .. } if z.avail_in > 0 => fail(z, BUF_ERROR),
-        _ => OK,
+        Phase::Staging | Phase::Draining { .. } | Phase::Ended => OK,
     };
     if code == OK {
         (state.settings.level, state.strategy) = (level, strategy);
@@ -270,8 +273,19 @@ pub unsafe fn params(strm: *mut ZStream, level: c_int, strategy: c_int, with: &m
 pub unsafe fn set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_uint) -> c_int {
     // SAFETY: by the contract.
     let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
-    let is_late = state.wrapper != Wrapper::Raw && state.phase == Phase::Streaming;
-    if dictionary.is_null() || is_late {
+    if dictionary.is_null() {
+        return STREAM_ERROR;
+    }
+    let is_late = match (state.phase, state.wrapper) {
+        // zlib takes one then, for nothing.
+        (Phase::Ended, _) => return OK,
+        (Phase::Plain, _) | (_, Wrapper::Raw) => false,
+        (_, Wrapper::Gzip) => true,
+        // Its header names it.
+        (Phase::Staging, Wrapper::Zlib) => state.staged > 0,
+        (Phase::Draining { .. } | Phase::Streaming, Wrapper::Zlib) => true,
+    };
+    if is_late {
         return STREAM_ERROR;
     }
     // SAFETY: as the caller's.
@@ -343,8 +357,8 @@ pub unsafe fn prime(strm: *mut ZStream, bits: c_int, value: c_int) -> c_int {
 pub unsafe fn tune(strm: *mut ZStream, good: c_int, lazy: c_int, nice: c_int, chain: c_int) -> c_int {
     // SAFETY: by the contract.
     let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
-    if state.phase == Phase::Staging && state.staged > 0 {
-        // It is about how long zlib looks for matches, of which there will be none.
+    if state.staged > 0 || matches!(state.phase, Phase::Draining { .. } | Phase::Ended) {
+        // It is about how long zlib looks for matches, and is not zlib's to look for now.
         return OK;
     }
     // SAFETY: as the caller's.
@@ -462,6 +476,15 @@ fn fail(z: &mut ZStream, code: c_int) -> c_int {
     code
 }
 
+/// Which of zlib's algorithms a level has: between levels of one it changes without a flush.
+const fn algorithm(level: c_int) -> u8 {
+    match level {
+        0 => 0,
+        1..=3 => 1,
+        _ => 2,
+    }
+}
+
 /// zlib's order of flushes: `Z_BLOCK` is between none and a partial one.
 const fn rank(flush: c_int) -> c_int {
     flush * 2 - if flush > 4 { 9 } else { 0 }
@@ -550,7 +573,8 @@ impl State {
         if self.is_repeated(z, flush) {
             return Some(fail(z, BUF_ERROR));
         }
-        if self.is_for_stock() {
+        // A first call that brings nothing has zlib write its header: nobody collects then.
+        if self.is_for_stock() || (new == 0 && self.staged == 0 && flush == NO_FLUSH) {
             return self.begin_plain(z, self.settings.level);
         }
         if flush == FINISH {

@@ -136,6 +136,9 @@ pub mod stock {
         /// `deflateEnd`.
         #[link_name = "weirgate_stock_deflateEnd"]
         pub fn deflate_end(strm: *mut ZStream) -> c_int;
+        /// `deflateReset`.
+        #[link_name = "weirgate_stock_deflateReset"]
+        pub fn deflate_reset(strm: *mut ZStream) -> c_int;
         /// `deflateSetDictionary`.
         #[link_name = "weirgate_stock_deflateSetDictionary"]
         pub fn deflate_set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_uint) -> c_int;
