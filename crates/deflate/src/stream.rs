@@ -253,10 +253,11 @@ pub unsafe fn params(strm: *mut ZStream, level: c_int, strategy: c_int, with: &m
             return fail(z, BUF_ERROR);
         }
     }
+    let streaming = with.choice.streaming(level);
     let code = match state.phase {
         // SAFETY: as the caller's.
         Phase::Plain | Phase::Streaming => unsafe {
-            state.with_inner(z, |inner| stock::deflate_params(inner, level, strategy))
+            state.with_inner(z, |inner| stock::deflate_params(inner, streaming, strategy))
         },
         Phase::Staging | Phase::Draining { .. } | Phase::Ended => OK,
     };
@@ -279,7 +280,10 @@ pub unsafe fn set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_u
     let is_late = match (state.phase, state.wrapper) {
         // zlib takes one then, for nothing.
         (Phase::Ended, _) => return OK,
-        (Phase::Plain, _) | (_, Wrapper::Raw) => false,
+        (Phase::Plain, _) => false,
+        // zlib would still have some of the input; we have flushed it by ourselves.
+        (Phase::Draining { .. } | Phase::Streaming, Wrapper::Raw) => state.last_flush == NO_FLUSH,
+        (_, Wrapper::Raw) => false,
         (_, Wrapper::Gzip) => true,
         // Its header names it.
         (Phase::Staging, Wrapper::Zlib) => state.staged > 0,

@@ -1,0 +1,126 @@
+//! Calls of a stream, in any order, beside the same calls of stock zlib's: with room for all output the codes are the same, and what comes
+//! out holds what went in.
+#![no_main]
+
+use std::ffi::{c_int, c_uint};
+
+use libfuzzer_sys::fuzz_target;
+use weirgate_deflate::choice::Mode;
+use weirgate_deflate::stream::{self, With};
+use weirgate_deflate::zlib::{FINISH, OK, STREAM_END, STREAM_SIZE, ZStream, stock};
+use weirgate_deflate::{Choice, Scratch};
+
+/// More than a call can give: what it brings, and what waits from the calls before it.
+const ROOM: usize = 64 << 10;
+
+/// What the calls bring together, at most.
+const ALL_MAX: usize = 32 << 10;
+
+fuzz_target!(|bytes: &[u8]| {
+    let [mode, level, bits, mem, strategy, rest @ ..] = bytes else { return };
+    let bits = c_int::from(bits % 7) + 9;
+    let bits = [bits, -bits, bits + 16][usize::from(mode / 2 % 3)];
+    let (level, mem) = (c_int::from(level % 10), c_int::from(mem % 9) + 1);
+    let strategy = if *strategy < 200 { 0 } else { c_int::from(strategy % 5) };
+    let choice = Choice::new(if mode % 2 == 0 { Mode::Same } else { Mode::Fast }, 0.005);
+    let (mut scratch, mut now) = (Scratch::default(), 0);
+    let (mut ours, mut theirs) = (Box::new(ZStream::EMPTY), Box::new(ZStream::EMPTY));
+    // SAFETY: streams of which nothing is known yet.
+    unsafe {
+        let theirs = &raw mut *theirs;
+        let made = stock::deflate_init2(theirs, level, 8, bits, mem, strategy, stock::version(), STREAM_SIZE);
+        assert_eq!(stream::init(&raw mut *ours, level, 8, bits, mem, strategy), made);
+        assert_eq!(made, OK);
+    }
+    let (mut all, mut out, mut is_known) = (Vec::new(), Vec::new(), true);
+    let mut rest = rest;
+    while let [op, len, wait, more @ ..] = rest {
+        let len = (usize::from(*len) * usize::from(op / 16 + 1)).min(more.len()).min(ALL_MAX - all.len());
+        let (part, after) = more.split_at(len);
+        rest = after;
+        now += u64::from(*wait) * 100_000;
+        let mut with = With { scratch: &mut scratch, choice: &choice, now };
+        let flush = c_int::from(op / 16 % 8) - 1;
+        match op % 16 {
+            ..10 => {
+                let theirs = call(&mut theirs, part, &mut Vec::new(), |strm| unsafe { stock::deflate(strm, flush) });
+                let ours = call(&mut ours, part, &mut out, |strm| unsafe { stream::deflate(strm, flush, &mut with) });
+                assert_eq!(ours, theirs, "flush {flush}");
+                all.extend_from_slice(&part[..part.len() - ours.1]);
+            }
+            // "Fast" has one level, and nothing to flush between two.
+            10 | 11 if mode % 2 == 0 => {
+                let to = c_int::from(*wait) % 12 - 1;
+                let theirs = call(&mut theirs, part, &mut Vec::new(), |s| unsafe { stock::deflate_params(s, to, 0) });
+                let ours = call(&mut ours, part, &mut out, |s| unsafe { stream::params(s, to, 0, &mut with) });
+                assert_eq!(ours, theirs, "level {to}");
+                all.extend_from_slice(&part[..part.len() - ours.1]);
+            }
+            // SAFETY: both are streams, and the dictionary is that long.
+            12 => unsafe {
+                let (from, len) = (part.as_ptr(), part.len() as c_uint);
+                let code = stream::set_dictionary(&raw mut *ours, from, len);
+                assert_eq!(code, stock::deflate_set_dictionary(&raw mut *theirs, from, len));
+                is_known &= code != OK;
+            },
+            // SAFETY: both are streams.
+            13 => unsafe {
+                assert_eq!((stream::reset(&raw mut *ours), stock::deflate_reset(&raw mut *theirs)), (OK, OK));
+                (all, out, is_known) = (Vec::new(), Vec::new(), true);
+            },
+            // SAFETY: all are streams.
+            14 => unsafe {
+                let mut copy = Box::new(ZStream::EMPTY);
+                assert_eq!(stream::copy(&raw mut *copy, &raw mut *ours), OK);
+                stream::end(&raw mut *ours);
+                ours = copy;
+            },
+            // SAFETY: both are streams.
+            _ => unsafe {
+                let by = c_int::from(*wait);
+                let code = stream::tune(&raw mut *ours, by, by, by, by);
+                assert_eq!(code, stock::deflate_tune(&raw mut *theirs, by, by, by, by));
+            },
+        }
+    }
+    let mut with = With { scratch: &mut scratch, choice: &choice, now };
+    let theirs_last = call(&mut theirs, &[], &mut Vec::new(), |strm| unsafe { stock::deflate(strm, FINISH) });
+    let last = call(&mut ours, &[], &mut out, |strm| unsafe { stream::deflate(strm, FINISH, &mut with) });
+    assert_eq!((last, ours.adler), (theirs_last, theirs.adler));
+    if is_known && last.0 == STREAM_END {
+        assert_eq!(inflate(bits, &out, all.len()), all);
+    }
+    // SAFETY: both are streams.
+    unsafe { assert_eq!(stream::end(&raw mut *ours), stock::deflate_end(&raw mut *theirs)) };
+});
+
+/// A call with `part` and room for all: its code, and how much of `part` it left.
+fn call(
+    strm: &mut ZStream,
+    part: &[u8],
+    out: &mut Vec<u8>,
+    what: impl FnOnce(*mut ZStream) -> c_int,
+) -> (c_int, usize) {
+    let at = out.len();
+    out.resize(at + ROOM, 0);
+    (strm.next_in, strm.avail_in) = (part.as_ptr(), part.len() as c_uint);
+    (strm.next_out, strm.avail_out) = (out[at..].as_mut_ptr(), ROOM as c_uint);
+    let code = what(strm);
+    out.truncate(at + ROOM - strm.avail_out as usize);
+    (code, strm.avail_in as usize)
+}
+
+/// What stock zlib reads from a stream of which `len` bytes are expected.
+fn inflate(bits: c_int, stream: &[u8], len: usize) -> Vec<u8> {
+    let mut out = vec![0; len + 1];
+    let mut strm = ZStream { next_in: stream.as_ptr(), avail_in: stream.len() as c_uint, ..ZStream::EMPTY };
+    (strm.next_out, strm.avail_out) = (out.as_mut_ptr(), out.len() as c_uint);
+    // SAFETY: the buffers are that long.
+    unsafe {
+        assert_eq!(stock::inflate_init2(&raw mut strm, bits, stock::version(), STREAM_SIZE), OK);
+        assert_eq!((stock::inflate(&raw mut strm, FINISH), strm.avail_in), (STREAM_END, 0));
+        stock::inflate_end(&raw mut strm);
+    }
+    out.truncate(strm.total_out as usize);
+    out
+}
