@@ -163,7 +163,7 @@ pub unsafe extern "C" fn deflateSetHeader(strm: *mut ZStream, head: *mut c_void)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn deflatePrime(strm: *mut ZStream, bits: c_int, value: c_int) -> c_int {
     // SAFETY: by the contract.
-    unsafe { stream::prime(strm, bits, value) }
+    with(|with| unsafe { stream::prime(strm, bits, value, with) })
 }
 
 /// `deflatePending`.

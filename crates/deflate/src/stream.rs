@@ -71,6 +71,8 @@ struct State {
     pending: (usize, usize),
     /// What of the input is to be known to the stock zlib that goes on, at the block's end.
     history: usize,
+    /// Bits that come before what it makes, and how many.
+    primed: (u64, u32),
     arena: Arena,
     inner: ZStream,
     /// Where stock zlib's state begins.
@@ -142,7 +144,7 @@ pub unsafe fn init(
         let block = zalloc(z.opaque, (block_len >> 1) as c_uint, 2).cast::<u8>();
         if block.is_null() {
             zfree(z.opaque, state.cast());
-            return MEM_ERROR;
+            return fail(z, MEM_ERROR);
         }
         state.write(State {
             strm,
@@ -159,6 +161,7 @@ pub unsafe fn init(
             since: 0,
             pending: (0, 0),
             history: 0,
+            primed: (0, 0),
             arena: Arena::new(((&raw mut (*state).rest).cast(), STATE_LEN), (block, block_len)),
             inner: ZStream::EMPTY,
             rest: [],
@@ -181,7 +184,7 @@ pub unsafe fn deflate(strm: *mut ZStream, flush: c_int, with: &mut With<'_>) -> 
     }
     let lies = z.next_out.is_null() || (z.avail_in != 0 && z.next_in.is_null());
     if state.phase != Phase::Plain {
-        if lies || (state.phase == Phase::Ended && flush != FINISH) {
+        if lies || (state.has_finished() && flush != FINISH) {
             return fail(z, STREAM_ERROR);
         }
         if z.avail_out == 0 {
@@ -335,23 +338,54 @@ pub unsafe fn set_header(strm: *mut ZStream, head: *mut c_void) -> c_int {
     if state.wrapper != Wrapper::Gzip {
         return STREAM_ERROR;
     }
-    if state.phase != Phase::Staging || state.staged > 0 {
+    match state.phase {
+        // SAFETY: as the caller's.
+        Phase::Plain => unsafe { state.plain(z, |inner| stock::deflate_set_header(inner, head)) },
+        // SAFETY: as the caller's.
+        Phase::Staging if state.staged == 0 => unsafe {
+            state.plain(z, |inner| stock::deflate_set_header(inner, head))
+        },
+        Phase::Ended => STREAM_ERROR,
         // Our header has been sent, or will be.
-        return OK;
+        Phase::Staging | Phase::Draining { .. } | Phase::Streaming => OK,
     }
-    // SAFETY: as the caller's.
-    unsafe { state.plain(z, |inner| stock::deflate_set_header(inner, head)) }
 }
 
-/// `deflatePrime`.
+/// `deflatePrime`. Bits for which there is no stock zlib yet wait for it, up to 64.
 ///
 /// # Safety
 /// As zlib.h's.
-pub unsafe fn prime(strm: *mut ZStream, bits: c_int, value: c_int) -> c_int {
+pub unsafe fn prime(strm: *mut ZStream, bits: c_int, value: c_int, with: &mut With<'_>) -> c_int {
     // SAFETY: by the contract.
     let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
-    // SAFETY: as the caller's.
-    unsafe { state.plain(z, |inner| stock::deflate_prime(inner, bits, value)) }
+    let (waiting, waiting_len) = state.primed;
+    let bits @ 0..=16 = bits else { return BUF_ERROR };
+    match state.phase {
+        Phase::Staging if state.staged > 0 => {
+            // It gives the caller nothing.
+            let avail_out = std::mem::take(&mut z.avail_out);
+            let is_turned = state.turn(z, SYNC_FLUSH, with);
+            z.avail_out = avail_out;
+            if !is_turned {
+                return fail(z, MEM_ERROR);
+            }
+            state.primed = (low_bits(value, bits), bits as u32);
+            OK
+        }
+        Phase::Draining { then_end: false } => {
+            if waiting_len + bits as u32 > u64::BITS {
+                return BUF_ERROR;
+            }
+            state.primed = (waiting | low_bits(value, bits) << waiting_len, waiting_len + bits as u32);
+            OK
+        }
+        // Nothing will come after them.
+        Phase::Draining { .. } | Phase::Ended => OK,
+        // SAFETY: as the caller's.
+        Phase::Staging | Phase::Plain | Phase::Streaming => unsafe {
+            state.plain(z, |inner| stock::deflate_prime(inner, bits, value))
+        },
+    }
 }
 
 /// `deflateTune`.
@@ -475,6 +509,11 @@ unsafe fn of<'a>(strm: *mut ZStream) -> Option<(&'a mut ZStream, &'a mut State)>
     }
 }
 
+/// The lowest bits of a number, 0 to 16.
+const fn low_bits(value: c_int, bits: c_int) -> u64 {
+    value as u64 & ((1 << bits) - 1)
+}
+
 fn fail(z: &mut ZStream, code: c_int) -> c_int {
     z.msg = message(code);
     code
@@ -509,7 +548,7 @@ impl State {
         self.phase = Phase::Staging;
         self.last_flush = NO_FLUSH_YET;
         self.check = self.wrapper.no_check();
-        (self.staged, self.since, self.pending, self.history) = (0, 0, (0, 0), 0);
+        (self.staged, self.since, self.pending, self.history, self.primed) = (0, 0, (0, 0), 0, (0, 0));
         (z.total_in, z.total_out, z.msg, z.data_type) = (0, 0, ptr::null(), UNKNOWN);
         z.adler = self.check.into();
     }
@@ -530,7 +569,7 @@ impl State {
                     }
                     if then_end {
                         self.phase = Phase::Ended;
-                        return STREAM_END;
+                        continue;
                     }
                     if !self.go_on(with) {
                         return fail(z, MEM_ERROR);
@@ -701,9 +740,18 @@ impl State {
         let (dictionary, len) = (scratch.history.as_ptr(), scratch.history.len() as c_uint);
         self.history = 0;
         self.pending = (0, 0);
-        self.set_up(Wrapper::Raw, with.choice.streaming(self.settings.level))
-            // SAFETY: it was set up, and the dictionary is that long.
-            && (len == 0 || unsafe { stock::deflate_set_dictionary(&raw mut self.inner, dictionary, len) } == OK)
+        // SAFETY: it was set up, and the dictionary is that long.
+        let goes_on = self.set_up(Wrapper::Raw, with.choice.streaming(self.settings.level))
+            && (len == 0 || unsafe { stock::deflate_set_dictionary(&raw mut self.inner, dictionary, len) } == OK);
+        let (mut value, mut left) = std::mem::take(&mut self.primed);
+        while goes_on && left > 0 {
+            let bits = left.min(16);
+            // SAFETY: it was set up, and has room for as many.
+            let _has_room =
+                unsafe { stock::deflate_prime(&raw mut self.inner, bits as c_int, (value & 0xffff) as c_int) };
+            (value, left) = (value >> bits, left - bits);
+        }
+        goes_on
     }
 
     /// Sets up stock zlib in the block.
@@ -730,6 +778,11 @@ impl State {
             )
         };
         code == OK
+    }
+
+    /// Whether all of the output is there.
+    const fn has_finished(&self) -> bool {
+        matches!(self.phase, Phase::Draining { then_end: true } | Phase::Ended)
     }
 
     /// Whether only stock zlib does what was asked for.
@@ -775,6 +828,8 @@ impl State {
         let inner = &mut self.inner;
         (inner.next_in, inner.avail_in) = (z.next_in, z.avail_in);
         (inner.next_out, inner.avail_out) = (z.next_out, z.avail_out);
+        // What it says of a call stays until the next one of which it says something.
+        inner.msg = z.msg;
         if is_plain {
             (inner.total_in, inner.total_out) = (z.total_in, z.total_out);
         }

@@ -333,8 +333,9 @@ fn a_dictionary_a_header_and_bits_before_the_data_are_zlibs() {
     assert_eq!((code, caller.all(&page, FINISH, 4_096)), (OK, STREAM_END));
     assert!(caller.out[1] & 0x20 != 0, "its header names a dictionary");
     let mut caller = Caller::ours((6, -15, 8, 0));
+    let mut with = With { scratch: &mut caller.scratch, choice: &caller.choice, now: 0 };
     // SAFETY: an empty stored block (three bits, and zeros to the byte's end), that a caller wrote itself.
-    let code = unsafe { stream::prime(&raw mut *caller.strm, 8, 0) };
+    let code = unsafe { stream::prime(&raw mut *caller.strm, 8, 0, &mut with) };
     assert_eq!((code, caller.call(&page, FINISH, 90_000).0), (OK, STREAM_END));
     assert_eq!(caller.out[0], 0);
 }

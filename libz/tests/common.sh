@@ -1,0 +1,74 @@
+# shellcheck shell=bash
+# Sourced by the tests of libweirgate_z.so, whose one argument is the library: what they share.
+set -euo pipefail
+if [ $# != 1 ] || [ ! -r "$1" ]; then
+  printf 'usage: %s LIBWEIRGATE_Z.so\n' "$0" >&2
+  exit 2
+fi
+lib=$(realpath "$1")
+work=$(mktemp -d /tmp/weirgate-libz.XXXXXX)
+chmod 755 "$work"
+passed=0
+failed=0
+started=()
+
+clean() {
+  if ((${#started[@]})); then
+    kill "${started[@]}" 2>/dev/null || true
+    wait "${started[@]}" 2>/dev/null || true
+  fi
+  rm -rf "$work"
+}
+trap clean EXIT
+
+# Runs a command, which fails where any of its own does, and says whether it passed; what it wrote is shown where it has not.
+check() { # NAME COMMAND ...
+  local name=$1 rc; shift
+  set +e
+  (set -e; "$@") >"$work/log" 2>&1
+  rc=$?
+  set -e
+  if [ $rc = 0 ]; then
+    passed=$((passed + 1)); printf 'ok      %s\n' "$name"
+  else
+    failed=$((failed + 1)); printf 'FAILED  %s (exit %d)\n' "$name" $rc
+    tail -n 25 "$work/log" | sed 's/^/        /'
+  fi
+}
+
+# Ends a script, which has failed where a check has.
+finish() {
+  printf '%d passed, %d failed\n' "$passed" "$failed"
+  [ "$failed" = 0 ]
+}
+
+# Runs a command with our library in place of the system's. The dynamic linker writes down which symbol of whom it binds to what.
+ours() {
+  mkdir -p "$work/bindings"
+  env LD_PRELOAD="$lib" LD_DEBUG=bindings LD_DEBUG_OUTPUT="$work/bindings/of" "$@"
+}
+
+# Whether what ran by `ours` since the last look has had these of our functions, and no function of another libz.
+had() { # SYMBOL ...
+  local symbol bound="$work/bindings/"
+  for symbol; do
+    grep -qrF "to $lib [0]: normal symbol \`$symbol'" "$bound" || { echo "nobody has had our $symbol"; return 1; }
+  done
+  # The other libz may be there, and have its own functions.
+  if grep -rhE 'to [^ ]*/libz\.so[^ ]* \[0\]: normal symbol' "$bound" | grep -v 'binding file [^ ]*/libz\.so' >"$work/stock"; then
+    head -n 3 "$work/stock"
+    return 1
+  fi
+  rm -rf "$bound"
+}
+
+# Waits until a command succeeds, for ten seconds at most.
+await() {
+  local tries
+  for ((tries = 0; tries < 100; tries++)); do
+    "$@" >/dev/null 2>&1 && return
+    sleep 0.1
+  done
+  echo "waited in vain for: $*"
+  return 1
+}
