@@ -13,7 +13,7 @@ RIVAL := $(CARGO_TARGET_DIR)/libz/release/libweirgate_rival.so
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer gzip
 FIGURES = $(shell $(WEIRGATE) fabric figure list | awk 'NR > 1 { print $$1 }')
 
-.PHONY: help setup setup-build web build install run demo test test-rust test-loom test-web test-fuzz test-fabric test-lab bench check prove figures clean
+.PHONY: help setup setup-build web build install run demo test test-rust test-loom test-web test-fuzz test-libz test-fabric test-lab bench check prove figures clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,7 +46,7 @@ install: build ## as root: binary, systemd unit, manual, completions below $(DES
 demo: setup build ## CUBIC and Weirgate side by side on 20 emulated client networks, under 4 minutes
 	$(WEIRGATE) lab run edge --demo
 
-test: setup build test-rust test-loom test-web test-fuzz test-fabric test-lab ## all tests, every experiment's quick form included (bench-shape, fabric-speed: make bench)
+test: setup build test-rust test-loom test-web test-fuzz test-libz test-fabric test-lab ## all tests, every experiment's quick form included (bench-shape, fabric-speed: make bench)
 
 test-rust: setup web
 	cargo test --workspace --locked
@@ -60,6 +60,10 @@ test-loom: setup
 
 test-fuzz: setup
 	scripts/fuzz.sh $(FUZZ_SECONDS)
+
+# zlib's own programs, and real ones that use it.
+test-libz: setup build
+	libz/tests/run.sh $(LIBZ)
 
 # The simulator from its command, as a user has it: theory, and a figure of each kind.
 test-fabric: build

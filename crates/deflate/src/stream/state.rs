@@ -1,0 +1,475 @@
+//! A stream's state, and how it goes from phase to phase.
+
+use std::ffi::{c_int, c_uint, c_ulong};
+use std::mem::{MaybeUninit, offset_of};
+use std::{ptr, slice};
+
+use super::{HEAD_LEN, With};
+use crate::arena::{Arena, STATE_LEN};
+use crate::engine::bound;
+use crate::scratch::Settings;
+use crate::wrapper::Wrapper;
+use crate::zlib::{
+    BUF_ERROR, DEFAULT_STRATEGY, DEFLATED, FINISH, FULL_FLUSH, MEM_ERROR, NO_FLUSH, OK, STREAM_END, STREAM_ERROR,
+    STREAM_SIZE, SYNC_FLUSH, UNKNOWN, ZStream, message, stock,
+};
+
+/// For how long input is collected, in nanoseconds: a slow page's first byte is not held back for longer.
+const STAGING_MAX: u64 = 5_000_000;
+
+/// "Weirgate", and no status of zlib's.
+pub(super) const MAGIC: u64 = 0x5765_6972_6761_7465;
+
+/// Before any flush, for which the next one is never a repetition.
+pub(super) const NO_FLUSH_YET: c_int = -2;
+
+/// The state that a caller's stream points to.
+#[repr(C)]
+pub(super) struct State {
+    /// The stream: one that was copied by `memcpy` is not its.
+    pub(super) strm: *mut ZStream,
+    pub(super) magic: u64,
+    pub(super) settings: Settings,
+    pub(super) strategy: c_int,
+    pub(super) wrapper: Wrapper,
+    pub(super) phase: Phase,
+    /// Of the last call that may not be repeated without effect.
+    pub(super) last_flush: c_int,
+    /// Of what was taken.
+    pub(super) check: u32,
+    pub(super) block: *mut u8,
+    pub(super) block_len: usize,
+    /// Bytes that are staged, from the block's beginning.
+    pub(super) staged: usize,
+    /// When the first of them came.
+    pub(super) since: u64,
+    /// Output that waits, in the block.
+    pub(super) pending: (usize, usize),
+    /// What of the input is to be known to the stock zlib that goes on, at the block's end.
+    pub(super) history: usize,
+    /// Bits that come before what it makes, and how many.
+    pub(super) primed: (u64, u32),
+    pub(super) arena: Arena,
+    pub(super) inner: ZStream,
+    /// Where stock zlib's state begins.
+    pub(super) rest: [u128; 0],
+}
+
+const _: () = assert!(offset_of!(State, rest) + STATE_LEN <= HEAD_LEN && STATE_LEN.is_multiple_of(16));
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Staging,
+    Draining { then_end: bool },
+    Streaming,
+    Plain,
+    Ended,
+}
+
+impl State {
+    pub(super) fn reset(&mut self, z: &mut ZStream) {
+        self.phase = Phase::Staging;
+        self.last_flush = NO_FLUSH_YET;
+        self.check = self.wrapper.no_check();
+        (self.staged, self.since, self.pending, self.history, self.primed) = (0, 0, (0, 0), 0, (0, 0));
+        (z.total_in, z.total_out, z.msg, z.data_type) = (0, 0, ptr::null(), UNKNOWN);
+        z.adler = self.check.into();
+    }
+
+    /// # Safety
+    /// As [`deflate`]'s.
+    pub(super) unsafe fn deflate(&mut self, z: &mut ZStream, flush: c_int, with: &mut With<'_>) -> c_int {
+        loop {
+            match self.phase {
+                Phase::Staging => {
+                    if let Some(code) = self.stage(z, flush, with) {
+                        return code;
+                    }
+                }
+                Phase::Draining { then_end } => {
+                    if !self.drain(z) {
+                        return OK;
+                    }
+                    if then_end {
+                        self.phase = Phase::Ended;
+                        continue;
+                    }
+                    if !self.go_on(with) {
+                        return fail(z, MEM_ERROR);
+                    }
+                    self.phase = Phase::Streaming;
+                    self.last_flush = flush;
+                    if z.avail_in == 0 && flush != FINISH || z.avail_out == 0 {
+                        return OK;
+                    }
+                }
+                Phase::Streaming => {
+                    let is_ours = self.last_flush != NO_FLUSH_YET;
+                    if is_ours && self.is_repeated(z, flush) {
+                        return fail(z, BUF_ERROR);
+                    }
+                    // From here on zlib looks after that itself.
+                    self.last_flush = NO_FLUSH_YET;
+                    // SAFETY: as the caller's.
+                    let code = unsafe { self.with_inner(z, |inner| stock::deflate(inner, flush)) };
+                    if code != STREAM_END {
+                        return code;
+                    }
+                    // zlib's own memory is free for what is left.
+                    let (trailer, len) = self.wrapper.trailer(self.check, z.total_in);
+                    self.put(z, &trailer[..len]);
+                    self.phase = Phase::Draining { then_end: true };
+                }
+                // SAFETY: as the caller's.
+                Phase::Plain => return unsafe { self.with_inner(z, |inner| stock::deflate(inner, flush)) },
+                Phase::Ended => return if z.avail_in > 0 { fail(z, BUF_ERROR) } else { STREAM_END },
+            }
+        }
+    }
+
+    /// Whether a call has no effect, since it brings nothing and asks for no more than the last one.
+    fn is_repeated(&mut self, z: &ZStream, flush: c_int) -> bool {
+        let last = std::mem::replace(&mut self.last_flush, flush);
+        z.avail_in == 0 && rank(flush) <= rank(last) && flush != FINISH
+    }
+
+    /// A call while staging: its code, or `None` if the phase has changed.
+    fn stage(&mut self, z: &mut ZStream, flush: c_int, with: &mut With<'_>) -> Option<c_int> {
+        let new = z.avail_in as usize;
+        if self.is_repeated(z, flush) {
+            return Some(fail(z, BUF_ERROR));
+        }
+        // A first call that brings nothing has zlib write its header: nobody collects then.
+        if self.is_for_stock() || (new == 0 && self.staged == 0 && flush == NO_FLUSH) {
+            return self.begin_plain(z, self.settings.level);
+        }
+        if flush == FINISH {
+            return self.finish(z, with);
+        }
+        let is_late = self.staged > 0 && with.now.saturating_sub(self.since) > STAGING_MAX;
+        let fits = new <= self.room();
+        if flush == NO_FLUSH && !is_late && fits {
+            self.take(z, with.now);
+            return Some(OK);
+        }
+        if self.staged == 0 {
+            return self.begin_plain(z, with.choice.streaming(self.settings.level));
+        }
+        self.take(z, with.now);
+        let flush = if flush == FULL_FLUSH && z.avail_in == 0 { FULL_FLUSH } else { SYNC_FLUSH };
+        if self.turn(z, flush, with) { None } else { Some(fail(z, MEM_ERROR)) }
+    }
+
+    /// The last call: compresses what is staged and what it brings. As [`stage`](Self::stage)'s.
+    fn finish(&mut self, z: &mut ZStream, with: &mut With<'_>) -> Option<c_int> {
+        let new = z.avail_in as usize;
+        let all = self.staged + new;
+        if all == 0 {
+            return self.begin_plain(z, with.choice.streaming(self.settings.level));
+        }
+        if self.staged > 0 {
+            self.take(z, with.now);
+            if z.avail_in > 0 {
+                return if self.turn(z, SYNC_FLUSH, with) { None } else { Some(fail(z, MEM_ERROR)) };
+            }
+        }
+        let (header, header_len) = self.wrapper.header(self.settings.level, self.settings.window_bits);
+        let (_, trailer_len) = self.wrapper.trailer(0, 0);
+        let frame = header_len + trailer_len;
+        let settings = self.settings;
+        if self.staged == 0 {
+            // SAFETY: the caller's input, which it does not change meanwhile.
+            let input = unsafe { slice::from_raw_parts(z.next_in, new) };
+            let room = z.avail_out as usize;
+            if room >= new + (new >> 12) + frame {
+                // SAFETY: the caller's room for output, which is apart from its input. What is not initialised stays so.
+                let out = unsafe { slice::from_raw_parts_mut(z.next_out.cast::<MaybeUninit<u8>>(), room) };
+                let out = &mut out[header_len..room - trailer_len];
+                if let Some(len) = with.scratch.compress(&settings, with.choice, input, out) {
+                    self.count_in(z, new, input);
+                    gave(z, 0, &header[..header_len]);
+                    let (trailer, _) = self.wrapper.trailer(self.check, z.total_in);
+                    gave(z, header_len + len, &trailer[..trailer_len]);
+                    skip(z, frame + len);
+                    self.phase = Phase::Ended;
+                    return Some(STREAM_END);
+                }
+            }
+            if bound(new) + frame > self.block_len {
+                return self.begin_plain(z, with.choice.streaming(self.settings.level));
+            }
+        }
+        // SAFETY: as above, or what is staged.
+        let input = unsafe {
+            if self.staged > 0 {
+                slice::from_raw_parts(self.block, self.staged)
+            } else {
+                slice::from_raw_parts(z.next_in, new)
+            }
+        };
+        let mut out = with.scratch.room(bound(all));
+        let Some(len) = with.scratch.compress(&settings, with.choice, input, &mut out) else {
+            with.scratch.keep(out);
+            return Some(fail(z, MEM_ERROR));
+        };
+        if self.staged == 0 {
+            self.count_in(z, new, input);
+        }
+        // SAFETY: an engine's output is initialised.
+        let body = unsafe { out[..len].assume_init_ref() };
+        let (trailer, _) = self.wrapper.trailer(self.check, z.total_in);
+        self.staged = 0;
+        self.put(z, &header[..header_len]);
+        self.put(z, body);
+        self.put(z, &trailer[..trailer_len]);
+        with.scratch.keep(out);
+        self.phase = Phase::Draining { then_end: true };
+        None
+    }
+
+    /// From staging to streaming: compresses what is staged, of which there is some, and ends it with `flush`. False: no memory.
+    pub(super) fn turn(&mut self, z: &mut ZStream, flush: c_int, with: &mut With<'_>) -> bool {
+        let mut out = with.scratch.room(bound(self.staged));
+        // SAFETY: what is staged.
+        let input = unsafe { slice::from_raw_parts(self.block, self.staged) };
+        let settings = Settings { level: with.choice.streaming(self.settings.level), ..self.settings };
+        let len = with.scratch.stock(&settings).flush(input, &mut out, flush);
+        if let Some(len) = len {
+            let window = 1 << self.settings.window_bits;
+            self.history = if flush == FULL_FLUSH { 0 } else { self.staged.min(window) };
+            // SAFETY: both within the block.
+            unsafe {
+                let (from, to) = (self.staged - self.history, self.block_len - self.history);
+                ptr::copy(self.block.add(from), self.block.add(to), self.history);
+            }
+            let (header, header_len) = self.wrapper.header(self.settings.level, self.settings.window_bits);
+            self.staged = 0;
+            self.put(z, &header[..header_len]);
+            // SAFETY: zlib's output is initialised.
+            self.put(z, unsafe { out[..len].assume_init_ref() });
+            self.phase = Phase::Draining { then_end: false };
+        }
+        with.scratch.keep(out);
+        len.is_some()
+    }
+
+    /// From draining to streaming: sets up stock zlib in the block, with what was staged as its dictionary. False: it does not fit.
+    fn go_on(&mut self, with: &mut With<'_>) -> bool {
+        let scratch = &mut *with.scratch;
+        // SAFETY: within the block, and copied before anything is put there.
+        let history = unsafe { slice::from_raw_parts(self.block.add(self.block_len - self.history), self.history) };
+        scratch.history.clear();
+        scratch.history.extend_from_slice(history);
+        let (dictionary, len) = (scratch.history.as_ptr(), scratch.history.len() as c_uint);
+        self.history = 0;
+        self.pending = (0, 0);
+        // SAFETY: it was set up, and the dictionary is that long.
+        let goes_on = self.set_up(Wrapper::Raw, with.choice.streaming(self.settings.level))
+            && (len == 0 || unsafe { stock::deflate_set_dictionary(&raw mut self.inner, dictionary, len) } == OK);
+        let (mut value, mut left) = std::mem::take(&mut self.primed);
+        while goes_on && left > 0 {
+            let bits = left.min(16);
+            // SAFETY: it was set up, and has room for as many.
+            let _has_room =
+                unsafe { stock::deflate_prime(&raw mut self.inner, bits as c_int, (value & 0xffff) as c_int) };
+            (value, left) = (value >> bits, left - bits);
+        }
+        goes_on
+    }
+
+    /// Sets up stock zlib in the block.
+    fn set_up(&mut self, wrapper: Wrapper, level: i32) -> bool {
+        let Settings { window_bits, mem_level, .. } = self.settings;
+        self.arena.clear();
+        self.inner = ZStream {
+            zalloc: Some(Arena::alloc),
+            zfree: Some(Arena::free),
+            opaque: (&raw mut self.arena).cast(),
+            ..ZStream::EMPTY
+        };
+        // SAFETY: state and arena stay where they are until the stream's end.
+        let code = unsafe {
+            stock::deflate_init2(
+                &raw mut self.inner,
+                level,
+                DEFLATED,
+                wrapper.window_bits(window_bits),
+                mem_level as c_int,
+                self.strategy,
+                stock::version(),
+                STREAM_SIZE,
+            )
+        };
+        code == OK
+    }
+
+    /// Whether all of the output is there.
+    pub(super) const fn has_finished(&self) -> bool {
+        matches!(self.phase, Phase::Draining { then_end: true } | Phase::Ended)
+    }
+
+    /// Whether only stock zlib does what was asked for.
+    const fn is_for_stock(&self) -> bool {
+        self.staged == 0 && (self.settings.level == 0 || self.strategy != DEFAULT_STRATEGY)
+    }
+
+    /// From staging, with nothing staged, to stock zlib for all of it. As [`stage`](Self::stage)'s.
+    fn begin_plain(&mut self, z: &mut ZStream, level: i32) -> Option<c_int> {
+        if !self.set_up(self.wrapper, level) {
+            return Some(fail(z, MEM_ERROR));
+        }
+        self.phase = Phase::Plain;
+        None
+    }
+
+    /// Has stock zlib do what only it can; `Z_STREAM_ERROR` where it is too late for that, as with zlib.
+    ///
+    /// # Safety
+    /// As `what`'s.
+    pub(super) unsafe fn plain(&mut self, z: &mut ZStream, what: impl FnOnce(*mut ZStream) -> c_int) -> c_int {
+        match self.phase {
+            Phase::Staging if self.staged == 0 => {
+                if let Some(code) = self.begin_plain(z, self.settings.level) {
+                    return code;
+                }
+            }
+            Phase::Plain | Phase::Streaming => {}
+            Phase::Staging | Phase::Ended => return STREAM_ERROR,
+            Phase::Draining { .. } => return BUF_ERROR,
+        }
+        // SAFETY: by the contract.
+        unsafe { self.with_inner(z, what) }
+    }
+
+    /// Has the inner stream do something with the caller's buffers.
+    ///
+    /// # Safety
+    /// As `what`'s.
+    pub(super) unsafe fn with_inner(&mut self, z: &mut ZStream, what: impl FnOnce(*mut ZStream) -> c_int) -> c_int {
+        let is_plain = self.phase == Phase::Plain;
+        let (input, total_out) = (z.next_in, self.inner.total_out);
+        let inner = &mut self.inner;
+        (inner.next_in, inner.avail_in) = (z.next_in, z.avail_in);
+        (inner.next_out, inner.avail_out) = (z.next_out, z.avail_out);
+        // What it says of a call stays until the next one of which it says something.
+        inner.msg = z.msg;
+        if is_plain {
+            (inner.total_in, inner.total_out) = (z.total_in, z.total_out);
+        }
+        let code = what(inner);
+        let inner = &self.inner;
+        let taken = (z.avail_in - inner.avail_in) as usize;
+        (z.next_in, z.avail_in) = (inner.next_in, inner.avail_in);
+        (z.next_out, z.avail_out) = (inner.next_out, inner.avail_out);
+        (z.msg, z.data_type) = (inner.msg, inner.data_type);
+        if is_plain {
+            (z.total_in, z.total_out, z.adler) = (inner.total_in, inner.total_out, inner.adler);
+            return code;
+        }
+        z.total_in = z.total_in.wrapping_add(taken as c_ulong);
+        z.total_out = z.total_out.wrapping_add(inner.total_out.wrapping_sub(total_out));
+        if taken > 0 {
+            // SAFETY: what the caller had there.
+            self.check = self.wrapper.check(self.check, unsafe { slice::from_raw_parts(input, taken) });
+            z.adler = self.check.into();
+        }
+        code
+    }
+
+    /// What more can be staged. When it is turned into a stream, its output, at worst larger than it by an eighth, must fit into the
+    /// block beside a window of it.
+    fn room(&self) -> usize {
+        let beside = self.block_len.saturating_sub((1 << self.settings.window_bits) + 128);
+        (beside / 9 * 8).saturating_sub(self.staged)
+    }
+
+    /// Stages what there is room for.
+    fn take(&mut self, z: &mut ZStream, now: u64) {
+        let len = self.room().min(z.avail_in as usize);
+        if len == 0 {
+            return;
+        }
+        if self.staged == 0 {
+            self.since = now;
+        }
+        // SAFETY: the caller's input, and room within the block, which is ours.
+        let input = unsafe {
+            ptr::copy_nonoverlapping(z.next_in, self.block.add(self.staged), len);
+            slice::from_raw_parts(z.next_in, len)
+        };
+        self.staged += len;
+        self.count_in(z, len, input);
+    }
+
+    fn count_in(&mut self, z: &mut ZStream, len: usize, input: &[u8]) {
+        self.check = self.wrapper.check(self.check, input);
+        z.adler = self.check.into();
+        z.next_in = z.next_in.wrapping_add(len);
+        z.avail_in -= len as c_uint;
+        z.total_in = z.total_in.wrapping_add(len as c_ulong);
+    }
+
+    /// Gives bytes to the caller, and those for which it has no room to the block: there must be some.
+    fn put(&mut self, z: &mut ZStream, bytes: &[u8]) {
+        let direct = if self.pending.0 == self.pending.1 { bytes.len().min(z.avail_out as usize) } else { 0 };
+        gave(z, 0, &bytes[..direct]);
+        skip(z, direct);
+        let rest = &bytes[direct..];
+        if self.pending.0 == self.pending.1 {
+            self.pending = (0, 0);
+        }
+        let at = self.pending.1;
+        assert!(
+            rest.len() <= self.block_len - self.history - at,
+            "output of {} bytes more than was reckoned",
+            rest.len()
+        );
+        // SAFETY: within the block, where nothing is kept any more.
+        unsafe { ptr::copy_nonoverlapping(rest.as_ptr(), self.block.add(at), rest.len()) };
+        self.pending.1 += rest.len();
+    }
+
+    /// Gives the caller what waits; whether that is all.
+    fn drain(&mut self, z: &mut ZStream) -> bool {
+        let (from, to) = self.pending;
+        let len = (to - from).min(z.avail_out as usize);
+        // SAFETY: within the block.
+        gave(z, 0, unsafe { slice::from_raw_parts(self.block.add(from), len) });
+        skip(z, len);
+        self.pending.0 += len;
+        self.pending.0 == to
+    }
+}
+
+/// Writes to the caller's room, from `at` on.
+fn gave(z: &mut ZStream, at: usize, bytes: &[u8]) {
+    debug_assert!(at + bytes.len() <= z.avail_out as usize);
+    // SAFETY: the caller has room for `avail_out` bytes.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), z.next_out.add(at), bytes.len()) };
+}
+
+/// Counts bytes that were written there.
+fn skip(z: &mut ZStream, len: usize) {
+    z.next_out = z.next_out.wrapping_add(len);
+    z.avail_out -= len as c_uint;
+    z.total_out = z.total_out.wrapping_add(len as c_ulong);
+}
+
+pub(super) fn fail(z: &mut ZStream, code: c_int) -> c_int {
+    z.msg = message(code);
+    code
+}
+
+/// Which of zlib's algorithms a level has: between levels of one it changes without a flush.
+pub(super) const fn algorithm(level: c_int) -> u8 {
+    match level {
+        0 => 0,
+        1..=3 => 1,
+        _ => 2,
+    }
+}
+
+/// zlib's order of flushes: `Z_BLOCK` is between none and a partial one.
+const fn rank(flush: c_int) -> c_int {
+    flush * 2 - if flush > 4 { 9 } else { 0 }
+}
