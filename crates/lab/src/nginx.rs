@@ -95,9 +95,28 @@ impl Nginx {
 
     /// Its worker, of which it has one.
     pub(crate) fn worker(&self) -> Result<u32> {
+        self.workers()?.first().copied().context("nginx has no worker")
+    }
+
+    /// Has it read its configuration again, and waits until a worker has begun by that; the others end when they have answered.
+    pub(crate) fn reload(&self) -> Result<()> {
+        let before = self.workers()?;
+        let master = rustix::process::Pid::from_raw(i32::try_from(self.child.id())?).context("a process id")?;
+        rustix::process::kill_process(master, rustix::process::Signal::HUP)?;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.workers()?.iter().all(|worker| before.contains(worker)) {
+            if Instant::now() > deadline {
+                bail!("nginx began no worker within 10 s of a reload");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn workers(&self) -> Result<Vec<u32>> {
         let master = self.child.id();
         let children = fs::read_to_string(format!("/proc/{master}/task/{master}/children"))?;
-        children.split_whitespace().next().context("nginx has no worker")?.parse().context("a process id")
+        children.split_whitespace().map(|pid| pid.parse().context("a process id")).collect()
     }
 
     fn stop(&mut self) {

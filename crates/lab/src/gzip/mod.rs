@@ -1,7 +1,9 @@
 //! `gzip`: what compressing responses costs a real nginx, by Debian's zlib and by libraries that are loaded in its place.
 
+mod calls;
 mod fetch;
 mod load;
+mod reload;
 mod server;
 mod share;
 mod slow;
@@ -111,6 +113,13 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     options.say("a slow page");
     let slow = slow::run(&dir, &libraries, if full { 5 } else { 1 })?;
     failed += slow.failed;
+    let usual: Vec<&Body> = bodies.iter().filter(|body| [4, 25, 88].contains(&body.kb)).collect();
+    options.say("system calls");
+    let calls = calls::run(&dir, &servers, &libraries, &usual)?;
+    let at = libraries.iter().position(Library::is_ours).context("ours is among the libraries")?;
+    options.say("the configuration again and again");
+    let reloads = reload::run(&servers[at], &libraries[at], &usual, if full { 1_000 } else { 50 })?;
+    failed += reloads.failed;
     let alerts: usize = servers.iter().zip(&libraries).filter(|(_, of)| of.is_ours()).map(|(s, _)| s.alerts()).sum();
 
     let index = |name: &str| libraries.iter().position(|of| of.name == name).context("a library");
@@ -185,7 +194,15 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             ratio_table.rows.push(row);
         }
     }
-    let tables = vec![cost_table, steady_table, ratio_table, shares.table(&libraries), slow.table(&libraries)];
+    let tables = vec![
+        cost_table,
+        steady_table,
+        ratio_table,
+        shares.table(&libraries),
+        slow.table(&libraries),
+        calls,
+        reloads.table(),
+    ];
     report.finish(
         format!(
             "nginx of Debian with one worker on the first core, `gzip_comp_level 6`, files of four kinds: pages, scripts and answers made by \

@@ -139,6 +139,11 @@ impl Server {
         fields.split_whitespace().nth(7).context("a short stat")?.parse().context("a number")
     }
 
+    /// Has it read its configuration again, and waits until a worker has begun by that.
+    pub(super) fn reload(&self) -> Result<()> {
+        self.nginx.reload()
+    }
+
     /// Lines of its log that say that something is wrong.
     pub(super) fn alerts(&self) -> usize {
         self.nginx.alerts()
