@@ -14,10 +14,11 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev curl ca-certificates)
 if [ "$needs" = all ]; then
   # Servers and clients of the experiments and tests; the switch and the simulator that ours are measured beside; the virtual
-  # machine that is a tenant of some; the browser.
+  # machine that is a tenant of some; the browser; programs that use zlib.
   packages+=(iproute2 iputils-ping procps nginx-light nghttp2-client openssl iperf3 linux-perf strace libisal2
     openvswitch-switch libns3-dev
-    qemu-system-x86 busybox-static bash-static chromium)
+    qemu-system-x86 busybox-static bash-static chromium
+    apache2-bin git libarchive-tools openjdk-17-jdk-headless pigz postgresql python3 rsync)
 fi
 missing=()
 for package in "${packages[@]}"; do
@@ -34,11 +35,14 @@ if ((${#missing[@]})); then
   fi
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-  # Nor is the switch to start with the machine, which then had a second one; who had it before keeps it as it was.
-  if [[ " ${missing[*]} " == *" openvswitch-switch "* ]]; then
-    systemctl disable --quiet openvswitch-switch 2>/dev/null || update-rc.d openvswitch-switch disable ||
-      say "Open vSwitch, which an experiment needs, is left enabled: systemctl disable openvswitch-switch"
-  fi
+  # Nor are the switch, of which the machine then had a second one, and the database to start with the machine; who had them before
+  # keeps them as they were.
+  for service in openvswitch-switch postgresql; do
+    if [[ " ${missing[*]} " == *" $service "* ]]; then
+      systemctl disable --quiet $service 2>/dev/null || update-rc.d $service disable ||
+        say "$service, which tests need, is left enabled: systemctl disable $service"
+    fi
+  done
 fi
 
 # Debian 12's own Rust (1.63) and Node.js (18) are too old. What is here and new enough is left alone.

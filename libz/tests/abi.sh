@@ -2,9 +2,10 @@
 # The interface of libweirgate_z.so beside that of Debian's libz.so.1: symbols, versions, layouts, and what each call answers.
 # usage: libz/tests/abi.sh LIBWEIRGATE_Z.so
 here=$(realpath "$(dirname "$0")")
+# shellcheck source=libz/tests/common.sh
 . "$here/common.sh"
 system=$(ldconfig -p | awk '/libz\.so\.1 / && /x86-64|AArch64/ { print $NF }')
-printf 'the interface of %s, beside %s (%s)\n' "$lib" "$system" "$(dpkg-query -W -f '${Version}' zlib1g)"
+printf 'the interface of %s, beside %s (%s)\n' "$1" "$system" "$(dpkg-query -W -f '${Version}' zlib1g)"
 
 symbols() { nm -D --defined-only "$1" | awk '{ print $2, $3 }' | LC_ALL=C sort; }
 

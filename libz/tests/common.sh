@@ -5,9 +5,12 @@ if [ $# != 1 ] || [ ! -r "$1" ]; then
   printf 'usage: %s LIBWEIRGATE_Z.so\n' "$0" >&2
   exit 2
 fi
-lib=$(realpath "$1")
 work=$(mktemp -d /tmp/weirgate-libz.XXXXXX)
 chmod 755 "$work"
+mkdir -m 1777 "$work/bindings"
+# Where users who are not root find it, too.
+lib=$work/libweirgate_z.so
+install -m 755 "$1" "$lib"
 passed=0
 failed=0
 started=()
@@ -42,15 +45,16 @@ finish() {
   [ "$failed" = 0 ]
 }
 
-# Runs a command with our library in place of the system's. The dynamic linker writes down which symbol of whom it binds to what.
-ours() {
-  mkdir -p "$work/bindings"
-  env LD_PRELOAD="$lib" LD_DEBUG=bindings LD_DEBUG_OUTPUT="$work/bindings/of" "$@"
-}
+# Before a command: our library in place of the system's. The dynamic linker writes down which symbol of whose it binds to what.
+preload=(env "LD_PRELOAD=$lib" LD_DEBUG=bindings "LD_DEBUG_OUTPUT=$work/bindings/of")
+ours() { "${preload[@]}" "$@"; }
 
 # Whether what ran by `ours` since the last look has had these of our functions, and no function of another libz.
 had() { # SYMBOL ...
-  local symbol bound="$work/bindings/"
+  local symbol bound=$work/bound
+  rm -rf "$bound"
+  mv "$work/bindings" "$bound"
+  mkdir -m 1777 "$work/bindings"
   for symbol; do
     grep -qrF "to $lib [0]: normal symbol \`$symbol'" "$bound" || { echo "nobody has had our $symbol"; return 1; }
   done
@@ -59,7 +63,6 @@ had() { # SYMBOL ...
     head -n 3 "$work/stock"
     return 1
   fi
-  rm -rf "$bound"
 }
 
 # Waits until a command succeeds, for ten seconds at most.
@@ -71,4 +74,17 @@ await() {
   done
   echo "waited in vain for: $*"
   return 1
+}
+
+# Data: a tree of text, a file that cannot be compressed and an empty one.
+data() {
+  mkdir -p "$work/data"
+  cp -r /usr/include/linux "$work/data/text"
+  head -c 2000000 /dev/urandom >"$work/data/random"
+  : >"$work/data/empty"
+}
+
+# So many bytes of the text.
+text_of() { # LENGTH
+  find "$work/data/text" -type f -print0 | LC_ALL=C sort -z | xargs -0 cat 2>/dev/null | head -c "$1" || true
 }

@@ -2,17 +2,18 @@
 # zlib's own test programs, on libweirgate_z.so: test/example.c and test/minigzip.c of Debian's source package, compiled as programs
 # that use the shared library are.
 # usage: libz/tests/zlib.sh LIBWEIRGATE_Z.so
+# shellcheck source=libz/tests/common.sh
 . "$(dirname "$0")/common.sh"
 version=$(dpkg-query -W -f '${source:Version}' zlib1g)
-printf "zlib's own programs, of Debian's source package zlib %s, on %s\n" "$version" "$lib"
+printf "zlib's own programs, of Debian's source package zlib %s, on %s\n" "$version" "$1"
 
 # The list of sources is apt's for this one download, and in a folder of its own.
 fetch() {
-  local suites lists="$work/lists"
-  suites=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
+  local release lists="$work/lists"
+  release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
   mkdir -p "$lists/partial" "$work/source"
   chmod -R a+rwX "$lists" "$work/source"
-  printf 'deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian %s main\n' "$suites" >"$work/sources.list"
+  printf 'deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian %s main\n' "$release" >"$work/sources.list"
   cd "$work/source"
   apt=(apt-get -qq -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/nonexistent -o "Dir::State::Lists=$lists")
   "${apt[@]}" update

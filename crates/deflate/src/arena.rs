@@ -24,7 +24,7 @@ pub(crate) const fn arrays_len(window_bits: u32, mem_level: u32) -> usize {
 }
 
 impl Arena {
-    /// Of two blocks that the caller keeps for as long as what is made of them is used, each aligned to 16 bytes.
+    /// Of two blocks that the caller keeps for as long as what is made of them is used, each aligned to 8 bytes.
     pub(crate) const fn new(state: (*mut u8, usize), arrays: (*mut u8, usize)) -> Self {
         let ((state, state_len), (arrays, arrays_len)) = (state, arrays);
         Self { state, state_len, arrays, arrays_len, taken: 0, has_state: false }

@@ -84,7 +84,7 @@ pub unsafe fn init(
     let settings = Settings { level, window_bits: bits.max(9) as u32, mem_level: mem_level as u32 };
     let (zalloc, zfree) = (*z.zalloc.get_or_insert(c_alloc), *z.zfree.get_or_insert(c_free));
     let block_len = arrays_len(settings.window_bits, settings.mem_level);
-    // SAFETY: the caller's allocator is called as zlib calls it; what it gives is that long, aligned for any type, and ours.
+    // SAFETY: the caller's allocator is called as zlib calls it; what it gives is that long, aligned to 8 bytes, and ours.
     unsafe {
         let state = zalloc(z.opaque, 1, HEAD_LEN as c_uint).cast::<State>();
         if state.is_null() {
