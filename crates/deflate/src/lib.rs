@@ -14,6 +14,7 @@
 
 pub mod checksum;
 pub mod choice;
+pub mod count;
 pub mod engine;
 pub mod scratch;
 pub mod stream;
@@ -25,5 +26,6 @@ mod tests;
 mod wrapper;
 
 pub use choice::Choice;
+pub use count::Counters;
 pub use engine::gunzip;
 pub use scratch::Scratch;

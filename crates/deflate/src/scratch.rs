@@ -4,6 +4,7 @@
 use std::mem::MaybeUninit;
 
 use crate::choice::{Choice, Pick};
+use crate::count::Maker;
 use crate::engine::{Engine, Igzip, Libdeflate, Stock, bound};
 
 /// Of outputs that were longer than this, the room is given back.
@@ -44,32 +45,33 @@ pub struct Settings {
 
 impl Scratch {
     /// Compresses a whole body into raw deflate, by the engine that `choice` names, and where that fails by stock zlib: how long it
-    /// is. `None`: it does not fit into `out`.
+    /// is, who made it, and whether an engine has failed. `None`: it does not fit into `out`.
     pub fn compress(
         &mut self,
         settings: &Settings,
         choice: &Choice,
         input: &[u8],
         out: &mut [MaybeUninit<u8>],
-    ) -> Option<usize> {
+    ) -> Option<(usize, Maker, bool)> {
         // Engines other than zlib look back 32 KB.
         let fits = input.len() <= 1 << settings.window_bits || settings.window_bits == 15;
         let (pick, compare) = if fits { choice.pick(settings.level, input.len()) } else { (Pick::Stock, false) };
-        let len = match pick {
-            Pick::Stock => None,
-            Pick::Libdeflate(level) => self.libdeflate(level).and_then(|engine| engine.compress(input, out)),
+        let (maker, engine) = match pick {
+            Pick::Stock => (Maker::Stock, None),
+            Pick::Libdeflate(level) => (Maker::Libdeflate, self.libdeflate(level)),
             Pick::Igzip => match self.igzip() {
-                Some(engine) => engine.compress(input, out),
-                None => self.libdeflate(1).and_then(|engine| engine.compress(input, out)),
+                Some(_) => (Maker::Igzip, self.igzip()),
+                None => (Maker::Libdeflate, self.libdeflate(1)),
             },
         };
-        if let Some(len) = len {
+        if let Some(len) = engine.and_then(|engine| engine.compress(input, out)) {
             if compare {
                 self.compare(settings, choice, input, len);
             }
-            return Some(len);
+            return Some((len, maker, false));
         }
-        self.stock(settings).compress(input, out)
+        let len = self.stock(settings).compress(input, out)?;
+        Some((len, Maker::Stock, maker != Maker::Stock))
     }
 
     /// Room for `len` bytes of output, to be handed back.
@@ -97,15 +99,15 @@ impl Scratch {
         keep(&mut self.compared, out);
     }
 
-    fn libdeflate(&mut self, level: i32) -> Option<&mut Libdeflate> {
+    fn libdeflate(&mut self, level: i32) -> Option<&mut dyn Engine> {
         let kept = self.libdeflate.get_mut(usize::try_from(level).ok()?)?;
         if kept.is_none() {
             *kept = Libdeflate::new(level);
         }
-        kept.as_mut()
+        kept.as_mut().map(|engine| engine as &mut dyn Engine)
     }
 
-    fn igzip(&mut self) -> Option<&mut Igzip> {
+    fn igzip(&mut self) -> Option<&mut dyn Engine> {
         if let Library::NotLoaded = self.igzip {
             self.igzip = Igzip::load().map_or(Library::Missing, Library::Loaded);
         }

@@ -24,11 +24,13 @@
 mod state;
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
+use std::mem::MaybeUninit;
 use std::ptr;
 
 use self::state::{MAGIC, NO_FLUSH_YET, Phase, State, algorithm, fail};
 use crate::arena::{Arena, STATE_LEN, arrays_len};
 use crate::choice::Choice;
+use crate::count::{Counters, Made, Reason};
 use crate::scratch::{Scratch, Settings};
 use crate::wrapper::Wrapper;
 use crate::zlib::{
@@ -46,8 +48,26 @@ pub struct With<'a> {
     pub scratch: &'a mut Scratch,
     /// The process's.
     pub choice: &'a Choice,
-    /// Any clock's, in nanoseconds.
+    /// The process's.
+    pub counters: &'a Counters,
+    /// Any clock, in nanoseconds.
+    pub clock: fn() -> u64,
+    /// What it said when the call came.
     pub now: u64,
+}
+
+impl With<'_> {
+    /// Compresses a whole body, and counts it.
+    fn compress(&mut self, settings: &Settings, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+        let began = (self.clock)();
+        let (len, maker, has_failed) = self.scratch.compress(settings, self.choice, input, out)?;
+        let nanos = (self.clock)().saturating_sub(began);
+        self.counters.made(maker, Made { bodies: 1, bytes_in: input.len() as u64, bytes_out: len as u64, nanos });
+        if has_failed {
+            self.counters.because(Reason::Failed);
+        }
+        Some(len)
+    }
 }
 
 /// `deflateInit2_`, after the version and the size of the stream were looked at.
@@ -111,6 +131,7 @@ pub unsafe fn init(
             pending: (0, 0),
             history: 0,
             primed: (0, 0),
+            why: None,
             arena: Arena::new(((&raw mut (*state).rest).cast(), STATE_LEN), (block, block_len)),
             inner: ZStream::EMPTY,
             rest: [],
@@ -313,6 +334,7 @@ pub unsafe fn prime(strm: *mut ZStream, bits: c_int, value: c_int, with: &mut Wi
         Phase::Staging if state.staged > 0 => {
             // It gives the caller nothing.
             let avail_out = std::mem::take(&mut z.avail_out);
+            state.why = Some(Reason::Asked);
             let is_turned = state.turn(z, SYNC_FLUSH, with);
             z.avail_out = avail_out;
             if !is_turned {

@@ -7,7 +7,6 @@ use std::ptr;
 
 use proptest::prelude::*;
 
-use crate::Scratch;
 use crate::choice::{Choice, Mode};
 use crate::engine::{Engine, Igzip, Libdeflate, Stock, bound};
 use crate::stream::{self, With};
@@ -15,6 +14,7 @@ use crate::zlib::{
     BUF_ERROR, DATA_ERROR, FINISH, FULL_FLUSH, NO_FLUSH, OK, STREAM_END, STREAM_ERROR, STREAM_SIZE, SYNC_FLUSH,
     ZStream, stock,
 };
+use crate::{Counters, Scratch};
 
 /// How a stream is set up: level, windowBits, memLevel, strategy.
 type Setup = (c_int, c_int, c_int, c_int);
@@ -28,6 +28,7 @@ struct Caller {
     out: Vec<u8>,
     scratch: Scratch,
     choice: Choice,
+    counters: Counters,
     now: u64,
 }
 
@@ -48,7 +49,8 @@ impl Caller {
 
     /// Of a stream that was set up.
     fn of(strm: Box<ZStream>, is_ours: bool) -> Self {
-        Self { strm, is_ours, out: Vec::new(), scratch: Scratch::default(), choice: Choice::default(), now: 0 }
+        let (scratch, choice, counters) = (Scratch::default(), Choice::default(), Counters::new());
+        Self { strm, is_ours, out: Vec::new(), scratch, choice, counters, now: 0 }
     }
 
     fn ours(setup: Setup) -> Self {
@@ -64,7 +66,13 @@ impl Caller {
         (self.strm.next_out, self.strm.avail_out) = (self.out[at..].as_mut_ptr(), room as c_uint);
         let (total_in, total_out) = (self.strm.total_in, self.strm.total_out);
         let strm = &raw mut *self.strm;
-        let mut with = With { scratch: &mut self.scratch, choice: &self.choice, now: self.now };
+        let mut with = With {
+            scratch: &mut self.scratch,
+            choice: &self.choice,
+            counters: &self.counters,
+            clock: || 0,
+            now: self.now,
+        };
         // SAFETY: the buffers are that long.
         let code =
             unsafe { if self.is_ours { stream::deflate(strm, flush, &mut with) } else { stock::deflate(strm, flush) } };
@@ -100,7 +108,13 @@ impl Caller {
         (self.strm.next_in, self.strm.avail_in) = (input.as_ptr(), input.len() as c_uint);
         (self.strm.next_out, self.strm.avail_out) = (room.as_mut_ptr(), 1 << 16);
         let strm = &raw mut *self.strm;
-        let mut with = With { scratch: &mut self.scratch, choice: &self.choice, now: self.now };
+        let mut with = With {
+            scratch: &mut self.scratch,
+            choice: &self.choice,
+            counters: &self.counters,
+            clock: || 0,
+            now: self.now,
+        };
         // SAFETY: the buffers are that long.
         let code = unsafe {
             if self.is_ours {
@@ -333,7 +347,8 @@ fn a_dictionary_a_header_and_bits_before_the_data_are_zlibs() {
     assert_eq!((code, caller.all(&page, FINISH, 4_096)), (OK, STREAM_END));
     assert!(caller.out[1] & 0x20 != 0, "its header names a dictionary");
     let mut caller = Caller::ours((6, -15, 8, 0));
-    let mut with = With { scratch: &mut caller.scratch, choice: &caller.choice, now: 0 };
+    let mut with =
+        With { scratch: &mut caller.scratch, choice: &caller.choice, counters: &caller.counters, clock: || 0, now: 0 };
     // SAFETY: an empty stored block (three bits, and zeros to the byte's end), that a caller wrote itself.
     let code = unsafe { stream::prime(&raw mut *caller.strm, 8, 0, &mut with) };
     assert_eq!((code, caller.call(&page, FINISH, 90_000).0), (OK, STREAM_END));
@@ -348,7 +363,13 @@ fn a_level_changes_where_it_is_asked_to() {
         caller.all(&noise, NO_FLUSH, 4_096);
         let mut room = vec![0; 8_192];
         (caller.strm.next_out, caller.strm.avail_out, caller.strm.avail_in) = (room.as_mut_ptr(), 8_192, 0);
-        let mut with = With { scratch: &mut caller.scratch, choice: &caller.choice, now: 0 };
+        let mut with = With {
+            scratch: &mut caller.scratch,
+            choice: &caller.choice,
+            counters: &caller.counters,
+            clock: || 0,
+            now: 0,
+        };
         // SAFETY: the buffers are that long.
         assert_eq!(unsafe { stream::params(&raw mut *caller.strm, level, 0, &mut with) }, OK);
         let given = 8_192 - caller.strm.avail_out as usize;
@@ -383,7 +404,7 @@ fn a_copy_goes_its_own_way() {
 fn a_stream_that_is_none_is_refused() {
     let (mut caller, mut none) = (Caller::ours(SETUP), ZStream::EMPTY);
     let (mut scratch, choice) = (Scratch::default(), Choice::default());
-    let mut with = With { scratch: &mut scratch, choice: &choice, now: 0 };
+    let mut with = With { scratch: &mut scratch, choice: &choice, counters: &caller.counters, clock: || 0, now: 0 };
     // SAFETY: these are what zlib looks at before it believes them.
     unsafe {
         assert_eq!(stream::deflate(ptr::null_mut(), NO_FLUSH, &mut with), STREAM_ERROR);

@@ -6,6 +6,7 @@ use std::{ptr, slice};
 
 use super::{HEAD_LEN, With};
 use crate::arena::{Arena, STATE_LEN};
+use crate::count::{Made, Maker, Reason};
 use crate::engine::bound;
 use crate::scratch::Settings;
 use crate::wrapper::Wrapper;
@@ -49,6 +50,8 @@ pub(super) struct State {
     pub(super) history: usize,
     /// Bits that come before what it makes, and how many.
     pub(super) primed: (u64, u32),
+    /// Why stock zlib has it, until that is counted.
+    pub(super) why: Option<Reason>,
     pub(super) arena: Arena,
     pub(super) inner: ZStream,
     /// Where stock zlib's state begins.
@@ -74,6 +77,7 @@ impl State {
         self.last_flush = NO_FLUSH_YET;
         self.check = self.wrapper.no_check();
         (self.staged, self.since, self.pending, self.history, self.primed) = (0, 0, (0, 0), 0, (0, 0));
+        self.why = None;
         (z.total_in, z.total_out, z.msg, z.data_type) = (0, 0, ptr::null(), UNKNOWN);
         z.adler = self.check.into();
     }
@@ -113,7 +117,7 @@ impl State {
                     // From here on zlib looks after that itself.
                     self.last_flush = NO_FLUSH_YET;
                     // SAFETY: as the caller's.
-                    let code = unsafe { self.with_inner(z, |inner| stock::deflate(inner, flush)) };
+                    let code = unsafe { self.stream(z, flush, with) };
                     if code != STREAM_END {
                         return code;
                     }
@@ -123,7 +127,7 @@ impl State {
                     self.phase = Phase::Draining { then_end: true };
                 }
                 // SAFETY: as the caller's.
-                Phase::Plain => return unsafe { self.with_inner(z, |inner| stock::deflate(inner, flush)) },
+                Phase::Plain => return unsafe { self.stream(z, flush, with) },
                 Phase::Ended => return if z.avail_in > 0 { fail(z, BUF_ERROR) } else { STREAM_END },
             }
         }
@@ -143,7 +147,7 @@ impl State {
         }
         // A first call that brings nothing has zlib write its header: nobody collects then.
         if self.is_for_stock() || (new == 0 && self.staged == 0 && flush == NO_FLUSH) {
-            return self.begin_plain(z, self.settings.level);
+            return self.begin_plain(z, self.settings.level, Reason::Asked);
         }
         if flush == FINISH {
             return self.finish(z, with);
@@ -154,9 +158,11 @@ impl State {
             self.take(z, with.now);
             return Some(OK);
         }
+        let why = if flush != NO_FLUSH { Reason::Flush } else { Reason::Long };
         if self.staged == 0 {
-            return self.begin_plain(z, with.choice.streaming(self.settings.level));
+            return self.begin_plain(z, with.choice.streaming(self.settings.level), why);
         }
+        self.why = Some(if is_late { Reason::Slow } else { why });
         self.take(z, with.now);
         let flush = if flush == FULL_FLUSH && z.avail_in == 0 { FULL_FLUSH } else { SYNC_FLUSH };
         if self.turn(z, flush, with) { None } else { Some(fail(z, MEM_ERROR)) }
@@ -167,11 +173,12 @@ impl State {
         let new = z.avail_in as usize;
         let all = self.staged + new;
         if all == 0 {
-            return self.begin_plain(z, with.choice.streaming(self.settings.level));
+            return self.begin_plain(z, with.choice.streaming(self.settings.level), Reason::Asked);
         }
         if self.staged > 0 {
             self.take(z, with.now);
             if z.avail_in > 0 {
+                self.why = Some(Reason::Long);
                 return if self.turn(z, SYNC_FLUSH, with) { None } else { Some(fail(z, MEM_ERROR)) };
             }
         }
@@ -187,7 +194,7 @@ impl State {
                 // SAFETY: the caller's room for output, which is apart from its input. What is not initialised stays so.
                 let out = unsafe { slice::from_raw_parts_mut(z.next_out.cast::<MaybeUninit<u8>>(), room) };
                 let out = &mut out[header_len..room - trailer_len];
-                if let Some(len) = with.scratch.compress(&settings, with.choice, input, out) {
+                if let Some(len) = with.compress(&settings, input, out) {
                     self.count_in(z, new, input);
                     gave(z, 0, &header[..header_len]);
                     let (trailer, _) = self.wrapper.trailer(self.check, z.total_in);
@@ -198,7 +205,7 @@ impl State {
                 }
             }
             if bound(new) + frame > self.block_len {
-                return self.begin_plain(z, with.choice.streaming(self.settings.level));
+                return self.begin_plain(z, with.choice.streaming(self.settings.level), Reason::Long);
             }
         }
         // SAFETY: as above, or what is staged.
@@ -210,7 +217,7 @@ impl State {
             }
         };
         let mut out = with.scratch.room(bound(all));
-        let Some(len) = with.scratch.compress(&settings, with.choice, input, &mut out) else {
+        let Some(len) = with.compress(&settings, input, &mut out) else {
             with.scratch.keep(out);
             return Some(fail(z, MEM_ERROR));
         };
@@ -237,6 +244,9 @@ impl State {
         let settings = Settings { level: with.choice.streaming(self.settings.level), ..self.settings };
         let len = with.scratch.stock(&settings).flush(input, &mut out, flush);
         if let Some(len) = len {
+            self.count_begin(with);
+            let (bytes_in, bytes_out) = (self.staged as u64, len as u64);
+            with.counters.made(Maker::Stream, Made { bytes_in, bytes_out, ..Made::default() });
             let window = 1 << self.settings.window_bits;
             self.history = if flush == FULL_FLUSH { 0 } else { self.staged.min(window) };
             // SAFETY: both within the block.
@@ -316,11 +326,12 @@ impl State {
     }
 
     /// From staging, with nothing staged, to stock zlib for all of it. As [`stage`](Self::stage)'s.
-    fn begin_plain(&mut self, z: &mut ZStream, level: i32) -> Option<c_int> {
+    fn begin_plain(&mut self, z: &mut ZStream, level: i32, why: Reason) -> Option<c_int> {
         if !self.set_up(self.wrapper, level) {
             return Some(fail(z, MEM_ERROR));
         }
         self.phase = Phase::Plain;
+        self.why = Some(why);
         None
     }
 
@@ -331,7 +342,7 @@ impl State {
     pub(super) unsafe fn plain(&mut self, z: &mut ZStream, what: impl FnOnce(*mut ZStream) -> c_int) -> c_int {
         match self.phase {
             Phase::Staging if self.staged == 0 => {
-                if let Some(code) = self.begin_plain(z, self.settings.level) {
+                if let Some(code) = self.begin_plain(z, self.settings.level, Reason::Asked) {
                     return code;
                 }
             }
@@ -341,6 +352,28 @@ impl State {
         }
         // SAFETY: by the contract.
         unsafe { self.with_inner(z, what) }
+    }
+
+    /// Has stock zlib go on, and counts it.
+    ///
+    /// # Safety
+    /// As [`deflate`](super::deflate)'s.
+    unsafe fn stream(&mut self, z: &mut ZStream, flush: c_int, with: &With<'_>) -> c_int {
+        self.count_begin(with);
+        let (total_in, total_out) = (z.total_in, z.total_out);
+        // SAFETY: by the contract.
+        let code = unsafe { self.with_inner(z, |inner| stock::deflate(inner, flush)) };
+        let (bytes_in, bytes_out) = (z.total_in.wrapping_sub(total_in), z.total_out.wrapping_sub(total_out));
+        with.counters.made(Maker::Stream, Made { bytes_in, bytes_out, ..Made::default() });
+        code
+    }
+
+    /// Counts that stock zlib has it, once.
+    fn count_begin(&mut self, with: &With<'_>) {
+        if let Some(why) = self.why.take() {
+            with.counters.because(why);
+            with.counters.made(Maker::Stream, Made { bodies: 1, ..Made::default() });
+        }
     }
 
     /// Has the inner stream do something with the caller's buffers.

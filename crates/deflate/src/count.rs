@@ -1,0 +1,218 @@
+//! What a process's streams did, counted where others can read it while it runs: in a page of shared memory, or of its own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Who made output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maker {
+    /// Stock zlib, a whole body at once.
+    Stock,
+    /// libdeflate.
+    Libdeflate,
+    /// ISA-L.
+    Igzip,
+    /// Stock zlib, piece by piece.
+    Stream,
+}
+
+/// Why a body was not compressed at once by the engine that was chosen for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Output was asked for before the end.
+    Flush,
+    /// Its pieces came slowly.
+    Slow,
+    /// It is longer than what is collected.
+    Long,
+    /// Only zlib does what was asked for: a level, a strategy, a dictionary, a header.
+    Asked,
+    /// The engine failed; stock zlib compressed it at once.
+    Failed,
+}
+
+impl Maker {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Stock, Self::Libdeflate, Self::Igzip, Self::Stream];
+
+    /// Its name in tables and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stock => "zlib",
+            Self::Libdeflate => "libdeflate",
+            Self::Igzip => "igzip",
+            Self::Stream => "zlib_stream",
+        }
+    }
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Flush, Self::Slow, Self::Long, Self::Asked, Self::Failed];
+
+    /// Its name in tables and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Flush => "flush",
+            Self::Slow => "slow",
+            Self::Long => "long",
+            Self::Asked => "asked",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// "wgdeflt" and the number of this layout.
+const MAGIC: u64 = 0x7767_6465_666c_7401;
+
+/// Counters of one maker: bodies, or for streams those begun; bytes in; bytes out; nanoseconds, of whole bodies only.
+type Row = [AtomicU64; 4];
+
+/// One process's counters. Others may read their bytes at any time.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Counters {
+    magic: AtomicU64,
+    made: [Row; Maker::ALL.len()],
+    reasons: [AtomicU64; Reason::ALL.len()],
+}
+
+/// What they said at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// By [`Maker`], in the order of its `ALL`.
+    pub made: [Made; Maker::ALL.len()],
+    /// By [`Reason`].
+    pub reasons: [u64; Reason::ALL.len()],
+}
+
+/// What one maker did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// Bodies, or streams that began.
+    pub bodies: u64,
+    /// Bytes that it took.
+    pub bytes_in: u64,
+    /// Bytes that it made of them, without the frame around them.
+    pub bytes_out: u64,
+    /// How long that took by the clock, of whole bodies only.
+    pub nanos: u64,
+}
+
+impl Counters {
+    /// Of a process that has done nothing.
+    pub const fn new() -> Self {
+        Self {
+            magic: AtomicU64::new(MAGIC),
+            made: [const { [const { AtomicU64::new(0) }; 4] }; Maker::ALL.len()],
+            reasons: [const { AtomicU64::new(0) }; Reason::ALL.len()],
+        }
+    }
+
+    /// Makes counters, in memory that is all zero, those of a process that has done as much as `other` says.
+    pub fn begin_with(&self, other: &Self) {
+        let pairs = self.made.iter().flatten().zip(other.made.iter().flatten());
+        for (to, from) in pairs.chain(self.reasons.iter().zip(&other.reasons)) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.magic.store(MAGIC, Ordering::Release);
+    }
+
+    pub(crate) fn made(&self, maker: Maker, made: Made) {
+        let Made { bodies, bytes_in, bytes_out, nanos } = made;
+        for (counter, more) in self.made[maker as usize].iter().zip([bodies, bytes_in, bytes_out, nanos]) {
+            if more > 0 {
+                counter.fetch_add(more, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn because(&self, reason: Reason) {
+        self.reasons[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What they say now.
+    pub fn totals(&self) -> Totals {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let row = |row: &Row| {
+            let [bodies, bytes_in, bytes_out, nanos] = row.each_ref().map(load);
+            Made { bodies, bytes_in, bytes_out, nanos }
+        };
+        Totals { made: self.made.each_ref().map(row), reasons: self.reasons.each_ref().map(load) }
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Totals {
+    /// Of the bytes of a process's counters. `None`: they are none, or of another release.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        if bytes.len() != size_of::<Counters>() || !rest.is_empty() || words.first() != Some(&MAGIC) {
+            return None;
+        }
+        let mut words = words.into_iter().skip(1);
+        let mut next = || words.next().unwrap_or(0);
+        let mut totals = Self::default();
+        for made in &mut totals.made {
+            *made = Made { bodies: next(), bytes_in: next(), bytes_out: next(), nanos: next() };
+        }
+        totals.reasons = totals.reasons.map(|_| next());
+        Some(totals)
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        for (made, more) in self.made.iter_mut().zip(&other.made) {
+            made.bodies = made.bodies.wrapping_add(more.bodies);
+            made.bytes_in = made.bytes_in.wrapping_add(more.bytes_in);
+            made.bytes_out = made.bytes_out.wrapping_add(more.bytes_out);
+            made.nanos = made.nanos.wrapping_add(more.nanos);
+        }
+        for (count, more) in self.reasons.iter_mut().zip(other.reasons) {
+            *count = count.wrapping_add(more);
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes that another process would see.
+    fn bytes(counters: &Counters) -> Vec<u8> {
+        let rows = counters.made.iter().flatten();
+        let words = [&counters.magic].into_iter().chain(rows).chain(&counters.reasons);
+        words.flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn what_is_counted_is_read_and_added_up() {
+        let counters = Counters::new();
+        counters.made(Maker::Igzip, Made { bodies: 1, bytes_in: 1_000, bytes_out: 300, nanos: 5_000 });
+        counters.because(Reason::Slow);
+        let totals = counters.totals();
+        assert_eq!(totals.made[2], Made { bodies: 1, bytes_in: 1_000, bytes_out: 300, nanos: 5_000 });
+        assert_eq!(totals.reasons, [0, 1, 0, 0, 0]);
+        let seen = bytes(&counters);
+        assert_eq!((seen.len(), Totals::read(&seen)), (size_of::<Counters>(), Some(totals)));
+        assert_eq!(totals.and(&totals).made[2].bytes_in, 2_000);
+        let other = Counters::new();
+        other.begin_with(&counters);
+        assert_eq!(other.totals(), totals);
+    }
+
+    #[test]
+    fn what_is_not_counters_is_not_read() {
+        let seen = bytes(&Counters::new());
+        assert_eq!(Totals::read(&seen[..seen.len() - 1]), None);
+        assert_eq!(Totals::read(&vec![0; seen.len()]), None, "of a process that has just made them");
+        assert_eq!(Totals::read(&[]), None);
+    }
+}
