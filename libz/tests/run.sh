@@ -10,7 +10,7 @@ failed=0
 for script in abi.sh zlib.sh users/*.sh; do
   # Sourced by others.
   [ -x "$script" ] || continue
-  said=$("./$script" "$lib" | tee /dev/stderr | tail -n 1) || true
+  said=$("./$script" "$lib" | tee >(cat >&2) | tail -n 1) || true
   if [[ $said =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
     passed=$((passed + BASH_REMATCH[1]))
     failed=$((failed + BASH_REMATCH[2]))
