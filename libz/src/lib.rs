@@ -7,4 +7,5 @@
 
 mod exports;
 mod once;
+mod shared;
 mod stock;

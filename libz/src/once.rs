@@ -9,7 +9,7 @@ use weirgate_deflate::stream::With;
 use weirgate_deflate::zlib::ZStream;
 use weirgate_deflate::{Choice, Scratch, checksum};
 
-use crate::exports;
+use crate::{exports, shared};
 
 /// The share by which responses may be larger than zlib's, unless `WEIRGATE_Z_LARGER_MAX` says another (0.005: half of one per cent).
 const LARGER_MAX: f64 = 0.005;
@@ -23,6 +23,7 @@ static LOADED: extern "C" fn() = loaded;
 
 extern "C" fn loaded() {
     CHOICE.get_or_init(choice);
+    shared::loaded();
 }
 
 thread_local! {
@@ -33,7 +34,10 @@ thread_local! {
 pub(crate) fn with(call: impl FnOnce(&mut With<'_>) -> c_int) -> c_int {
     let choice = CHOICE.get_or_init(choice);
     let mut call = Some(call);
-    let mut go = |scratch: &mut Scratch| call.take().map_or(0, |call| call(&mut With { scratch, choice, now: now() }));
+    let counters = shared::counters();
+    let mut go = |scratch: &mut Scratch| {
+        call.take().map_or(0, |call| call(&mut With { scratch, choice, counters, clock: now, now: now() }))
+    };
     let kept = SCRATCH.try_with(|scratch| scratch.try_borrow_mut().map(|mut scratch| go(&mut scratch)));
     match kept {
         Ok(Ok(code)) => code,
@@ -54,7 +58,7 @@ fn choice() -> Choice {
 }
 
 /// Nanoseconds of the clock that never goes back; no system call, by the vDSO.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: it writes to `at`.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut at) };

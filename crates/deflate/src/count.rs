@@ -24,7 +24,7 @@ pub enum Reason {
     Slow,
     /// It is longer than what is collected.
     Long,
-    /// Only zlib does what was asked for: a level, a strategy, a dictionary, a header.
+    /// Only zlib does what was asked for: a level, a strategy, a dictionary, a header; or there is nothing to compress.
     Asked,
     /// The engine failed; stock zlib compressed it at once.
     Failed,
@@ -115,6 +115,11 @@ impl Counters {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Sets them back to nothing.
+    pub fn clear(&self) {
+        self.made.iter().flatten().chain(&self.reasons).for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 
     pub(crate) fn made(&self, maker: Maker, made: Made) {

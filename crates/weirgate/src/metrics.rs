@@ -3,10 +3,12 @@
 //! Names follow Prometheus' conventions: base units (seconds, bytes, ratios), `_total` on what only grows. There are no
 //! client networks among the labels: thousands of them, coming and going, are what the store and the page are for, and
 //! would cost the scraper more than the daemon. Fewer than 120 series, whatever the host sees; where there is a software switch,
-//! [`SWITCH_SERIES`], and [`LIMIT_SERIES`] for each limit and [`PORT_SERIES`] for each port.
+//! [`SWITCH_SERIES`], and [`LIMIT_SERIES`] for each limit and [`PORT_SERIES`] for each port; where processes compress,
+//! [`DEFLATE_SERIES`].
 
 use std::fmt::{Display, Write};
 
+use weirgate_deflate::count::{Maker, Reason};
 use weirgate_switch::limits::Delays;
 use weirgate_units::UnixTime;
 
@@ -24,6 +26,9 @@ pub const SWITCH_SERIES: usize = 1;
 /// Series of a port of the software switch.
 pub const PORT_SERIES: usize = 9;
 
+/// Series of processes that compress, once there was one.
+pub const DEFLATE_SERIES: usize = 1 + 4 * Maker::ALL.len() + Reason::ALL.len();
+
 /// All metrics: at most 20 KB, and 4 KB for each limit and 1 KB for each port.
 pub fn text(view: &Shared, now: UnixTime) -> String {
     let status = view.status(now);
@@ -37,6 +42,7 @@ pub fn text(view: &Shared, now: UnixTime) -> String {
     let switch = view.switch(now);
     limits(&mut out, &switch.limits);
     ports(&mut out, switch.frames, &switch.ports);
+    deflate(&mut out, &view.deflate(now));
     if let Some(point) = view.latest_point() {
         distributions(&mut out, &point);
     }
@@ -111,6 +117,33 @@ fn losses(out: &mut Text, losses: &api::Losses) {
     for (name, help, value) in counters {
         out.counter(name, help);
         out.sample(name, &[], value);
+    }
+}
+
+fn deflate(out: &mut Text, deflate: &api::Deflate) {
+    let api::Deflate { processes, engines, fallbacks, .. } = deflate;
+    if *processes == 0 && engines.iter().all(|engine| engine.bodies == 0) {
+        return;
+    }
+    out.gauge("deflate_processes", "Processes that compress by libweirgate_z.so.");
+    out.sample("deflate_processes", &[], processes);
+    out.counter("deflate_bodies_total", "Bodies that an engine compressed; by zlib_stream, that it began to.");
+    for engine in engines {
+        out.sample("deflate_bodies_total", &[("engine", &engine.name)], engine.bodies);
+    }
+    out.counter("deflate_bytes_total", "Bytes that an engine took and made, without the frame around them.");
+    for engine in engines {
+        for (way, bytes) in [("in", engine.bytes_in), ("out", engine.bytes_out)] {
+            out.sample("deflate_bytes_total", &[("engine", &engine.name), ("direction", way)], bytes);
+        }
+    }
+    out.counter("deflate_seconds_total", "How long an engine took for whole bodies, by the clock.");
+    for engine in engines {
+        out.sample("deflate_seconds_total", &[("engine", &engine.name)], engine.us as f64 / 1e6);
+    }
+    out.counter("deflate_fallbacks_total", "Bodies that zlib had in place of the chosen engine, by why.");
+    for fallback in fallbacks {
+        out.sample("deflate_fallbacks_total", &[("reason", &fallback.reason)], fallback.count);
     }
 }
 

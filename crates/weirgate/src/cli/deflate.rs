@@ -11,8 +11,10 @@ use weirgate_lab::codecs;
 use weirgate_lab::corpus::{self, Kind};
 use weirgate_lab::experiment::{Form, Options};
 
-use super::Failure;
 use super::output::Output;
+use super::{Common, Failure, ask};
+use crate::control::Request;
+use crate::view::api;
 
 /// Of each file so much is read: a web server's responses are shorter.
 const BYTES_MAX: u64 = 64 << 20;
@@ -25,8 +27,19 @@ pub(super) struct Deflate {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// What processes compress by libweirgate_z.so, as the running daemon has counted it
+    Status(Status),
     /// Compress files by every engine at every level: speed, ratio and processor time, as a table and a plot
     Bench(Bench),
+}
+
+#[derive(Debug, Args)]
+struct Status {
+    #[command(flatten)]
+    common: Common,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -44,9 +57,43 @@ struct Bench {
 
 impl Deflate {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
-        let What::Bench(bench) = self.what;
-        bench.run(out)
+        match self.what {
+            What::Status(status) => status.run(out),
+            What::Bench(bench) => bench.run(out),
+        }
     }
+}
+
+impl Status {
+    fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let answer = ask(&self.common.load()?, &Request::DeflateStatus)?;
+        if self.json {
+            return Ok(out.json(&answer)?);
+        }
+        let status: api::Deflate = serde_json::from_value(answer).context("the daemon's answer")?;
+        let (columns, rows) = table(&status);
+        out.line(&format!("{} processes compress by libweirgate_z.so", status.processes))?;
+        out.table(&columns, &rows)?;
+        let fallbacks = status.fallbacks.iter().filter(|fallback| fallback.count > 0);
+        let fallbacks: Vec<String> = fallbacks.map(|of| format!("{} {}", of.reason, of.count)).collect();
+        let fallbacks = if fallbacks.is_empty() { "none".to_owned() } else { fallbacks.join(", ") };
+        Ok(out.line(&format!("left to zlib: {fallbacks}"))?)
+    }
+}
+
+/// Engines and what they did since the daemon began; those of streams have no time.
+fn table(status: &api::Deflate) -> ([&'static str; 6], Vec<Vec<String>>) {
+    let row = |engine: &api::Engine| {
+        let api::Engine { name, bodies, bytes_in, bytes_out, us } = engine;
+        let share = |of: u64, by: u64, digits: usize| {
+            if by == 0 { "-".to_owned() } else { format!("{:.digits$}", of as f64 / by as f64) }
+        };
+        let counts = [bodies, bytes_in, bytes_out].map(u64::to_string);
+        // A byte in a microsecond is a megabyte in a second.
+        let measured = [share(*bytes_in, *bytes_out, 2), share(*bytes_in, *us, 0)];
+        [vec![name.clone()], counts.to_vec(), measured.to_vec()].concat()
+    };
+    (["engine", "bodies", "bytes in", "bytes out", "ratio", "MB/s"], status.engines.iter().map(row).collect())
 }
 
 impl Bench {
@@ -99,6 +146,21 @@ fn read(files: &[PathBuf]) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn engines_are_shown_with_ratio_and_speed() {
+        let engine = |name: &str, bodies, bytes_in, bytes_out, us| api::Engine {
+            name: name.into(),
+            bodies,
+            bytes_in,
+            bytes_out,
+            us,
+        };
+        let engines = vec![engine("libdeflate", 2, 90_000, 20_000, 900), engine("zlib_stream", 0, 0, 0, 0)];
+        let (_, rows) = table(&api::Deflate { engines, ..api::Deflate::default() });
+        assert_eq!(rows[0], ["libdeflate", "2", "90000", "20000", "4.50", "100"]);
+        assert_eq!(rows[1], ["zlib_stream", "0", "0", "0", "-", "-"]);
+    }
 
     #[test]
     fn files_are_read_and_what_cannot_be_is_named() {

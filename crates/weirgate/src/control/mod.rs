@@ -38,6 +38,8 @@ pub enum Request {
     TuneClear,
     /// All rate limits and what they did.
     LimitList,
+    /// What processes compress by `libweirgate_z.so`.
+    DeflateStatus,
     /// From now on a limit has another rate, until the daemon ends.
     LimitSet {
         /// Its name in the configuration.

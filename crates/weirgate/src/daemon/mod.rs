@@ -4,6 +4,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod books;
+mod compressors;
 mod fresh;
 mod keeper;
 pub(crate) mod namespaces;

@@ -24,6 +24,7 @@ use weirgate_units::{Duration, Instant, UnixTime};
 
 use super::answer;
 use super::books::{self, Books, StoreError};
+use super::compressors::Compressors;
 use super::fresh::{Fresh, Missing};
 use super::namespaces::Namespaces;
 use super::seed;
@@ -55,6 +56,7 @@ pub(crate) struct Sense {
     steer: Steer,
     /// The software switch, where one is configured.
     shaper: Option<Arc<Shaper>>,
+    compressors: Option<Arc<Compressors>>,
     shared: Shared,
     calls: Receiver<Call>,
     bell: Bell,
@@ -132,8 +134,18 @@ impl Sense {
         }
         let sources = Sources::open(&config.sockets, steer.conns())?;
         shared.set_facts(facts(&config, &sources, &steer, &host));
+        // Of use to those who look only: a daemon without it does all the rest.
+        let compressors = Compressors::open(&config.control).map(Arc::new);
+        match &compressors {
+            Ok(compressors) => {
+                let compressors = Arc::clone(compressors);
+                shared.set_deflate(Arc::new(move || compressors.look()));
+            }
+            Err(error) => tracing::warn!("{error:#}"),
+        }
         let now = clock::boottime();
         let mut sense = Self {
+            compressors: compressors.ok(),
             next_poll: now,
             next_drain: now + DRAIN,
             next_round: now + config.tune.controller.round,
@@ -216,6 +228,10 @@ impl Sense {
                     failed = Some(error);
                 }
             }
+        }
+        if let Some(compressors) = &self.compressors {
+            // Whose process has ended: its number may be another one's soon.
+            compressors.look();
         }
         self.steer.settle(&self.namespaces);
         self.drain();
@@ -347,6 +363,7 @@ impl Sense {
             Request::TuneApply => self.begin_applying(&call.actor),
             Request::TuneClear => self.clear(&call.actor),
             Request::LimitList => Reply::Ok(serde_json::json!(self.shared.switch(clock::unix()))),
+            Request::DeflateStatus => Reply::Ok(serde_json::json!(self.shared.deflate(clock::unix()))),
             Request::LimitSet { name, rate } => self.set_limit(name, rate),
         };
         // Who asked may have hung up.

@@ -57,6 +57,13 @@ fn filled(with_switch: bool) -> String {
             ports: vec![port()],
             ..Default::default()
         }));
+        let engine = |maker: Maker| api::Engine { name: maker.name().to_owned(), bodies: 1, ..api::Engine::default() };
+        let fallback = |why: Reason| api::Fallback { reason: why.name().to_owned(), count: 1 };
+        shared.set_deflate(std::sync::Arc::new(move || api::Deflate {
+            engines: Maker::ALL.map(engine).to_vec(),
+            fallbacks: Reason::ALL.map(fallback).to_vec(),
+            ..Default::default()
+        }));
     }
     text(&shared, UnixTime::default())
 }
@@ -157,7 +164,7 @@ fn the_text_is_well_formed_and_its_numbers_are_the_views() {
 fn series_are_of_the_host_the_limits_and_the_ports_and_of_no_network() {
     let host = parse(&filled(false)).len();
     assert!(host < 120, "{host}");
-    assert_eq!(parse(&filled(true)).len(), host + SWITCH_SERIES + LIMIT_SERIES + PORT_SERIES);
+    assert_eq!(parse(&filled(true)).len(), host + SWITCH_SERIES + LIMIT_SERIES + PORT_SERIES + DEFLATE_SERIES);
 }
 
 #[test]

@@ -286,6 +286,44 @@ pub struct Switch {
     pub ports: Vec<Port>,
 }
 
+/// `/api/v1/deflate`: processes that compress by `libweirgate_z.so`, since the daemon began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deflate {
+    /// The server's clock as it answered.
+    #[serde(default)]
+    pub now_ms: u64,
+    /// How many there are now.
+    pub processes: u64,
+    /// What each engine did.
+    pub engines: Vec<Engine>,
+    /// How often stock zlib had a body in place of the chosen engine, by why.
+    pub fallbacks: Vec<Fallback>,
+}
+
+/// A row of `/api/v1/deflate`: an engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Engine {
+    /// `zlib`, `libdeflate` and `igzip` compress whole bodies, `zlib_stream` piece by piece.
+    pub name: String,
+    /// Bodies; of streams, those that began.
+    pub bodies: u64,
+    /// Bytes that were compressed.
+    pub bytes_in: u64,
+    /// What they became, without gzip's frame.
+    pub bytes_out: u64,
+    /// How long whole bodies took, by the clock.
+    pub us: u64,
+}
+
+/// Bodies that stock zlib had.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fallback {
+    /// `flush`, `slow`, `long`, `asked` or `failed`.
+    pub reason: String,
+    /// How many.
+    pub count: u64,
+}
+
 /// Frames of the software switch, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frames {

@@ -56,8 +56,12 @@ impl Order {
 /// Says what the switch did, when asked.
 pub type SwitchSource = Arc<dyn Fn() -> api::Switch + Send + Sync>;
 
+/// Says what processes compress, when asked.
+pub type DeflateSource = Arc<dyn Fn() -> api::Deflate + Send + Sync>;
+
 struct State {
     switch: Option<SwitchSource>,
+    deflate: Option<DeflateSource>,
     facts: api::Facts,
     picture: Picture,
     /// The picture before, whose memory the next one reuses.
@@ -76,6 +80,7 @@ impl Shared {
     pub(super) fn new(facts: api::Facts) -> Self {
         let state = State {
             switch: None,
+            deflate: None,
             facts,
             picture: Picture::default(),
             spare: Picture::default(),
@@ -220,6 +225,18 @@ impl Shared {
         let source = self.lock().switch.clone();
         let switch = source.map_or_else(api::Switch::default, |source| source());
         api::Switch { now_ms: ms(now), ..switch }
+    }
+
+    /// Says who knows what processes compress.
+    pub fn set_deflate(&self, source: DeflateSource) {
+        self.lock().deflate = Some(source);
+    }
+
+    /// `/api/v1/deflate`: what processes compress by `libweirgate_z.so`. Reads a file for each.
+    pub fn deflate(&self, now: UnixTime) -> api::Deflate {
+        let source = self.lock().deflate.clone();
+        let deflate = source.map_or_else(api::Deflate::default, |source| source());
+        api::Deflate { now_ms: ms(now), ..deflate }
     }
 
     /// `/api/v1/decisions`: the newest `limit`.

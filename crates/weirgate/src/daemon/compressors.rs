@@ -1,0 +1,144 @@
+//! Processes that compress by `libweirgate_z.so`: what each counts in a file of its own, added up, and kept when it has ended.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, Permissions};
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::Context as _;
+use weirgate_deflate::count::{Maker, Reason, Totals};
+
+use crate::view::api;
+
+/// Files that are looked at; who has more processes than this compress sees no more of them until some have ended.
+const FILES_MAX: usize = 4_096;
+
+/// More than the file of a process has.
+const BYTES_MAX: u64 = 4_096;
+
+/// The folder of these files, which is there for as long as this value.
+#[derive(Debug)]
+pub(crate) struct Compressors {
+    folder: PathBuf,
+    /// Of processes that have ended.
+    ended: Mutex<Totals>,
+}
+
+impl Compressors {
+    /// Makes the folder, beside the control socket. Whoever compresses may make a file there, and remove its own.
+    pub(crate) fn open(control: &Path) -> anyhow::Result<Self> {
+        let folder = control.with_file_name("deflate");
+        let made =
+            fs::create_dir_all(&folder).and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o1777)));
+        made.with_context(|| format!("{}: counters of compressing processes have no place", folder.display()))?;
+        Ok(Self { folder, ended: Mutex::default() })
+    }
+
+    /// What all have done since this value was made: those that run, and those that have ended.
+    pub(crate) fn look(&self) -> api::Deflate {
+        let mut ended = self.ended();
+        let (mut all, mut processes) = (Totals::default(), 0);
+        for (pid, path) in self.files() {
+            // In this order: who ends in between has counted all that it will.
+            let runs = Path::new("/proc").join(pid.to_string()).exists();
+            let totals = read(&path);
+            if runs {
+                all = all.and(&totals.unwrap_or_default());
+                processes += u64::from(totals.is_some());
+            } else if fs::remove_file(&path).is_ok() {
+                *ended = ended.and(&totals.unwrap_or_default());
+            }
+        }
+        row(&all.and(&ended), processes)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Totals> {
+        // Sums of numbers are whole whoever panicked.
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// By process.
+    fn files(&self) -> BTreeMap<u32, PathBuf> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let files = entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())));
+        files.take(FILES_MAX).collect()
+    }
+}
+
+impl Drop for Compressors {
+    fn drop(&mut self) {
+        for path in self.files().values() {
+            let _ = fs::remove_file(path);
+        }
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+/// What a process says; it may say anything.
+fn read(path: &Path) -> Option<Totals> {
+    // A pipe or a device would have the reader wait.
+    if !fs::symlink_metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Totals::read(&bytes)
+}
+
+fn row(totals: &Totals, processes: u64) -> api::Deflate {
+    let made = Maker::ALL.into_iter().zip(&totals.made);
+    let why = Reason::ALL.into_iter().zip(&totals.reasons);
+    api::Deflate {
+        now_ms: 0,
+        processes,
+        engines: made
+            .map(|(maker, made)| api::Engine {
+                name: maker.name().to_owned(),
+                bodies: made.bodies,
+                bytes_in: made.bytes_in,
+                bytes_out: made.bytes_out,
+                us: made.nanos / 1_000,
+            })
+            .collect(),
+        fallbacks: why.map(|(why, count)| api::Fallback { reason: why.name().to_owned(), count: *count }).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file as a process writes it: the counters' bytes, of which the first body of the first engine is one.
+    fn count(folder: &Path, name: &str, bodies: u64) {
+        let mut bytes = vec![0; size_of::<weirgate_deflate::Counters>()];
+        bytes[..8].copy_from_slice(&0x7767_6465_666c_7401_u64.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&bodies.to_ne_bytes());
+        fs::write(folder.join(name), bytes).unwrap();
+    }
+
+    #[test]
+    fn who_has_ended_is_not_forgotten_and_nonsense_is_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let compressors = Compressors::open(&dir.path().join("control.sock")).unwrap();
+        let folder = dir.path().join("deflate");
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o7777, 0o1777);
+        count(&folder, &std::process::id().to_string(), 3);
+        // No process has such a number (PID_MAX_LIMIT is 2^22).
+        count(&folder, "999999999", 4);
+        count(&folder, "not a process", 5);
+        fs::write(folder.join("1"), b"nonsense").unwrap();
+        std::os::unix::fs::symlink(folder.join("999999999"), folder.join("2")).unwrap();
+        for _ in 0..2 {
+            let seen = compressors.look();
+            assert_eq!((seen.processes, seen.engines[0].bodies, seen.engines[0].name.as_str()), (1, 7, "zlib"));
+        }
+        assert!(!folder.join("999999999").exists());
+        count(&folder, &std::process::id().to_string(), 10);
+        assert_eq!(compressors.look().engines[0].bodies, 14);
+        fs::remove_file(folder.join("not a process")).unwrap();
+        drop(compressors);
+        assert!(!folder.exists());
+    }
+}

@@ -1,0 +1,94 @@
+//! The process's counters: its own, and where a daemon wants to see them, in a file that it maps.
+//!
+//! A daemon that wants to see them has made the folder; without it nothing is written. The file belongs to the process's user, so that
+//! nobody else can take its pages away.
+
+use std::fs;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use weirgate_deflate::Counters;
+
+/// Where the daemon looks, unless `WEIRGATE_Z_COUNTERS` says another folder.
+const FOLDER: &str = "/run/weirgate/deflate";
+
+/// How often it is looked whether the folder, or the file in it, is there, in nanoseconds.
+const LOOK_EVERY: u64 = 5_000_000_000;
+
+static OWN: Counters = Counters::new();
+static CURRENT: AtomicPtr<Counters> = AtomicPtr::new((&raw const OWN).cast_mut());
+static LOOKED: AtomicU64 = AtomicU64::new(0);
+static BUSY: AtomicBool = AtomicBool::new(false);
+static FOLDER_IS: OnceLock<PathBuf> = OnceLock::new();
+
+/// Reads the environment, and has a child that is forked look anew.
+pub(crate) fn loaded() {
+    FOLDER_IS.get_or_init(|| std::env::var_os("WEIRGATE_Z_COUNTERS").map_or_else(|| FOLDER.into(), PathBuf::from));
+    // SAFETY: the function stays where it is, and does what may be done after a fork.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+}
+
+/// The parent counts in its file, and the child is to have one of its own: until then it counts for itself, from nothing.
+extern "C" fn forked() {
+    OWN.clear();
+    CURRENT.store((&raw const OWN).cast_mut(), Ordering::Relaxed);
+    LOOKED.store(0, Ordering::Relaxed);
+    BUSY.store(false, Ordering::Relaxed);
+}
+
+/// The counters now.
+pub(crate) fn counters() -> &'static Counters {
+    // SAFETY: what was mapped stays so, and the process's own are there for ever.
+    unsafe { &*CURRENT.load(Ordering::Acquire) }
+}
+
+/// Looks after the file now and then; to be called where a stream begins.
+pub(crate) fn look(now: u64) {
+    let looked = LOOKED.load(Ordering::Relaxed);
+    let is_due = looked == 0 || now.saturating_sub(looked) >= LOOK_EVERY;
+    if !is_due || BUSY.swap(true, Ordering::Acquire) {
+        return;
+    }
+    LOOKED.store(now.max(1), Ordering::Relaxed);
+    let folder = FOLDER_IS.get().map_or(Path::new(FOLDER), PathBuf::as_path);
+    let file = folder.join(std::process::id().to_string());
+    // A daemon that has begun anew has another folder, and an earlier process of this number may have left its file.
+    let is_there = is_shared() && file.exists();
+    if folder.is_dir()
+        && !is_there
+        && let Some(mapped) = map(&file)
+    {
+        mapped.begin_with(counters());
+        CURRENT.store(std::ptr::from_ref(mapped).cast_mut(), Ordering::Release);
+    }
+    BUSY.store(false, Ordering::Release);
+}
+
+fn is_shared() -> bool {
+    !std::ptr::eq(counters(), &raw const OWN)
+}
+
+/// Makes the file, in place of one that an earlier process of the same number has left, and maps it. What was mapped before stays,
+/// since others may be counting there: a page for each start of a daemon.
+fn map(path: &Path) -> Option<&'static Counters> {
+    let _there_was_none = fs::remove_file(path);
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o644)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+        .ok()?;
+    let len = size_of::<Counters>();
+    file.set_len(len as u64).ok()?;
+    // SAFETY: a new mapping of a file that is that long, and all zero: counters of a layout for which that is valid.
+    unsafe {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let at = libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        (at != libc::MAP_FAILED).then(|| &*at.cast::<Counters>())
+    }
+}
