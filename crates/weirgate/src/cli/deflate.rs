@@ -81,7 +81,7 @@ impl Status {
     }
 }
 
-/// Engines and what they did since the daemon began; those of streams have no time.
+/// Engines and what they did; streams have no time.
 fn table(status: &api::Deflate) -> ([&'static str; 6], Vec<Vec<String>>) {
     let row = |engine: &api::Engine| {
         let api::Engine { name, bodies, bytes_in, bytes_out, us } = engine;

@@ -286,7 +286,7 @@ pub struct Switch {
     pub ports: Vec<Port>,
 }
 
-/// `/api/v1/deflate`: processes that compress by `libweirgate_z.so`, since the daemon began.
+/// `/api/v1/deflate`: processes that compress by `libweirgate_z.so`, of all that ran while the daemon did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deflate {
     /// The server's clock as it answered.
