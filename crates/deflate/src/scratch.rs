@@ -43,16 +43,26 @@ pub struct Settings {
     pub mem_level: u32,
 }
 
+/// What became of a body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Compressed {
+    pub(crate) len: usize,
+    pub(crate) maker: Maker,
+    pub(crate) has_failed: bool,
+    pub(crate) compare: bool,
+}
+
 impl Scratch {
     /// Compresses a whole body into raw deflate, by the engine that `choice` names, and where that fails by stock zlib: how long it
-    /// is, who made it, and whether an engine has failed. `None`: it does not fit into `out`.
-    pub fn compress(
+    /// is, who made it, and whether an engine has failed; and whether it is to be [compared](Self::compare). `None`: it does not fit
+    /// into `out`.
+    pub(crate) fn compress(
         &mut self,
         settings: &Settings,
         choice: &Choice,
         input: &[u8],
         out: &mut [MaybeUninit<u8>],
-    ) -> Option<(usize, Maker, bool)> {
+    ) -> Option<Compressed> {
         // Engines other than zlib look back 32 KB.
         let fits = input.len() <= 1 << settings.window_bits || settings.window_bits == 15;
         let (pick, compare) = if fits { choice.pick(settings.level, input.len()) } else { (Pick::Stock, false) };
@@ -65,13 +75,10 @@ impl Scratch {
             },
         };
         if let Some(len) = engine.and_then(|engine| engine.compress(input, out)) {
-            if compare {
-                self.compare(settings, choice, input, len);
-            }
-            return Some((len, maker, false));
+            return Some(Compressed { len, maker, has_failed: false, compare });
         }
         let len = self.stock(settings).compress(input, out)?;
-        Some((len, Maker::Stock, maker != Maker::Stock))
+        Some(Compressed { len, maker: Maker::Stock, has_failed: maker != Maker::Stock, compare: false })
     }
 
     /// Room for `len` bytes of output, to be handed back.
@@ -91,7 +98,8 @@ impl Scratch {
         &mut self.stock
     }
 
-    fn compare(&mut self, settings: &Settings, choice: &Choice, input: &[u8], ours: usize) {
+    /// Compresses a body that became `ours` long by stock zlib as well, and tells `choice`.
+    pub(crate) fn compare(&mut self, settings: &Settings, choice: &Choice, input: &[u8], ours: usize) {
         let mut out = resized(&mut self.compared, bound(input.len()));
         if let Some(stock) = self.stock(settings).compress(input, &mut out) {
             choice.compare(settings.level, input.len(), ours, stock);

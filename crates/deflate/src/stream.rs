@@ -31,7 +31,7 @@ use self::state::{MAGIC, NO_FLUSH_YET, Phase, State, algorithm, fail};
 use crate::arena::{Arena, STATE_LEN, arrays_len};
 use crate::choice::Choice;
 use crate::count::{Counters, Made, Reason};
-use crate::scratch::{Scratch, Settings};
+use crate::scratch::{Compressed, Scratch, Settings};
 use crate::wrapper::Wrapper;
 use crate::zlib::{
     BLOCK, BUF_ERROR, DATA_ERROR, DEFLATED, FINISH, FIXED, MEM_ERROR, NO_FLUSH, OK, STREAM_ERROR, SYNC_FLUSH, ZStream,
@@ -60,11 +60,15 @@ impl With<'_> {
     /// Compresses a whole body, and counts it.
     fn compress(&mut self, settings: &Settings, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
         let began = (self.clock)();
-        let (len, maker, has_failed) = self.scratch.compress(settings, self.choice, input, out)?;
+        let Compressed { len, maker, has_failed, compare } =
+            self.scratch.compress(settings, self.choice, input, out)?;
         let nanos = (self.clock)().saturating_sub(began);
         self.counters.made(maker, Made { bodies: 1, bytes_in: input.len() as u64, bytes_out: len as u64, nanos });
         if has_failed {
             self.counters.because(Reason::Failed);
+        }
+        if compare {
+            self.scratch.compare(settings, self.choice, input, len);
         }
         Some(len)
     }

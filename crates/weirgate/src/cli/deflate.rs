@@ -72,7 +72,7 @@ impl Status {
         }
         let status: api::Deflate = serde_json::from_value(answer).context("the daemon's answer")?;
         let (columns, rows) = table(&status);
-        out.line(&format!("{} processes compress by libweirgate_z.so", status.processes))?;
+        out.line(&format!("processes that compress by libweirgate_z.so: {}", status.processes))?;
         out.table(&columns, &rows)?;
         let fallbacks = status.fallbacks.iter().filter(|fallback| fallback.count > 0);
         let fallbacks: Vec<String> = fallbacks.map(|of| format!("{} {}", of.reason, of.count)).collect();
