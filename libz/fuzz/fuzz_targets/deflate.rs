@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use weirgate_deflate::choice::Mode;
 use weirgate_deflate::stream::{self, With};
 use weirgate_deflate::zlib::{FINISH, OK, STREAM_END, STREAM_SIZE, ZStream, stock};
-use weirgate_deflate::{Choice, Scratch};
+use weirgate_deflate::{Choice, Counters, Scratch};
 
 /// More than a call can give: what it brings, and what waits from the calls before it.
 const ROOM: usize = 64 << 10;
@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
     let (level, mem) = (c_int::from(level % 10), c_int::from(mem % 9) + 1);
     let strategy = if *strategy < 200 { 0 } else { c_int::from(strategy % 5) };
     let choice = Choice::new(if mode % 2 == 0 { Mode::Same } else { Mode::Fast }, 0.005);
-    let (mut scratch, mut now) = (Scratch::default(), 0);
+    let (mut scratch, mut now, counters) = (Scratch::default(), 0, Counters::new());
     let (mut ours, mut theirs) = (Box::new(ZStream::EMPTY), Box::new(ZStream::EMPTY));
     // SAFETY: streams of which nothing is known yet.
     unsafe {
@@ -39,7 +39,7 @@ fuzz_target!(|bytes: &[u8]| {
         let (part, after) = more.split_at(len);
         rest = after;
         now += u64::from(*wait) * 100_000;
-        let mut with = With { scratch: &mut scratch, choice: &choice, now };
+        let mut with = With { scratch: &mut scratch, choice: &choice, counters: &counters, clock: || 0, now };
         let flush = c_int::from(op / 16 % 8) - 1;
         match op % 16 {
             ..10 => {
@@ -83,7 +83,7 @@ fuzz_target!(|bytes: &[u8]| {
             },
         }
     }
-    let mut with = With { scratch: &mut scratch, choice: &choice, now };
+    let mut with = With { scratch: &mut scratch, choice: &choice, counters: &counters, clock: || 0, now };
     let theirs_last = call(&mut theirs, &[], &mut Vec::new(), |strm| unsafe { stock::deflate(strm, FINISH) });
     let last = call(&mut ours, &[], &mut out, |strm| unsafe { stream::deflate(strm, FINISH, &mut with) });
     assert_eq!((last, ours.adler), (theirs_last, theirs.adler));
