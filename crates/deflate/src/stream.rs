@@ -230,7 +230,7 @@ pub unsafe fn params(strm: *mut ZStream, level: c_int, strategy: c_int, with: &m
             return fail(z, BUF_ERROR);
         }
     }
-    let streaming = with.choice.streaming(level);
+    let (streaming, msg) = (with.choice.streaming(level), z.msg);
     let code = match state.phase {
         // SAFETY: as the caller's.
         Phase::Plain | Phase::Streaming => unsafe {
@@ -240,6 +240,10 @@ pub unsafe fn params(strm: *mut ZStream, level: c_int, strategy: c_int, with: &m
     };
     if code == OK {
         (state.settings.level, state.strategy) = (level, strategy);
+        if state.phase == Phase::Streaming {
+            // It has flushed once more, and found nothing.
+            z.msg = msg;
+        }
     }
     code
 }
