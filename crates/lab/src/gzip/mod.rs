@@ -52,7 +52,7 @@ struct Cost {
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let report = Report::begin(options, "gzip", "Compressing a web server's responses");
     let full = options.form == Form::Full;
-    let (rounds, seconds) = if full { (7, 3.0) } else { (3, 0.5) };
+    let (rounds, seconds) = if full { (5, 2.0) } else { (3, 0.5) };
     let dir = options.dir("gzip")?;
     let libraries = Library::all(&options.weirgate)?;
     let bodies = bodies(options.seed)?;
