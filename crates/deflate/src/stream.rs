@@ -7,7 +7,7 @@
 //! It goes through these phases:
 //!
 //! - *Staging.* What comes with `Z_NO_FLUSH` is put into the second block, and no output is made. `Z_FINISH` has all of it compressed at
-//!   once ([`Scratch::compress`]); what the caller has no room for waits in the block.
+//!   once, in the thread's [`Scratch`]; what the caller has no room for waits in the block.
 //! - *Draining.* Output waits in the block. No input is taken.
 //! - *Streaming.* The caller asked for output before the end, more came than the block holds, or five milliseconds have passed since the
 //!   first byte. What was staged has been compressed by a stock zlib in the thread's scratch; its last 32 KB are the dictionary of another
