@@ -11,6 +11,12 @@ pub enum Maker {
     Libdeflate,
     /// ISA-L.
     Igzip,
+    /// zlib-rs.
+    ZlibRs,
+    /// A card of Intel's, by QATzip.
+    Qatzip,
+    /// A device behind shared memory.
+    Accelerator,
     /// Stock zlib, piece by piece.
     Stream,
 }
@@ -26,13 +32,24 @@ pub enum Reason {
     Long,
     /// Only zlib does what was asked for: a level, a strategy, a dictionary, a header; or there is nothing to compress.
     Asked,
-    /// The engine failed; stock zlib compressed it at once.
+    /// The engine failed, or said that it could not.
     Failed,
+    /// The accelerator is not there.
+    Gone,
+    /// All of its instances are others'.
+    Exhausted,
+    /// It did not answer in time.
+    Late,
+    /// What it answered was not this body.
+    Wrong,
+    /// It has failed, and is not asked for a while.
+    Paused,
 }
 
 impl Maker {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Stock, Self::Libdeflate, Self::Igzip, Self::Stream];
+    pub const ALL: [Self; 7] =
+        [Self::Stock, Self::Libdeflate, Self::Igzip, Self::ZlibRs, Self::Qatzip, Self::Accelerator, Self::Stream];
 
     /// Its name in tables and metrics.
     pub const fn name(self) -> &'static str {
@@ -40,6 +57,9 @@ impl Maker {
             Self::Stock => "zlib",
             Self::Libdeflate => "libdeflate",
             Self::Igzip => "igzip",
+            Self::ZlibRs => "zlib_rs",
+            Self::Qatzip => "qatzip",
+            Self::Accelerator => "accelerator",
             Self::Stream => "zlib_stream",
         }
     }
@@ -47,7 +67,18 @@ impl Maker {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Flush, Self::Slow, Self::Long, Self::Asked, Self::Failed];
+    pub const ALL: [Self; 10] = [
+        Self::Flush,
+        Self::Slow,
+        Self::Long,
+        Self::Asked,
+        Self::Failed,
+        Self::Gone,
+        Self::Exhausted,
+        Self::Late,
+        Self::Wrong,
+        Self::Paused,
+    ];
 
     /// Its name in tables and metrics.
     pub const fn name(self) -> &'static str {
@@ -57,12 +88,17 @@ impl Reason {
             Self::Long => "long",
             Self::Asked => "asked",
             Self::Failed => "failed",
+            Self::Gone => "gone",
+            Self::Exhausted => "exhausted",
+            Self::Late => "late",
+            Self::Wrong => "wrong",
+            Self::Paused => "paused",
         }
     }
 }
 
 /// "wgdeflt" and the number of this layout.
-const MAGIC: u64 = 0x7767_6465_666c_7401;
+const MAGIC: u64 = 0x7767_6465_666c_7402;
 
 /// Counters of one maker: bodies, or for streams those begun; bytes in; bytes out; nanoseconds, of whole bodies only.
 type Row = [AtomicU64; 4];
@@ -74,6 +110,8 @@ pub struct Counters {
     magic: AtomicU64,
     made: [Row; Maker::ALL.len()],
     reasons: [AtomicU64; Reason::ALL.len()],
+    /// Instances of an accelerator that are its now.
+    instances: AtomicU64,
 }
 
 /// What they said at one time.
@@ -83,6 +121,8 @@ pub struct Totals {
     pub made: [Made; Maker::ALL.len()],
     /// By [`Reason`].
     pub reasons: [u64; Reason::ALL.len()],
+    /// Instances of an accelerator that are its now: nothing for a process that has ended.
+    pub instances: u64,
 }
 
 /// What one maker did.
@@ -105,13 +145,15 @@ impl Counters {
             magic: AtomicU64::new(MAGIC),
             made: [const { [const { AtomicU64::new(0) }; 4] }; Maker::ALL.len()],
             reasons: [const { AtomicU64::new(0) }; Reason::ALL.len()],
+            instances: AtomicU64::new(0),
         }
     }
 
     /// Makes counters, in memory that is all zero, those of a process that has done as much as `other` says.
     pub fn begin_with(&self, other: &Self) {
         let pairs = self.made.iter().flatten().zip(other.made.iter().flatten());
-        for (to, from) in pairs.chain(self.reasons.iter().zip(&other.reasons)) {
+        let pairs = pairs.chain(self.reasons.iter().zip(&other.reasons)).chain([(&self.instances, &other.instances)]);
+        for (to, from) in pairs {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.magic.store(MAGIC, Ordering::Release);
@@ -119,7 +161,8 @@ impl Counters {
 
     /// Sets them back to nothing.
     pub fn clear(&self) {
-        self.made.iter().flatten().chain(&self.reasons).for_each(|counter| counter.store(0, Ordering::Relaxed));
+        let all = self.made.iter().flatten().chain(&self.reasons).chain([&self.instances]);
+        all.for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 
     pub(crate) fn made(&self, maker: Maker, made: Made) {
@@ -142,7 +185,11 @@ impl Counters {
             let [bodies, bytes_in, bytes_out, nanos] = row.each_ref().map(load);
             Made { bodies, bytes_in, bytes_out, nanos }
         };
-        Totals { made: self.made.each_ref().map(row), reasons: self.reasons.each_ref().map(load) }
+        Totals {
+            made: self.made.each_ref().map(row),
+            reasons: self.reasons.each_ref().map(load),
+            instances: load(&self.instances),
+        }
     }
 }
 
@@ -167,6 +214,7 @@ impl Totals {
             *made = Made { bodies: next(), bytes_in: next(), bytes_out: next(), nanos: next() };
         }
         totals.reasons = totals.reasons.map(|_| next());
+        totals.instances = next();
         Some(totals)
     }
 
@@ -182,6 +230,7 @@ impl Totals {
         for (count, more) in self.reasons.iter_mut().zip(other.reasons) {
             *count = count.wrapping_add(more);
         }
+        self.instances = self.instances.wrapping_add(other.instances);
         self
     }
 }
@@ -193,7 +242,7 @@ mod tests {
     /// The bytes that another process would see.
     fn bytes(counters: &Counters) -> Vec<u8> {
         let rows = counters.made.iter().flatten();
-        let words = [&counters.magic].into_iter().chain(rows).chain(&counters.reasons);
+        let words = [&counters.magic].into_iter().chain(rows).chain(&counters.reasons).chain([&counters.instances]);
         words.flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect()
     }
 
@@ -204,7 +253,7 @@ mod tests {
         counters.because(Reason::Slow);
         let totals = counters.totals();
         assert_eq!(totals.made[2], Made { bodies: 1, bytes_in: 1_000, bytes_out: 300, nanos: 5_000 });
-        assert_eq!(totals.reasons, [0, 1, 0, 0, 0]);
+        assert_eq!(totals.reasons[..3], [0, 1, 0]);
         let seen = bytes(&counters);
         assert_eq!((seen.len(), Totals::read(&seen)), (size_of::<Counters>(), Some(totals)));
         assert_eq!(totals.and(&totals).made[2].bytes_in, 2_000);

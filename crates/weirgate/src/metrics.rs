@@ -27,7 +27,7 @@ pub const SWITCH_SERIES: usize = 1;
 pub const PORT_SERIES: usize = 9;
 
 /// Series of processes that compress, once there was one.
-pub const DEFLATE_SERIES: usize = 1 + 4 * Maker::ALL.len() + Reason::ALL.len();
+pub const DEFLATE_SERIES: usize = 2 + 4 * Maker::ALL.len() + Reason::ALL.len();
 
 /// All metrics: at most 20 KB, and 4 KB for each limit and 1 KB for each port.
 pub fn text(view: &Shared, now: UnixTime) -> String {
@@ -121,12 +121,14 @@ fn losses(out: &mut Text, losses: &api::Losses) {
 }
 
 fn deflate(out: &mut Text, deflate: &api::Deflate) {
-    let api::Deflate { processes, engines, fallbacks, .. } = deflate;
+    let api::Deflate { processes, instances, engines, fallbacks, .. } = deflate;
     if *processes == 0 && engines.iter().all(|engine| engine.bodies == 0) {
         return;
     }
     out.gauge("deflate_processes", "Processes that compress by libweirgate_z.so.");
     out.sample("deflate_processes", &[], processes);
+    out.gauge("deflate_instances", "Instances of an accelerator that are theirs.");
+    out.sample("deflate_instances", &[], instances);
     out.counter("deflate_bodies_total", "Bodies that an engine compressed; by zlib_stream, that it began to.");
     for engine in engines {
         out.sample("deflate_bodies_total", &[("engine", &engine.name)], engine.bodies);
@@ -141,7 +143,7 @@ fn deflate(out: &mut Text, deflate: &api::Deflate) {
     for engine in engines {
         out.sample("deflate_seconds_total", &[("engine", &engine.name)], engine.us as f64 / 1e6);
     }
-    out.counter("deflate_fallbacks_total", "Bodies that zlib had in place of the chosen engine, by why.");
+    out.counter("deflate_fallbacks_total", "Bodies that another engine had in place of the chosen one, by why.");
     for fallback in fallbacks {
         out.sample("deflate_fallbacks_total", &[("reason", &fallback.reason)], fallback.count);
     }

@@ -73,11 +73,14 @@ impl Status {
         let status: api::Deflate = serde_json::from_value(answer).context("the daemon's answer")?;
         let (columns, rows) = table(&status);
         out.line(&format!("processes that compress by libweirgate_z.so: {}", status.processes))?;
+        if status.instances > 0 {
+            out.line(&format!("instances of an accelerator that are theirs: {}", status.instances))?;
+        }
         out.table(&columns, &rows)?;
         let fallbacks = status.fallbacks.iter().filter(|fallback| fallback.count > 0);
         let fallbacks: Vec<String> = fallbacks.map(|of| format!("{} {}", of.reason, of.count)).collect();
         let fallbacks = if fallbacks.is_empty() { "none".to_owned() } else { fallbacks.join(", ") };
-        Ok(out.line(&format!("left to zlib: {fallbacks}"))?)
+        Ok(out.line(&format!("left to another engine: {fallbacks}"))?)
     }
 }
 

@@ -48,7 +48,8 @@ impl Compressors {
                 all = all.and(&totals.unwrap_or_default());
                 processes += u64::from(totals.is_some());
             } else if fs::remove_file(&path).is_ok() {
-                *ended = ended.and(&totals.unwrap_or_default());
+                let totals = Totals { instances: 0, ..totals.unwrap_or_default() };
+                *ended = ended.and(&totals);
             }
         }
         row(&all.and(&ended), processes)
@@ -93,6 +94,7 @@ fn row(totals: &Totals, processes: u64) -> api::Deflate {
     api::Deflate {
         now_ms: 0,
         processes,
+        instances: totals.instances,
         engines: made
             .map(|(maker, made)| api::Engine {
                 name: maker.name().to_owned(),
@@ -113,7 +115,7 @@ mod tests {
     /// A file as a process writes it: the counters' bytes, of which the first body of the first engine is one.
     fn count(folder: &Path, name: &str, bodies: u64) {
         let mut bytes = vec![0; size_of::<weirgate_deflate::Counters>()];
-        bytes[..8].copy_from_slice(&0x7767_6465_666c_7401_u64.to_ne_bytes());
+        bytes[..8].copy_from_slice(&0x7767_6465_666c_7402_u64.to_ne_bytes());
         bytes[8..16].copy_from_slice(&bodies.to_ne_bytes());
         fs::write(folder.join(name), bytes).unwrap();
     }

@@ -294,16 +294,20 @@ pub struct Deflate {
     pub now_ms: u64,
     /// How many there are now.
     pub processes: u64,
+    /// Instances of an accelerator that are theirs now.
+    #[serde(default)]
+    pub instances: u64,
     /// What each engine did.
     pub engines: Vec<Engine>,
-    /// How often stock zlib had a body in place of the chosen engine, by why.
+    /// How often another engine had a body in place of the chosen one, by why.
     pub fallbacks: Vec<Fallback>,
 }
 
 /// A row of `/api/v1/deflate`: an engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Engine {
-    /// `zlib`, `libdeflate` and `igzip` compress whole bodies, `zlib_stream` piece by piece.
+    /// `zlib`, `libdeflate`, `igzip`, `qatzip` and `accelerator` compress whole bodies, `zlib_rs` long ones part by part, `zlib_stream`
+    /// piece by piece.
     pub name: String,
     /// Bodies; of streams, those that began.
     pub bodies: u64,
@@ -315,10 +319,10 @@ pub struct Engine {
     pub us: u64,
 }
 
-/// Bodies that stock zlib had.
+/// Bodies that the chosen engine did not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fallback {
-    /// `flush`, `slow`, `long`, `asked` or `failed`.
+    /// `flush`, `slow`, `long` and `asked`: stock zlib had it. `failed`, `gone`, `exhausted`, `late`, `wrong` and `paused`: another engine.
     pub reason: String,
     /// How many.
     pub count: u64,
