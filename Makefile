@@ -56,7 +56,7 @@ test-web: setup build
 
 # A library of its own below the shared ones: the flag would build everything else again.
 test-loom: setup
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom cargo test --locked --release -p weirgate-shape --test loom
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom cargo test --locked --release -p weirgate-shape -p weirgate-deflate --test loom
 
 test-fuzz: setup
 	scripts/fuzz.sh $(FUZZ_SECONDS)

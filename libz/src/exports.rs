@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use weirgate_deflate::stream;
 use weirgate_deflate::zlib::{DEFAULT_STRATEGY, DEFLATED, STREAM_SIZE, VERSION_ERROR, ZStream};
 
-use crate::once::{now, with};
-use crate::shared;
+use crate::once::with;
+use crate::process;
 
 /// The release whose interface this is.
 const VERSION: &std::ffi::CStr = c"1.2.13";
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn deflateInit2_(
     if major != Some(&(b'1' as c_char)) || stream_size != STREAM_SIZE {
         return VERSION_ERROR;
     }
-    shared::look(now());
+    process::look(process::now());
     // SAFETY: by the contract.
     unsafe { stream::init(strm, level, method, window_bits, mem_level, strategy) }
 }

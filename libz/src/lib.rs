@@ -7,5 +7,7 @@
 
 mod exports;
 mod once;
+mod process;
+mod settings;
 mod shared;
 mod stock;

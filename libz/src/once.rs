@@ -1,30 +1,14 @@
-//! Whole bodies and checksums, and what a process and a thread keep.
+//! Whole bodies and checksums, and what a thread keeps.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_ulong};
-use std::sync::OnceLock;
 
-use weirgate_deflate::choice::Mode;
 use weirgate_deflate::stream::With;
 use weirgate_deflate::zlib::ZStream;
-use weirgate_deflate::{Choice, Scratch, checksum};
+use weirgate_deflate::{Scratch, checksum};
 
-use crate::{exports, shared};
-
-/// The share by which responses may be larger than zlib's, unless `WEIRGATE_Z_LARGER_MAX` says another (0.005: half of one per cent).
-const LARGER_MAX: f64 = 0.005;
-
-static CHOICE: OnceLock<Choice> = OnceLock::new();
-
-/// Reads the environment when the library is loaded: nginx takes it away from its workers.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static LOADED: extern "C" fn() = loaded;
-
-extern "C" fn loaded() {
-    CHOICE.get_or_init(choice);
-    shared::loaded();
-}
+use crate::process::now;
+use crate::{exports, process, shared};
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
@@ -32,7 +16,7 @@ thread_local! {
 
 /// Calls with what the process and the thread keep; a thread that has ended, and still compresses, works in a scratch of its own.
 pub(crate) fn with(call: impl FnOnce(&mut With<'_>) -> c_int) -> c_int {
-    let choice = CHOICE.get_or_init(choice);
+    let choice = &process::current().choice;
     let mut call = Some(call);
     let counters = shared::counters();
     let mut go = |scratch: &mut Scratch| {
@@ -44,25 +28,6 @@ pub(crate) fn with(call: impl FnOnce(&mut With<'_>) -> c_int) -> c_int {
         // A signal's handler compresses, in the middle of a call.
         Ok(Err(_)) | Err(_) => go(&mut Scratch::default()),
     }
-}
-
-/// What the environment asks for; what it says that is not known is as if it said nothing, since there is nobody to tell.
-fn choice() -> Choice {
-    let variable = |name: &str| std::env::var(name).ok();
-    let mode = match variable("WEIRGATE_Z_MODE").as_deref() {
-        Some("fast") => Mode::Fast,
-        _ => Mode::Same,
-    };
-    let larger_max = variable("WEIRGATE_Z_LARGER_MAX").and_then(|share| share.parse().ok());
-    Choice::new(mode, larger_max.filter(|share| (0.0..=1.0).contains(share)).unwrap_or(LARGER_MAX))
-}
-
-/// Nanoseconds of the clock that never goes back; no system call, by the vDSO.
-pub(crate) fn now() -> u64 {
-    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: it writes to `at`.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut at) };
-    at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64
 }
 
 /// `compress`.

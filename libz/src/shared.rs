@@ -6,14 +6,10 @@
 use std::fs;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use weirgate_deflate::Counters;
-
-/// Where the daemon looks, unless `WEIRGATE_Z_COUNTERS` says another folder.
-const FOLDER: &str = "/run/weirgate/deflate";
 
 /// How often it is looked whether the folder, or the file in it, is there, in nanoseconds.
 const LOOK_EVERY: u64 = 5_000_000_000;
@@ -22,17 +18,9 @@ static OWN: Counters = Counters::new();
 static CURRENT: AtomicPtr<Counters> = AtomicPtr::new((&raw const OWN).cast_mut());
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 static BUSY: AtomicBool = AtomicBool::new(false);
-static FOLDER_IS: OnceLock<PathBuf> = OnceLock::new();
-
-/// Reads the environment, and has a child that is forked look anew.
-pub(crate) fn loaded() {
-    FOLDER_IS.get_or_init(|| std::env::var_os("WEIRGATE_Z_COUNTERS").map_or_else(|| FOLDER.into(), PathBuf::from));
-    // SAFETY: the function stays where it is, and does what may be done after a fork.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-}
 
 /// The parent counts in its file, and the child is to have one of its own: until then it counts for itself, from nothing.
-extern "C" fn forked() {
+pub(crate) fn forked() {
     OWN.clear();
     CURRENT.store((&raw const OWN).cast_mut(), Ordering::Relaxed);
     LOOKED.store(0, Ordering::Relaxed);
@@ -45,15 +33,14 @@ pub(crate) fn counters() -> &'static Counters {
     unsafe { &*CURRENT.load(Ordering::Acquire) }
 }
 
-/// Looks after the file now and then; to be called where a stream begins.
-pub(crate) fn look(now: u64) {
+/// Looks now and then after the file in `folder`; to be called where a stream begins.
+pub(crate) fn look(now: u64, folder: &Path) {
     let looked = LOOKED.load(Ordering::Relaxed);
     let is_due = looked == 0 || now.saturating_sub(looked) >= LOOK_EVERY;
     if !is_due || BUSY.swap(true, Ordering::Acquire) {
         return;
     }
     LOOKED.store(now.max(1), Ordering::Relaxed);
-    let folder = FOLDER_IS.get().map_or(Path::new(FOLDER), PathBuf::as_path);
     let file = folder.join(std::process::id().to_string());
     // A daemon that has begun anew has another folder, and an earlier process of this number may have left its file.
     let is_there = is_shared() && file.exists();

@@ -1,13 +1,16 @@
-//! Which engine compresses a body: by what its caller asked zlib for, by its size, and by how large the engines' output has been beside
-//! zlib's.
+//! Which engine compresses a body: by what its caller asked zlib for, by its size, by what each engine has cost for such bodies so far, and
+//! by how large its output was beside zlib's.
 //!
 //! "Same ratio" promises that responses are not larger than zlib's at the level that was asked for, by more than a share. Whether
-//! libdeflate holds that depends on the data, so it is looked at: of the bodies of each level and size class every so many is compressed
-//! by stock zlib as well, and a class whose output has been too large goes one level up, and from the last level to stock zlib.
+//! an engine holds that depends on the data, so it is looked at: of the bodies of each level and size class that it has, every so many is
+//! compressed by stock zlib as well, and where its output has been too large it goes one level up, and from the last level out of the
+//! choice. Of those that are left the one that kept its caller's thread busy for the shortest time is chosen; now and then another one, so
+//! that what it costs is known.
 
 use std::sync::atomic::{AtomicI8, AtomicU32, AtomicU64, Ordering};
 
-use crate::engine::Libdeflate;
+use crate::accelerator::{BODY_MAX, Client};
+use crate::count::Maker;
 
 /// What an operator wants of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,25 +22,38 @@ pub enum Mode {
     Fast,
 }
 
+/// Whether the accelerator is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offload {
+    /// Where that takes less of the caller's time.
+    #[default]
+    Measured,
+    /// Wherever there is one.
+    Always,
+}
+
 /// Who compresses a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pick {
-    /// Stock zlib at the level that was asked for.
-    Stock,
-    /// libdeflate at this level of its own.
-    Libdeflate(i32),
-    /// ISA-L, and where it is not there libdeflate at level 1.
-    Igzip,
+pub struct Pick {
+    /// The engine.
+    pub maker: Maker,
+    /// The level that it is asked for, of its own.
+    pub level: i32,
+    /// Whether its output is to be [compared](Choice::compare).
+    pub compare: bool,
 }
 
 /// Shares are of so many.
 const PER: u64 = 100_000;
 
-/// Of the bodies of a class, every one of so many is compressed by zlib as well: a hundredth of the work.
+/// Of the bodies that an engine has in a class, every one of so many is compressed by zlib as well: a hundredth of the work.
 const LOOK_EVERY: u32 = 128;
 
 /// The first ones all are, so that a class is not wrong for long.
 const LOOK_FIRST: u32 = 4;
+
+/// Of the bodies of a class, one of so many goes to an engine that is not the cheapest.
+const TRY_EVERY: u32 = 64;
 
 /// Bytes of output after which older ones count half: those of a few hundred responses.
 const HALF_AT: u64 = 4 << 20;
@@ -48,46 +64,89 @@ pub struct Choice {
     mode: Mode,
     /// In parts of [`PER`].
     larger_max: u64,
+    offload: Offload,
+    accelerator: Option<Client>,
+    /// Engines that are not on this host: a bit for each [`Maker`].
+    missing: AtomicU32,
     /// By level (1 to 9) and size class.
     classes: [[Class; CLASSES]; 9],
 }
 
-/// A class's state. Threads may mix their counts up: they are only a mean.
+/// A class's state. Threads may mix their counts up: they are only means.
 #[derive(Debug)]
 struct Class {
-    /// Above the level that it began with.
+    seen: AtomicU32,
+    /// By [`Maker`].
+    routes: [Route; Maker::ALL.len()],
+}
+
+/// What one engine did in a class.
+#[derive(Debug)]
+struct Route {
+    /// Levels above the one that it began with.
     up: AtomicI8,
     seen: AtomicU32,
     ours: AtomicU64,
     stock: AtomicU64,
+    /// Nanoseconds of the caller's thread for 1,024 bytes, a moving mean; 0: not known.
+    cost: AtomicU32,
 }
 
 /// Below 2 KB, 8 KB, 32 KB, 128 KB, and all others.
 const CLASSES: usize = 5;
 
+/// The last level of zlib's, which every engine is asked for in its stead.
+const LEVEL_MAX: i32 = 9;
+
 impl Choice {
     /// A choice that lets output be larger than zlib's by at most `larger_max`, a share: 0.005 is half of one per cent.
     pub const fn new(mode: Mode, larger_max: f64) -> Self {
         let classes = [const { [const { Class::new() }; CLASSES] }; 9];
-        Self { mode, larger_max: (larger_max * PER as f64) as u64, classes }
+        Self {
+            mode,
+            larger_max: (larger_max * PER as f64) as u64,
+            offload: Offload::Measured,
+            accelerator: None,
+            missing: AtomicU32::new(0),
+            classes,
+        }
     }
 
-    /// Who compresses a body of `len` bytes for which zlib's `level` was asked for, and whether its output is to be compared: see
-    /// [`compare`](Self::compare).
-    pub fn pick(&self, level: i32, len: usize) -> (Pick, bool) {
-        if !(1..=9).contains(&level) {
-            return (Pick::Stock, false);
-        }
-        if self.mode == Mode::Fast {
-            return (Pick::Igzip, false);
-        }
-        let class = self.class(level, len);
+    /// With an accelerator among the engines.
+    #[must_use]
+    pub fn with_accelerator(self, client: Client, offload: Offload) -> Self {
+        Self { offload, accelerator: Some(client), ..self }
+    }
+
+    /// The process's side of its accelerator.
+    pub const fn accelerator(&self) -> Option<&Client> {
+        self.accelerator.as_ref()
+    }
+
+    /// Who compresses a body of `len` bytes for which zlib's `level` was asked for.
+    pub fn pick(&self, level: i32, len: usize) -> Pick {
+        let Some(class) = self.class(level, len) else { return Pick::STOCK };
+        let all = || self.candidates(class, level, len, true);
         let seen = class.seen.fetch_add(1, Ordering::Relaxed);
-        let engine = level + i32::from(class.up.load(Ordering::Relaxed));
-        if engine > Libdeflate::LEVEL_MAX.min(9) {
-            return (Pick::Stock, false);
+        if self.offload == Offload::Always && all().any(|maker| maker == Maker::Accelerator) {
+            return self.route(class, level, Maker::Accelerator);
         }
-        (Pick::Libdeflate(engine), seen < LOOK_FIRST || seen.is_multiple_of(LOOK_EVERY))
+        let Some(best) = class.cheapest(all()) else { return Pick::STOCK };
+        let others = all().filter(|maker| *maker != best);
+        let turn = (seen / TRY_EVERY) as usize;
+        let other = match others.clone().count() {
+            0 => None,
+            count => others.clone().nth(turn % count),
+        };
+        let is_turn = seen % TRY_EVERY == TRY_EVERY - 1;
+        self.route(class, level, other.filter(|_| is_turn).unwrap_or(best))
+    }
+
+    /// Who does so where no device can.
+    pub fn pick_here(&self, level: i32, len: usize) -> Pick {
+        let Some(class) = self.class(level, len) else { return Pick::STOCK };
+        let best = class.cheapest(self.candidates(class, level, len, false));
+        best.map_or(Pick::STOCK, |best| self.route(class, level, best))
     }
 
     /// The level at which stock zlib streams where `level` was asked for.
@@ -95,22 +154,80 @@ impl Choice {
         if self.mode == Mode::Fast { level.min(1) } else { level }
     }
 
-    /// Takes note that a body of `len` bytes became `ours` long, and `stock` by stock zlib at `level`.
-    pub fn compare(&self, level: i32, len: usize, ours: usize, stock: usize) {
-        let class = self.class(level, len);
+    /// Takes note that an engine is not on this host.
+    pub fn lacks(&self, maker: Maker) {
+        self.missing.fetch_or(1 << maker as u32, Ordering::Relaxed);
+    }
+
+    /// Takes note that a body of `len` bytes for which `level` was asked kept its thread busy for so many nanoseconds.
+    pub fn cost(&self, level: i32, len: usize, maker: Maker, nanos: u64) {
+        let Some(class) = self.class(level, len) else { return };
+        let cost = &class.routes[maker as usize].cost;
+        let new = nanos.saturating_mul(1_024) / (len as u64).max(1);
+        let old = u64::from(cost.load(Ordering::Relaxed));
+        // One that another process interrupted is not ten times as much work.
+        let mean = if old == 0 { new } else { (old * 15 + new.min(old * 4)) / 16 };
+        cost.store(u32::try_from(mean).unwrap_or(u32::MAX).max(1), Ordering::Relaxed);
+    }
+
+    /// Takes note that a body of `len` bytes became `ours` long by an engine, and `stock` by stock zlib at `level`.
+    pub fn compare(&self, level: i32, len: usize, maker: Maker, ours: usize, stock: usize) {
+        let Some(class) = self.class(level, len) else { return };
+        let route = &class.routes[maker as usize];
         let add = |sum: &AtomicU64, more: usize| sum.fetch_add(more as u64, Ordering::Relaxed) + more as u64;
-        let (ours, stock) = (add(&class.ours, ours), add(&class.stock, stock));
+        let (ours, stock) = (add(&route.ours, ours), add(&route.stock, stock));
         if ours > stock.saturating_add(stock * self.larger_max / PER) {
-            class.up.fetch_add(1, Ordering::Relaxed);
-            class.ours.store(0, Ordering::Relaxed);
-            class.stock.store(0, Ordering::Relaxed);
+            route.up.fetch_add(1, Ordering::Relaxed);
+            for counter in [&route.ours, &route.stock] {
+                counter.store(0, Ordering::Relaxed);
+            }
+            // At another level it costs something else.
+            route.cost.store(0, Ordering::Relaxed);
         } else if stock > HALF_AT {
-            class.ours.store(ours / 2, Ordering::Relaxed);
-            class.stock.store(stock / 2, Ordering::Relaxed);
+            route.ours.store(ours / 2, Ordering::Relaxed);
+            route.stock.store(stock / 2, Ordering::Relaxed);
         }
     }
 
-    fn class(&self, level: i32, len: usize) -> &Class {
+    /// Engines that may have a body: those that hold the ratio, and are there. The first one is tried first.
+    fn candidates<'a>(
+        &'a self,
+        class: &'a Class,
+        level: i32,
+        len: usize,
+        away: bool,
+    ) -> impl Iterator<Item = Maker> + Clone + 'a {
+        let all: &[Maker] = match self.mode {
+            Mode::Same => &[Maker::Libdeflate, Maker::Stock, Maker::Qatzip, Maker::Accelerator],
+            Mode::Fast => &[Maker::Igzip, Maker::Libdeflate, Maker::Qatzip, Maker::Accelerator],
+        };
+        let missing = self.missing.load(Ordering::Relaxed);
+        let device = self.accelerator.as_ref().is_some_and(Client::has_device) && len <= BODY_MAX;
+        all.iter().copied().filter(move |maker| {
+            let is_there = match maker {
+                Maker::Accelerator => away && device,
+                Maker::Qatzip => away,
+                _ => true,
+            };
+            let up = i32::from(class.routes[*maker as usize].up.load(Ordering::Relaxed));
+            is_there && missing & 1 << *maker as u32 == 0 && level + up <= LEVEL_MAX
+        })
+    }
+
+    fn route(&self, class: &Class, level: i32, maker: Maker) -> Pick {
+        let route = &class.routes[maker as usize];
+        let level = match (self.mode, maker) {
+            (_, Maker::Stock) => level,
+            (Mode::Fast, _) => 1,
+            (Mode::Same, _) => level + i32::from(route.up.load(Ordering::Relaxed)),
+        };
+        let seen = route.seen.fetch_add(1, Ordering::Relaxed);
+        let is_looked_at = seen < LOOK_FIRST || seen.is_multiple_of(LOOK_EVERY);
+        Pick { maker, level, compare: self.mode == Mode::Same && maker != Maker::Stock && is_looked_at }
+    }
+
+    /// `None`: there is nothing to choose at such a level.
+    fn class(&self, level: i32, len: usize) -> Option<&Class> {
         let class = match len >> 10 {
             ..2 => 0,
             2..8 => 1,
@@ -118,13 +235,35 @@ impl Choice {
             32..128 => 3,
             _ => 4,
         };
-        &self.classes[(level.clamp(1, 9) - 1) as usize][class]
+        self.classes.get(usize::try_from(level - 1).ok()?).map(|classes| &classes[class])
     }
+}
+
+impl Pick {
+    /// Stock zlib at the level that was asked for.
+    pub const STOCK: Self = Self { maker: Maker::Stock, level: 0, compare: false };
 }
 
 impl Class {
     const fn new() -> Self {
-        Self { up: AtomicI8::new(0), seen: AtomicU32::new(0), ours: AtomicU64::new(0), stock: AtomicU64::new(0) }
+        Self { seen: AtomicU32::new(0), routes: [const { Route::new() }; Maker::ALL.len()] }
+    }
+
+    /// The first one of which it is not known what it costs, or the one that costs the least.
+    fn cheapest(&self, candidates: impl Iterator<Item = Maker>) -> Option<Maker> {
+        candidates.min_by_key(|maker| self.routes[*maker as usize].cost.load(Ordering::Relaxed))
+    }
+}
+
+impl Route {
+    const fn new() -> Self {
+        Self {
+            up: AtomicI8::new(0),
+            seen: AtomicU32::new(0),
+            ours: AtomicU64::new(0),
+            stock: AtomicU64::new(0),
+            cost: AtomicU32::new(0),
+        }
     }
 }
 
@@ -138,39 +277,88 @@ impl Default for Choice {
 mod tests {
     use super::*;
 
+    fn by(maker: Maker, level: i32) -> (Maker, i32) {
+        (maker, level)
+    }
+
+    fn picked(choice: &Choice, level: i32, len: usize) -> (Maker, i32) {
+        let pick = choice.pick(level, len);
+        (pick.maker, pick.level)
+    }
+
+    /// A choice in which stock zlib is known to cost more than libdeflate will.
+    fn usual() -> Choice {
+        let choice = Choice::default();
+        choice.lacks(Maker::Qatzip);
+        for len in [100, 5_000, 50_000, 1 << 20] {
+            choice.cost(6, len, Maker::Stock, 1 << 40);
+        }
+        choice
+    }
+
     #[test]
     fn a_class_whose_output_is_too_large_goes_up_and_then_to_zlib() {
-        let choice = Choice::default();
+        let choice = usual();
         for level in 6..=9 {
-            assert_eq!(choice.pick(6, 5_000).0, Pick::Libdeflate(level));
-            choice.compare(6, 5_000, 1_005, 1_000);
-            assert_eq!(choice.pick(6, 5_000).0, Pick::Libdeflate(level), "half of a per cent is allowed");
-            choice.compare(6, 5_000, 1_010, 1_000);
+            assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, level));
+            choice.compare(6, 5_000, Maker::Libdeflate, 1_005, 1_000);
+            assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, level), "half of a per cent is allowed");
+            choice.compare(6, 5_000, Maker::Libdeflate, 1_010, 1_000);
         }
-        assert_eq!(choice.pick(6, 5_000), (Pick::Stock, false));
-        assert_eq!(choice.pick(6, 50_000).0, Pick::Libdeflate(6), "other sizes are other classes");
-        assert_eq!(choice.pick(7, 5_000).0, Pick::Libdeflate(7), "and so are other levels");
+        assert_eq!(picked(&choice, 6, 5_000), by(Maker::Stock, 6));
+        assert_eq!(picked(&choice, 6, 50_000), by(Maker::Libdeflate, 6), "other sizes are other classes");
+        assert_eq!(picked(&choice, 7, 5_000), by(Maker::Libdeflate, 7), "and so are other levels");
     }
 
     #[test]
     fn few_are_compared_and_the_first_ones_all() {
-        let choice = Choice::default();
-        let compared: Vec<u32> = (0..1_000).filter(|_| choice.pick(6, 100).1).collect();
+        let choice = usual();
+        let all = (0..1_000).map(|_| choice.pick(6, 100)).filter(|pick| pick.maker == Maker::Libdeflate);
+        let compared: Vec<usize> = all.enumerate().filter(|(_, pick)| pick.compare).map(|(n, _)| n).collect();
         assert_eq!((compared.len(), &compared[..5]), (11, &[0, 1, 2, 3, 128][..]));
     }
 
     #[test]
     fn what_was_seen_long_ago_counts_less() {
         let choice = Choice::default();
-        choice.compare(6, 1 << 20, 5 << 20, 5 << 20);
-        assert_eq!(choice.class(6, 1 << 20).stock.load(Ordering::Relaxed), 5 << 19);
+        choice.compare(6, 1 << 20, Maker::Libdeflate, 5 << 20, 5 << 20);
+        let route = &choice.class(6, 1 << 20).unwrap().routes[Maker::Libdeflate as usize];
+        assert_eq!(route.stock.load(Ordering::Relaxed), 5 << 19);
     }
 
     #[test]
     fn no_engine_stands_in_for_no_compression() {
         for mode in [Mode::Same, Mode::Fast] {
             let choice = Choice::new(mode, 0.005);
-            assert_eq!((choice.pick(0, 5_000), choice.streaming(0)), ((Pick::Stock, false), 0));
+            assert_eq!((choice.pick(0, 5_000), choice.streaming(0)), (Pick::STOCK, 0));
+        }
+    }
+
+    #[test]
+    fn who_costs_least_is_chosen_and_the_others_are_tried_now_and_then() {
+        let choice = Choice::new(Mode::Fast, 0.005);
+        choice.lacks(Maker::Qatzip);
+        for (maker, nanos) in [(Maker::Igzip, 1_000), (Maker::Libdeflate, 2_000)] {
+            assert_eq!(choice.pick(6, 1_000).maker, maker, "what is not known yet is tried");
+            choice.cost(6, 1_000, maker, nanos);
+        }
+        let picks: Vec<Maker> = (2..640).map(|_| choice.pick(6, 1_000).maker).collect();
+        assert_eq!(picks.iter().filter(|maker| **maker == Maker::Libdeflate).count(), 10);
+        for _ in 0..100 {
+            choice.cost(6, 1_000, Maker::Igzip, 9_000);
+        }
+        assert_eq!(choice.pick(6, 1_000).maker, Maker::Libdeflate);
+        choice.lacks(Maker::Libdeflate);
+        assert_eq!(choice.pick(6, 1_000).maker, Maker::Igzip);
+    }
+
+    #[test]
+    fn one_interruption_does_not_change_the_choice() {
+        let choice = usual();
+        choice.cost(6, 5_000, Maker::Stock, 100_000);
+        for (maker, nanos) in [(Maker::Libdeflate, 50_000), (Maker::Libdeflate, 50_000_000)] {
+            choice.cost(6, 5_000, maker, nanos);
+            assert_eq!(choice.pick(6, 5_000).maker, Maker::Libdeflate);
         }
     }
 }

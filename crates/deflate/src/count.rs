@@ -178,6 +178,11 @@ impl Counters {
         self.reasons[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Instances of an accelerator are its now.
+    pub(crate) fn set_instances(&self, count: u64) {
+        self.instances.store(count, Ordering::Relaxed);
+    }
+
     /// What they say now.
     pub fn totals(&self) -> Totals {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -12,6 +12,7 @@
 //!   next stream ([`Scratch`]).
 //! - `unsafe` is for the C libraries and for what callers of zlib own; each block says why it may.
 
+pub mod accelerator;
 pub mod checksum;
 pub mod choice;
 pub mod count;

@@ -3,8 +3,9 @@
 
 use std::mem::MaybeUninit;
 
+use crate::accelerator::Holder;
 use crate::choice::{Choice, Pick};
-use crate::count::Maker;
+use crate::count::{Maker, Reason};
 use crate::engine::{Engine, Igzip, Libdeflate, Stock, bound};
 
 /// Of outputs that were longer than this, the room is given back.
@@ -16,6 +17,7 @@ pub struct Scratch {
     libdeflate: [Option<Libdeflate>; Libdeflate::LEVEL_MAX as usize + 1],
     igzip: Library,
     stock: Stock,
+    accelerator: Holder,
     /// For an engine's output.
     out: Vec<MaybeUninit<u8>>,
     /// For that of a body that is compared.
@@ -48,37 +50,69 @@ pub struct Settings {
 pub(crate) struct Compressed {
     pub(crate) len: usize,
     pub(crate) maker: Maker,
-    pub(crate) has_failed: bool,
+    /// How long it took, by the clock, in nanoseconds.
+    pub(crate) nanos: u64,
+    /// Why another engine did not have it.
+    pub(crate) why: Option<Reason>,
     pub(crate) compare: bool,
 }
 
 impl Scratch {
-    /// Compresses a whole body into raw deflate, by the engine that `choice` names, and where that fails by stock zlib: how long it
-    /// is, who made it, and whether an engine has failed; and whether it is to be [compared](Self::compare). `None`: it does not fit
-    /// into `out`.
+    /// Compresses a whole body into raw deflate, by the engine that `choice` names, and where that fails by another: what became of it.
+    /// `None`: it does not fit into `out`.
     pub(crate) fn compress(
         &mut self,
         settings: &Settings,
         choice: &Choice,
+        clock: fn() -> u64,
         input: &[u8],
         out: &mut [MaybeUninit<u8>],
     ) -> Option<Compressed> {
         // Engines other than zlib look back 32 KB.
         let fits = input.len() <= 1 << settings.window_bits || settings.window_bits == 15;
-        let (pick, compare) = if fits { choice.pick(settings.level, input.len()) } else { (Pick::Stock, false) };
-        let (maker, engine) = match pick {
-            Pick::Stock => (Maker::Stock, None),
-            Pick::Libdeflate(level) => (Maker::Libdeflate, self.libdeflate(level)),
-            Pick::Igzip => match self.igzip() {
-                Some(_) => (Maker::Igzip, self.igzip()),
-                None => (Maker::Libdeflate, self.libdeflate(1)),
-            },
-        };
-        if let Some(len) = engine.and_then(|engine| engine.compress(input, out)) {
-            return Some(Compressed { len, maker, has_failed: false, compare });
+        let (level, len) = (settings.level, input.len());
+        let mut pick = if fits { choice.pick(level, len) } else { Pick::STOCK };
+        let began = clock();
+        let mut why = None;
+        if let (Maker::Accelerator, Some(client)) = (pick.maker, choice.accelerator()) {
+            match client.compress(&mut self.accelerator, pick.level, input, out) {
+                Ok(answer) => {
+                    choice.cost(level, len, pick.maker, answer.awake);
+                    let nanos = clock().saturating_sub(began);
+                    let Pick { maker, compare, .. } = pick;
+                    return Some(Compressed { len: answer.len, maker, nanos, why, compare });
+                }
+                Err(reason) => why = Some(reason),
+            }
+            pick = choice.pick_here(level, len);
         }
-        let len = self.stock(settings).compress(input, out)?;
-        Some(Compressed { len, maker: Maker::Stock, has_failed: maker != Maker::Stock, compare: false })
+        let began = clock();
+        let mut made = self.engine(&pick, settings).map(|engine| engine.compress(input, out));
+        if made.is_none() {
+            choice.lacks(pick.maker);
+            pick = choice.pick_here(level, len);
+            made = self.engine(&pick, settings).map(|engine| engine.compress(input, out));
+        }
+        let Pick { maker, compare, .. } = pick;
+        let Some(Some(made)) = made else {
+            let made = self.stock(settings).compress(input, out)?;
+            why = why.or((maker != Maker::Stock).then_some(Reason::Failed));
+            let nanos = clock().saturating_sub(began);
+            return Some(Compressed { len: made, maker: Maker::Stock, nanos, why, compare: false });
+        };
+        let nanos = clock().saturating_sub(began);
+        choice.cost(level, len, maker, nanos);
+        Some(Compressed { len: made, maker, nanos, why, compare })
+    }
+
+    /// One of the engines that compress in the caller's thread. `None`: this host lacks it.
+    fn engine(&mut self, pick: &Pick, settings: &Settings) -> Option<&mut dyn Engine> {
+        match pick.maker {
+            Maker::Libdeflate => self.libdeflate(pick.level),
+            Maker::Igzip => self.igzip(),
+            Maker::Stock => Some(self.stock(settings)),
+            Maker::ZlibRs | Maker::Qatzip | Maker::Accelerator | Maker::Stream => None,
+        }
     }
 
     /// Room for `len` bytes of output, to be handed back.
@@ -98,11 +132,20 @@ impl Scratch {
         &mut self.stock
     }
 
-    /// Compresses a body that became `ours` long by stock zlib as well, and tells `choice`.
-    pub(crate) fn compare(&mut self, settings: &Settings, choice: &Choice, input: &[u8], ours: usize) {
+    /// Compresses a body, of which another engine has `made` something, by stock zlib as well, and tells `choice`.
+    pub(crate) fn compare(
+        &mut self,
+        settings: &Settings,
+        choice: &Choice,
+        clock: fn() -> u64,
+        input: &[u8],
+        made: &Compressed,
+    ) {
         let mut out = resized(&mut self.compared, bound(input.len()));
+        let began = clock();
         if let Some(stock) = self.stock(settings).compress(input, &mut out) {
-            choice.compare(settings.level, input.len(), ours, stock);
+            choice.cost(settings.level, input.len(), Maker::Stock, clock().saturating_sub(began));
+            choice.compare(settings.level, input.len(), made.maker, made.len, stock);
         }
         keep(&mut self.compared, out);
     }

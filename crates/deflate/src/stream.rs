@@ -59,16 +59,17 @@ pub struct With<'a> {
 impl With<'_> {
     /// Compresses a whole body, and counts it.
     fn compress(&mut self, settings: &Settings, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
-        let began = (self.clock)();
-        let Compressed { len, maker, has_failed, compare } =
-            self.scratch.compress(settings, self.choice, input, out)?;
-        let nanos = (self.clock)().saturating_sub(began);
+        let made = self.scratch.compress(settings, self.choice, self.clock, input, out)?;
+        let Compressed { len, maker, nanos, why, compare } = made;
         self.counters.made(maker, Made { bodies: 1, bytes_in: input.len() as u64, bytes_out: len as u64, nanos });
-        if has_failed {
-            self.counters.because(Reason::Failed);
+        if let Some(why) = why {
+            self.counters.because(why);
+        }
+        if let Some(client) = self.choice.accelerator() {
+            self.counters.set_instances(client.held());
         }
         if compare {
-            self.scratch.compare(settings, self.choice, input, len);
+            self.scratch.compare(settings, self.choice, self.clock, input, &made);
         }
         Some(len)
     }

@@ -1,0 +1,34 @@
+//! A device that compresses for processes of this host, in memory that it shares with them.
+//!
+//! The memory is a file that the device's process has made. It has *instances*, as the cards of Intel's that the word comes from: each
+//! takes one body at a time and answers with what it became. A thread that compresses takes an instance ([`Holder`]), keeps it from
+//! one body to the next, and gives it back at its end; one that has not used it for [`LEASE`] loses it. The thread writes its body, and
+//! waits, asleep after a while, until the answer is there. Where there is no instance, no answer in time, or a wrong one, it has the body
+//! still, and compresses it itself: a [`Reason`](crate::count::Reason) each.
+//!
+//! Ground rules:
+//!
+//! - Either side may vanish at any time, or write anything. What comes from the other one is copied once, its lengths are held against the
+//!   room there is, and a body is delivered only after it was decompressed and found to be what was sent.
+//! - A call makes no call to the system but to sleep.
+//! - The device finds whose process has gone by the time since an instance was used, so processes may be in other PID namespaces. All are
+//!   on one host, whose monotonic clock they share.
+
+mod client;
+mod memory;
+mod server;
+mod simulated;
+#[cfg(test)]
+mod tests;
+pub mod word;
+
+pub use client::{Client, Holder, Patience};
+pub use memory::{BODY_MAX, Memory};
+pub use server::{Job, Server};
+pub use simulated::{Faults, Simulated, Step};
+
+/// For how long an instance that is not used stays its holder's, in nanoseconds.
+pub const LEASE: u64 = 10_000_000_000;
+
+/// After how long without a sign of life a device counts as gone, in nanoseconds.
+pub const ALIVE: u64 = 100_000_000;
