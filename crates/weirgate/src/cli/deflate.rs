@@ -11,6 +11,7 @@ use weirgate_lab::codecs;
 use weirgate_lab::corpus::{self, Kind};
 use weirgate_lab::experiment::{Form, Options};
 
+use super::accelerator::Accelerator;
 use super::output::Output;
 use super::{Common, Failure, ask};
 use crate::control::Request;
@@ -31,6 +32,8 @@ enum What {
     Status(Status),
     /// Compress files by every engine at every level: speed, ratio and processor time, as a table and a plot
     Bench(Bench),
+    /// Run a simulated accelerator for libweirgate_z.so: a card's paths and faults, without a card
+    Accelerator(Accelerator),
 }
 
 #[derive(Debug, Args)]
@@ -60,6 +63,7 @@ impl Deflate {
         match self.what {
             What::Status(status) => status.run(out),
             What::Bench(bench) => bench.run(out),
+            What::Accelerator(accelerator) => accelerator.run(out),
         }
     }
 }

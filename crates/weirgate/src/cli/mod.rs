@@ -3,6 +3,7 @@
 //! Exit codes: `EXITS`, below. Results go to standard output, everything else to standard error; whoever closes the pipe early has
 //! seen enough (exit 0).
 
+mod accelerator;
 mod deflate;
 mod doctor;
 mod fabric;
