@@ -127,7 +127,7 @@ impl Settings {
                 }
             }
             "larger_max" => {
-                let share = value.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+                let share = value.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
                 self.larger_max = share.ok_or_else(|| not("a share from 0 to 1"))?;
             }
             "counters" => self.counters = value.into(),
@@ -140,8 +140,8 @@ impl Settings {
                 }
             }
             "accelerator_wait_us" => {
-                let micros = value.parse().ok().filter(|micros| (1..=1_000_000).contains(micros));
-                self.patience.wait_max = 1_000 * micros.ok_or_else(|| not("1 to 1000000 microseconds"))?;
+                let micros = value.parse::<u64>().ok().filter(|micros| (1..=1_000_000).contains(micros));
+                self.patience.wait_max = micros.ok_or_else(|| not("1 to 1000000 microseconds"))? * 1_000;
             }
             _ => return Err(format!("there is no setting \"{name}\" (there are {})", NAMES.join(", "))),
         }

@@ -87,6 +87,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "what compressing responses costs nginx: zlib, zlib-rs, and Weirgate's libz in its place",
         run: gzip::run,
     },
+    Experiment {
+        name: "accelerator",
+        about: "an nginx whose responses a simulated card compresses, and everything that goes wrong with one",
+        run: gzip::accelerator,
+    },
     Experiment { name: "bench-shape", about: "what a bucket, a wheel and an aggregate cost", run: bench_shape::run },
     Experiment {
         name: "fabric-speed",

@@ -1,6 +1,8 @@
 //! `gzip`: what compressing responses costs a real nginx, by Debian's zlib and by libraries that are loaded in its place.
 
 mod calls;
+mod clients;
+mod faults;
 mod fetch;
 mod load;
 mod reload;
@@ -22,6 +24,8 @@ use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
 use crate::report::{Report, Table, number};
 use crate::stats::{Interval, median, ratio_of_runs};
+
+pub(crate) use self::faults::run as accelerator;
 
 /// Sizes of responses, KB of 1,000 bytes.
 const SIZES: [usize; 5] = [1, 4, 25, 88, 500];
@@ -119,7 +123,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let at = libraries.iter().position(Library::is_ours).context("ours is among the libraries")?;
     options.say("the configuration again and again");
     let reloads = reload::run(&servers[at], &libraries[at], &usual, if full { 1_000 } else { 50 })?;
-    failed += reloads.failed;
+    failed += reloads.seen.failed;
     let alerts: usize = servers.iter().zip(&libraries).filter(|(_, of)| of.is_ours()).map(|(s, _)| s.alerts()).sum();
 
     let index = |name: &str| libraries.iter().position(|of| of.name == name).context("a library");

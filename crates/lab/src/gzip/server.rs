@@ -1,6 +1,6 @@
 //! An nginx with one of the libraries, and what it costs.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,8 @@ pub(super) struct Library {
     /// What is loaded in zlib's place.
     preload: Option<PathBuf>,
     mode: &'static str,
+    /// What it finds in its environment.
+    told: Vec<(&'static str, OsString)>,
 }
 
 impl Library {
@@ -28,7 +30,7 @@ impl Library {
         let beside = weirgate.parent().context("the program is in no folder")?;
         let places = [beside.join("libweirgate_z.so"), PathBuf::from("/usr/lib/weirgate/libweirgate_z.so")];
         let ours = places.into_iter().find(|path| path.exists()).context("no libweirgate_z.so: run `make build`")?;
-        let of = |name, preload, mode| Self { name, preload, mode };
+        let of = |name, preload, mode| Self { name, preload, mode, told: Vec::new() };
         let mut all =
             vec![of("zlib", None, ""), of("same ratio", Some(ours.clone()), "same"), of("fast", Some(ours), "fast")];
         let rival = beside.join("../libz/release/libweirgate_rival.so");
@@ -41,6 +43,13 @@ impl Library {
     /// A folder of a server with it; nginx's configuration has no blanks in paths.
     pub(super) fn folder(&self, server: &str) -> String {
         format!("{server}-{}", self.name.replace(' ', "-"))
+    }
+
+    /// With another variable in its environment.
+    pub(super) fn with(&self, name: &'static str, value: impl AsRef<OsStr>) -> Self {
+        let mut with = self.clone();
+        with.told.push((name, value.as_ref().to_owned()));
+        with
     }
 
     /// Whether it is Weirgate's.
@@ -88,7 +97,7 @@ impl Server {
 ",
             root.display()
         );
-        Self::launch(dir, library, &server, (port, secure_port))
+        Self::launch(dir, library, &configuration(dir, 1, &server), (port, secure_port))
     }
 
     /// A server of what another one on `upstream` sends.
@@ -102,15 +111,23 @@ impl Server {
   }}
 "
         );
-        Self::launch(dir, library, &server, (port, port))
+        Self::launch(dir, library, &configuration(dir, 1, &server), (port, port))
     }
 
-    fn launch(dir: &Path, library: &Library, server: &str, (port, secure_port): (u16, u16)) -> Result<Self> {
+    /// As [`start`](Self::start), with so many workers and without TLS.
+    pub(super) fn workers(dir: &Path, library: &Library, root: &Path, workers: usize) -> Result<Self> {
+        fs::create_dir_all(dir)?;
+        let port = free_port()?;
+        let server = format!("  server {{ listen 127.0.0.1:{port} backlog=4096; root {}; }}\n", root.display());
+        Self::launch(dir, library, &configuration(dir, workers, &server), (port, port))
+    }
+
+    fn launch(dir: &Path, library: &Library, configuration: &str, (port, secure_port): (u16, u16)) -> Result<Self> {
         let mut command = Command::new("nginx");
         if let Some(path) = &library.preload {
-            command.env("LD_PRELOAD", path).env("WEIRGATE_Z_MODE", library.mode);
+            command.env("LD_PRELOAD", path).env("WEIRGATE_Z_MODE", library.mode).envs(library.told.iter().cloned());
         }
-        let nginx = Nginx::launch(dir, &Netns::current()?, &configuration(dir, server), command)?;
+        let nginx = Nginx::launch(dir, &Netns::current()?, configuration, command)?;
         let worker = nginx.worker()?;
         if let Some(name) = library.preload.as_deref().and_then(Path::file_name).and_then(OsStr::to_str) {
             let maps = fs::read_to_string(format!("/proc/{worker}/maps"))?;
@@ -155,11 +172,11 @@ fn free_port() -> Result<u16> {
 }
 
 /// Debian's nginx.conf in what matters here, with gzip as most switch it on.
-fn configuration(dir: &Path, server: &str) -> String {
+fn configuration(dir: &Path, workers: usize, server: &str) -> String {
     let dir = dir.display();
     format!(
         "daemon off;
-worker_processes 1;
+worker_processes {workers};
 worker_cpu_affinity 1;
 user root;
 pid {dir}/nginx.pid;

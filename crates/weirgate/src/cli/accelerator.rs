@@ -1,0 +1,125 @@
+//! `weirgate deflate accelerator`: a simulated card, for tests of what uses one.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::ErrorKind;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::Args;
+use weirgate_deflate::accelerator::{Faults, Memory, Server, Simulated, Step};
+
+use super::Failure;
+use super::output::Output;
+use crate::fabric::run::interruption;
+
+/// Compress for libweirgate_z.so as a card would: with libdeflate on one thread, after a time, and with faults.
+#[derive(Debug, Args)]
+pub(super) struct Accelerator {
+    /// Shared memory, made anew: where libweirgate_z.so looks for it
+    #[arg(long, value_name = "FILE", default_value = "/run/weirgate/accelerator")]
+    memory: PathBuf,
+    /// A group whose processes may use it beside its owner's, as nginx's workers (www-data)
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// Instances: threads that can use it at the same time. Each has 548 KiB of memory once it was used
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    instances: u32,
+    /// How long each body takes beside its compression
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 50)]
+    latency_us: u64,
+    /// Of so many bodies one takes longer; 0: none
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    slow_every: u64,
+    /// How long those take
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
+    slow_ms: u64,
+    /// Of so many bodies one is answered wrongly: a bit, another body's answer, a length; 0: none
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    wrong_every: u64,
+    /// Of so many bodies one is answered with an error; 0: none
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    fail_every: u64,
+    /// With this body it dies in the middle of the answer, and the process ends with 1; 0: it does not
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    crash_at: u64,
+}
+
+/// How long it sleeps where there is nothing to do.
+const NAP: Duration = Duration::from_micros(50);
+
+impl Accelerator {
+    pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let is_ended = interruption().context("signals cannot be caught")?;
+        let memory = make(&self.memory, self.instances, self.group.as_deref())
+            .with_context(|| format!("{}: no shared memory", self.memory.display()))?;
+        let faults = Faults {
+            crash_every: self.crash_at,
+            slow_every: self.slow_every,
+            slow: self.slow_ms.saturating_mul(1_000_000),
+            wrong_every: self.wrong_every,
+            fail_every: self.fail_every,
+        };
+        let mut device = Simulated::new(Server::new(memory), self.latency_us.saturating_mul(1_000), faults);
+        device.step(now());
+        out.line(&format!("{}: {} instances", self.memory.display(), self.instances))?;
+        out.flush()?;
+        loop {
+            match device.step(now()) {
+                Step::Idle if is_ended.load(Ordering::Relaxed) => break,
+                Step::Idle => thread::sleep(NAP),
+                Step::Busy => {}
+                Step::Crashed => return Err(Failure::from(anyhow!("it has died, as it was told to"))),
+            }
+        }
+        let _others_may_have_removed_it = fs::remove_file(&self.memory);
+        Ok(())
+    }
+}
+
+/// Makes the file, in place of one that an earlier device has left.
+fn make(path: &Path, instances: u32, group: Option<&str>) -> anyhow::Result<Memory> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    match fs::remove_file(path) {
+        Err(problem) if problem.kind() != ErrorKind::NotFound => return Err(problem.into()),
+        _ => {}
+    }
+    // By another name until it is whole: processes look for it all the time.
+    let new = path.with_extension("new");
+    let _there_is_none = fs::remove_file(&new);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&new)?;
+    file.set_len(Memory::len_of(instances) as u64)?;
+    if let Some(group) = group {
+        chown(&new, None, Some(gid(group)?))?;
+        fs::set_permissions(&new, Permissions::from_mode(0o660))?;
+    }
+    let memory = Memory::make(File::as_fd(&file), instances)?;
+    fs::rename(&new, path)?;
+    Ok(memory)
+}
+
+/// A group's number, by /etc/group.
+fn gid(group: &str) -> anyhow::Result<u32> {
+    let groups = fs::read_to_string("/etc/group")?;
+    for line in groups.lines() {
+        // group(5): name, password, number, members.
+        if let [name, _, gid, ..] = line.split(':').collect::<Vec<_>>()[..]
+            && name == group
+        {
+            return gid.parse().with_context(|| format!("/etc/group: the number of {group}"));
+        }
+    }
+    bail!("there is no group \"{group}\" in /etc/group")
+}
+
+/// The monotonic clock, which processes of a host share.
+fn now() -> u64 {
+    let at = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(at.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(at.tv_nsec).unwrap_or(0)
+}
