@@ -66,14 +66,15 @@ impl Nginx {
 
     fn wait_until_up(&mut self) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(10);
-        while !self.dir.join("nginx.pid").exists() {
+        // It writes that before it begins a worker.
+        while !self.dir.join("nginx.pid").exists() || self.workers()?.is_empty() {
             if let Some(status) = self.child.try_wait()? {
                 let why = fs::read_to_string(self.dir.join("error.log")).unwrap_or_default();
                 let stderr = fs::read_to_string(self.dir.join("stderr.log")).unwrap_or_default();
                 bail!("nginx ended with {status}: {stderr}{why}");
             }
             if Instant::now() > deadline {
-                bail!("nginx wrote no pid file within 10 s");
+                bail!("nginx wrote no pid file, or began no worker, within 10 s");
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -17,15 +17,20 @@ use crate::report::{Table, number};
 const TIMES: usize = 5;
 
 /// System calls for a request, by their names.
-type Calls = BTreeMap<String, f64>;
+pub(super) type Calls = BTreeMap<String, f64>;
 
-/// Those of each library's server for `bodies`, after each was asked for once.
-pub(super) fn run(dir: &Path, servers: &[Server], libraries: &[Library], bodies: &[&Body]) -> Result<Table> {
+/// Those of each library's server for `bodies`, after each was asked for once; and by library those that it makes more than zlib.
+pub(super) fn run(
+    dir: &Path,
+    servers: &[Server],
+    libraries: &[Library],
+    bodies: &[&Body],
+) -> Result<(Table, Vec<Calls>)> {
     let mut table = Table::new(
         "System calls of the server for a request by a new connection",
         &["library", "all", "more than with zlib"],
     );
-    let mut stock = Calls::new();
+    let (mut stock, mut all_more) = (Calls::new(), Vec::new());
     for (server, library) in servers.iter().zip(libraries) {
         for body in bodies {
             fetch::get(server.port, &body.name)?;
@@ -36,15 +41,17 @@ pub(super) fn run(dir: &Path, servers: &[Server], libraries: &[Library], bodies:
         }
         let all: f64 = calls.values().sum();
         // Events come together now and then: a call in ten requests is no difference.
-        let more = calls.iter().filter_map(|(name, count)| {
-            let more = count - stock.get(name).copied().unwrap_or(0.0);
-            (more > 0.1).then(|| format!("{name} {}", number(more)))
+        let more = calls.into_iter().map(|(name, count)| {
+            let more = count - stock.get(&name).copied().unwrap_or(0.0);
+            (name, more)
         });
-        let more: Vec<String> = more.collect();
-        let more = if more.is_empty() { "none".to_owned() } else { more.join(", ") };
-        table.rows.push(vec![library.name.to_owned(), number(all), more]);
+        let more: Calls = more.filter(|(_, more)| *more > 0.1).collect();
+        let said: Vec<String> = more.iter().map(|(name, more)| format!("{name} {}", number(*more))).collect();
+        let said = if said.is_empty() { "none".to_owned() } else { said.join(", ") };
+        table.rows.push(vec![library.name.to_owned(), number(all), said]);
+        all_more.push(more);
     }
-    Ok(table)
+    Ok((table, all_more))
 }
 
 fn trace(dir: &Path, server: &Server, bodies: &[&Body]) -> Result<Calls> {

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use weirgate_deflate::count::{Maker, Reason, Totals};
 
+use super::calls;
 use super::clients::{self, Seen};
 use super::server::{Library, Server};
 use super::{Body, bodies, pause};
@@ -19,6 +20,9 @@ use crate::report::{Report, Table, number};
 
 /// Workers of the server.
 const WORKERS: usize = 4;
+
+/// For how long a body is waited for, in microseconds: of four workers that the device has to serve, by libdeflate, it does one after the other.
+const WAIT_US: &str = "10000";
 
 /// What goes wrong, and what is to come of it.
 struct Fault {
@@ -105,7 +109,10 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     for body in &bodies {
         fs::write(root.join(&body.name), &body.bytes)?;
     }
-    let library = Library::all(&options.weirgate)?.into_iter().find(Library::is_ours).context("a library")?;
+    let libraries = Library::all(&options.weirgate)?;
+    let stock = libraries.iter().find(|library| library.is_stock()).context("zlib is not there")?;
+    let library = libraries.iter().find(|library| library.is_ours()).context("ours is not there")?;
+    let library = library.with("WEIRGATE_Z_ACCELERATOR_USE", "always").with("WEIRGATE_Z_ACCELERATOR_WAIT_US", WAIT_US);
     let bodies: Vec<&Body> = bodies.iter().collect();
     let reloads = if full { 1_000 } else { 50 };
     let many = Fault { name: "none, and the server reads its configuration", ..NONE };
@@ -156,6 +163,18 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             returned.map_or("-".to_owned(), |after| number(after.as_secs_f64() * 1e3)),
         ]);
     }
+    options.say("system calls");
+    let place = dir.join("calls");
+    fs::create_dir_all(&place)?;
+    let device = Device::start(&options.weirgate, &place.join("accelerator"), &[])?;
+    let with = library.with("WEIRGATE_Z_ACCELERATOR", place.join("accelerator"));
+    let servers = [
+        Server::workers(&place.join("zlib"), stock, &root, 1)?,
+        Server::workers(&place.join("with"), &with, &root, 1)?,
+    ];
+    let (calls, more) = calls::run(&place, &servers, &[stock.clone(), with], &bodies)?;
+    drop(device);
+    let more = more.last().into_iter().flatten().filter(|(name, _)| *name != "clock_nanosleep").count();
     let mut expectations = Expectations::of("accelerator")?;
     expectations.measured("failed_requests", failed as f64)?;
     expectations.measured("nginx_alerts", alerts as f64)?;
@@ -163,17 +182,19 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     expectations.measured("faults_unnoticed", unnoticed.len() as f64)?;
     expectations.measured("returned_ms", returned_ms)?;
     expectations.measured("reloads_exhausted", exhausted as f64)?;
+    expectations.measured("calls_beside_sleep", more as f64)?;
     report.finish(
         format!(
             "nginx of Debian with {WORKERS} workers, `gzip_comp_level 6` and libweirgate_z.so, which is told to give every body to the \
-             accelerator (`accelerator_use = always`): `weirgate deflate accelerator`, 64 instances unless it is said otherwise. Four clients \
+             accelerator (`accelerator_use = always`) and to wait for {WAIT_US} us: `weirgate deflate accelerator`, 64 instances unless it is said \
+             otherwise, which compresses on the core that clients have too. Four clients \
              ask for files of 4, 25 and 88 KB, each by a new connection, and decompress and compare every answer; {seconds} s for each \
              fault, {reloads} reloads. A device that dies is started again after a third of that time. Every body is to be counted once, by \
              the engine that made it, and every one that another engine than the accelerator made by why."
         ),
         json!({ "workers": WORKERS, "seconds": seconds, "reloads": reloads, "instances": 64, "unnoticed": unnoticed }),
         expectations,
-        vec![table],
+        vec![table, calls],
     )
 }
 
@@ -189,14 +210,13 @@ impl Fault {
         bodies: &[&Body],
         seconds: f64,
     ) -> Result<Outcome> {
+        // An earlier run's counters.
+        let _there_was_none = fs::remove_dir_all(dir);
         let counters = dir.join("counters");
         fs::create_dir_all(&counters)?;
         let memory = dir.join("accelerator");
         let mut device = Device::start(&options.weirgate, &memory, self.told)?;
-        let library = library
-            .with("WEIRGATE_Z_ACCELERATOR", &memory)
-            .with("WEIRGATE_Z_ACCELERATOR_USE", "always")
-            .with("WEIRGATE_Z_COUNTERS", &counters);
+        let library = library.with("WEIRGATE_Z_ACCELERATOR", &memory).with("WEIRGATE_Z_COUNTERS", &counters);
         let server = Server::workers(dir, &library, root, WORKERS)?;
         let third = (seconds / 3.0 * 1e3) as u64;
         let (returned, seen) = clients::beside(server.port, bodies, || {

@@ -119,7 +119,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     failed += slow.failed;
     let usual: Vec<&Body> = bodies.iter().filter(|body| [4, 25, 88].contains(&body.kb)).collect();
     options.say("system calls");
-    let calls = calls::run(&dir, &servers, &libraries, &usual)?;
+    let (calls, _) = calls::run(&dir, &servers, &libraries, &usual)?;
     let at = libraries.iter().position(Library::is_ours).context("ours is among the libraries")?;
     options.say("the configuration again and again");
     let reloads = reload::run(&servers[at], &libraries[at], &usual, if full { 1_000 } else { 50 })?;
