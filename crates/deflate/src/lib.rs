@@ -16,11 +16,13 @@ pub mod checksum;
 pub mod choice;
 pub mod count;
 pub mod engine;
+pub mod qatzip;
 pub mod scratch;
 pub mod stream;
 pub mod zlib;
 
 mod arena;
+mod library;
 #[cfg(test)]
 mod tests;
 mod wrapper;
