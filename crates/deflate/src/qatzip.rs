@@ -37,7 +37,7 @@ use crate::library::{Library, functions};
 ///   10 microseconds, and longer each time, up to 64 ms. Nothing but an answer ends that: the card's, or its driver's in its place once
 ///   that has seen that the card is dead. A card that neither works nor dies holds the thread.
 ///
-/// No thread is started for a body, and no more than half of an instance's 32 buffers are in use for one, so it never waits for a buffer.
+/// No thread is started for a body, and no more than half of an instance's 32 buffers are in use for one, so that it waits for none.
 #[derive(Debug)]
 pub struct Qatzip {
     functions: Functions,
