@@ -17,11 +17,15 @@ pub mod checksum;
 pub mod choice;
 pub mod count;
 pub mod engine;
+pub mod nvcomp;
+pub mod qatzip;
 pub mod scratch;
 pub mod stream;
 pub mod zlib;
 
 mod arena;
+mod cuda;
+mod library;
 #[cfg(test)]
 mod tests;
 mod wrapper;
