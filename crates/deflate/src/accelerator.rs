@@ -14,6 +14,7 @@
 //! - The device finds whose process has gone by the time since an instance was used, so processes may be in other PID namespaces. All are
 //!   on one host, whose monotonic clock they share.
 
+mod batched;
 mod client;
 mod memory;
 mod server;
@@ -22,10 +23,26 @@ mod simulated;
 mod tests;
 pub mod word;
 
+pub use batched::Batched;
+pub(crate) use client::Answer;
 pub use client::{Client, Holder, Patience};
 pub use memory::{BODY_MAX, Memory};
 pub use server::{Job, Server};
-pub use simulated::{Faults, Simulated, Step};
+pub use simulated::{Faults, Simulated};
+
+/// What a step of a device did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// There was nothing to do.
+    Idle,
+    /// It took a body, or answered one.
+    Busy,
+    /// The device has died.
+    Crashed,
+}
+
+/// Instances are looked after this often, in nanoseconds.
+const LOOK_EVERY: u64 = 1_000_000_000;
 
 /// For how long an instance that is not used stays its holder's, in nanoseconds.
 pub const LEASE: u64 = 10_000_000_000;

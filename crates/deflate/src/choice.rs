@@ -9,8 +9,9 @@
 
 use std::sync::atomic::{AtomicI8, AtomicU32, AtomicU64, Ordering};
 
-use crate::accelerator::{BODY_MAX, Client};
+use crate::accelerator::Client;
 use crate::count::Maker;
+use crate::qatzip::Qatzip;
 
 /// What an operator wants of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -198,15 +199,15 @@ impl Choice {
         away: bool,
     ) -> impl Iterator<Item = Maker> + Clone + 'a {
         let all: &[Maker] = match self.mode {
-            Mode::Same => &[Maker::Libdeflate, Maker::Stock, Maker::Qatzip, Maker::Accelerator],
-            Mode::Fast => &[Maker::Igzip, Maker::Libdeflate, Maker::Qatzip, Maker::Accelerator],
+            Mode::Same => &[Maker::Qatzip, Maker::Accelerator, Maker::Libdeflate, Maker::Stock],
+            Mode::Fast => &[Maker::Qatzip, Maker::Accelerator, Maker::Igzip, Maker::Libdeflate],
         };
         let missing = self.missing.load(Ordering::Relaxed);
-        let device = self.accelerator.as_ref().is_some_and(Client::has_device) && len <= BODY_MAX;
+        let device = len > 0 && self.accelerator.as_ref().is_some_and(|client| client.takes(len));
         all.iter().copied().filter(move |maker| {
             let is_there = match maker {
                 Maker::Accelerator => away && device,
-                Maker::Qatzip => away,
+                Maker::Qatzip => away && (Qatzip::INPUT_MIN..=Qatzip::INPUT_MAX).contains(&len),
                 _ => true,
             };
             let up = i32::from(class.routes[*maker as usize].up.load(Ordering::Relaxed));

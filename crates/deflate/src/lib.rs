@@ -24,6 +24,7 @@ pub mod stream;
 pub mod zlib;
 
 mod arena;
+mod cards;
 mod cuda;
 mod library;
 #[cfg(test)]

@@ -3,7 +3,8 @@
 
 use std::mem::MaybeUninit;
 
-use crate::accelerator::Holder;
+use crate::accelerator::{Answer, Holder};
+use crate::cards::Cards;
 use crate::choice::{Choice, Pick};
 use crate::count::{Maker, Reason};
 use crate::engine::{Engine, Igzip, Libdeflate, Stock, bound};
@@ -18,6 +19,7 @@ pub struct Scratch {
     igzip: Library,
     stock: Stock,
     accelerator: Holder,
+    cards: Cards,
     /// For an engine's output.
     out: Vec<MaybeUninit<u8>>,
     /// For that of a body that is compared.
@@ -72,21 +74,21 @@ impl Scratch {
         let fits = input.len() <= 1 << settings.window_bits || settings.window_bits == 15;
         let (level, len) = (settings.level, input.len());
         let mut pick = if fits { choice.pick(level, len) } else { Pick::STOCK };
-        let began = clock();
+        let mut began = clock();
         let mut why = None;
-        if let (Maker::Accelerator, Some(client)) = (pick.maker, choice.accelerator()) {
-            match client.compress(&mut self.accelerator, pick.level, input, out) {
-                Ok(answer) => {
-                    choice.cost(level, len, pick.maker, answer.awake);
+        if matches!(pick.maker, Maker::Accelerator | Maker::Qatzip) {
+            match self.away(&pick, choice, clock, input, out) {
+                Ok(Answer { len: made, awake }) => {
+                    choice.cost(level, len, pick.maker, awake);
                     let nanos = clock().saturating_sub(began);
                     let Pick { maker, compare, .. } = pick;
-                    return Some(Compressed { len: answer.len, maker, nanos, why, compare });
+                    return Some(Compressed { len: made, maker, nanos, why, compare });
                 }
-                Err(reason) => why = Some(reason),
+                Err(reason) => why = reason,
             }
             pick = choice.pick_here(level, len);
+            began = clock();
         }
-        let began = clock();
         let mut made = self.engine(&pick, settings).map(|engine| engine.compress(input, out));
         if made.is_none() {
             choice.lacks(pick.maker);
@@ -103,6 +105,26 @@ impl Scratch {
         let nanos = clock().saturating_sub(began);
         choice.cost(level, len, maker, nanos);
         Some(Compressed { len: made, maker, nanos, why, compare })
+    }
+
+    /// Has a device compress a body.
+    ///
+    /// Errors: why not; `None`: this host lacks it.
+    fn away(
+        &mut self,
+        pick: &Pick,
+        choice: &Choice,
+        clock: fn() -> u64,
+        input: &[u8],
+        out: &mut [MaybeUninit<u8>],
+    ) -> Result<Answer, Option<Reason>> {
+        if pick.maker == Maker::Qatzip {
+            let began = clock();
+            let len = self.cards.compress(pick.level, choice, began, input, out)?;
+            return Ok(Answer { len, awake: clock().saturating_sub(began) });
+        }
+        let client = choice.accelerator().ok_or(None)?;
+        client.compress(&mut self.accelerator, pick.level, input, out).map_err(Some)
     }
 
     /// One of the engines that compress in the caller's thread. `None`: this host lacks it.

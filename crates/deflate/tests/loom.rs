@@ -16,7 +16,7 @@ struct Instance {
 }
 
 fn instance() -> Arc<Instance> {
-    Arc::new(Instance { word: Word::new(), body: AtomicU32::new(0), answer: AtomicU32::new(0) })
+    Arc::new(Instance { word: Word::default(), body: AtomicU32::new(0), answer: AtomicU32::new(0) })
 }
 
 /// Posts a body, if the instance is free; whose it is then.

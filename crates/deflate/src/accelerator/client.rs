@@ -1,11 +1,11 @@
 //! The side of a process that compresses.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::ALIVE;
-use super::memory::{BODY_MAX, Memory};
+use super::memory::Memory;
 use super::word::{Hold, State};
 use crate::count::Reason;
 use crate::engine::Inflater;
@@ -36,6 +36,8 @@ pub struct Client {
     device: Mutex<Option<Arc<Memory>>>,
     /// Grows with each device that is attached; 0: none was.
     devices: AtomicU32,
+    /// The longest body that it takes; 0: none was attached.
+    body_max: AtomicUsize,
     /// Failures one after the other.
     failures: AtomicU32,
     /// It is not asked before this.
@@ -97,6 +99,7 @@ impl Client {
             nap,
             device: Mutex::new(None),
             devices: AtomicU32::new(0),
+            body_max: AtomicUsize::new(0),
             failures: AtomicU32::new(0),
             paused_until: AtomicU64::new(0),
             process: Arc::default(),
@@ -116,15 +119,16 @@ impl Client {
             return;
         }
         let Ok(mut device) = self.device.try_lock() else { return };
+        self.body_max.store(memory.body_max(), Ordering::Relaxed);
         *device = Some(Arc::new(memory));
         self.failures.store(0, Ordering::Relaxed);
         self.paused_until.store(0, Ordering::Relaxed);
         self.devices.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether a device was ever attached: without one, nothing is missed.
-    pub fn has_device(&self) -> bool {
-        self.devices.load(Ordering::Relaxed) > 0
+    /// Whether bodies of `len` bytes are for the device. There may never have been one: then nothing is missed.
+    pub fn takes(&self, len: usize) -> bool {
+        len <= self.body_max.load(Ordering::Relaxed)
     }
 
     /// Whether the device that was attached last lives at `now`.
@@ -141,7 +145,7 @@ impl Client {
     /// Compresses a body by the device, into raw deflate.
     ///
     /// # Errors
-    /// Why not; `out` may have been written to. [`Reason::Long`]: it is longer than [`BODY_MAX`].
+    /// Why not; `out` may have been written to. [`Reason::Long`]: it is longer than what the device takes.
     pub(crate) fn compress(
         &self,
         holder: &mut Holder,
@@ -149,7 +153,7 @@ impl Client {
         body: &[u8],
         out: &mut [MaybeUninit<u8>],
     ) -> Result<Answer, Reason> {
-        if body.len() > BODY_MAX {
+        if !self.takes(body.len()) {
             return Err(Reason::Long);
         }
         let began = (self.clock)();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::word::Word;
 use crate::engine::bound;
 
-/// The longest body that an instance takes, in bytes.
+/// The longest body that an instance has room for, in bytes.
 pub const BODY_MAX: usize = 256 << 10;
 
 /// Room for what the longest body becomes.
@@ -28,6 +28,8 @@ struct Header {
     /// When the device last said that it lives, in nanoseconds of the monotonic clock.
     alive: AtomicU64,
     instances: AtomicU32,
+    /// The longest body that this device takes, in bytes.
+    body_max: AtomicU32,
 }
 
 /// One instance. Its two sides of memory come after all of them.
@@ -68,13 +70,15 @@ impl Memory {
         (PAGE + instances as usize * size_of::<Instance>()).next_multiple_of(PAGE)
     }
 
-    /// The device's: maps a file of that length that is all zero, and writes its header.
+    /// The device's: maps a file of that length that is all zero, and writes its header, which says that bodies are to have up to
+    /// `body_max` bytes.
     ///
     /// # Errors
     /// As mmap(2)'s, or the file has another length.
-    pub fn make(file: BorrowedFd<'_>, instances: u32) -> io::Result<Self> {
+    pub fn make(file: BorrowedFd<'_>, instances: u32, body_max: usize) -> io::Result<Self> {
         let memory = Self::map(file, Self::len_of(instances), instances)?;
         memory.header().instances.store(instances, Ordering::Relaxed);
+        memory.header().body_max.store(body_max.min(BODY_MAX) as u32, Ordering::Relaxed);
         memory.header().magic.store(MAGIC, Ordering::Release);
         Ok(memory)
     }
@@ -119,6 +123,11 @@ impl Memory {
     /// How many there are.
     pub const fn instances(&self) -> u32 {
         self.instances
+    }
+
+    /// The longest body that the device takes.
+    pub(super) fn body_max(&self) -> usize {
+        (self.header().body_max.load(Ordering::Relaxed) as usize).min(BODY_MAX)
     }
 
     /// When the device last said that it lives.

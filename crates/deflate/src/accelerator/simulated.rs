@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 
 use super::server::{Job, Server};
+use super::{LOOK_EVERY, Step};
 use crate::engine::{Engine, Libdeflate, bound};
 
 /// What the device does wrong. Each is for one of so many bodies, 0: for none; where two fall on one body, it is the first that is named here.
@@ -19,17 +20,6 @@ pub struct Faults {
     pub wrong_every: u64,
     /// It says that it could not.
     pub fail_every: u64,
-}
-
-/// What a step did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// There was nothing to do.
-    Idle,
-    /// It took a body, or answered one.
-    Busy,
-    /// The device has died.
-    Crashed,
 }
 
 /// The device: [`step`](Self::step) is to be called again and again.
@@ -65,9 +55,6 @@ enum Answer {
     Endless,
     Failure,
 }
-
-/// Instances are looked after this often, in nanoseconds.
-const LOOK_EVERY: u64 = 1_000_000_000;
 
 impl Simulated {
     /// A device that takes `latency` nanoseconds for each body, but all at once.

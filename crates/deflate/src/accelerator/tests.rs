@@ -1,3 +1,5 @@
+#![allow(clippy::disallowed_methods, reason = "a process and a device run beside each other, and by a clock")]
+
 use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
@@ -18,7 +20,7 @@ fn memory(instances: u32) -> (OwnedFd, Memory) {
         assert!(fd >= 0 && libc::ftruncate(fd, Memory::len_of(instances) as i64) == 0);
         OwnedFd::from_raw_fd(fd)
     };
-    let memory = Memory::make(file.as_fd(), instances).unwrap();
+    let memory = Memory::make(file.as_fd(), instances, BODY_MAX).unwrap();
     (file, memory)
 }
 
@@ -243,4 +245,45 @@ fn nonsense_in_the_memory_harms_nobody() {
     let other = Memory::open(file.as_fd()).unwrap();
     assert_eq!(other.instances(), 2);
     assert!(Memory::open(std::fs::File::open("/dev/null").unwrap().as_fd()).is_err());
+}
+
+/// A GPU that takes bodies of up to 64 KB.
+#[derive(Default)]
+struct Gpu {
+    batches: Vec<usize>,
+}
+
+impl crate::nvcomp::Batch for Gpu {
+    fn compress(&mut self, bodies: &mut [crate::nvcomp::Body<'_>]) {
+        use crate::engine::Engine as _;
+        self.batches.push(bodies.len());
+        for body in bodies {
+            body.len = crate::engine::Libdeflate::new(1).unwrap().compress(body.input, body.out);
+        }
+    }
+}
+
+#[test]
+fn what_is_posted_together_is_compressed_together() {
+    let (file, _) = memory(3);
+    let mut device = Batched::new(Server::new(Memory::make(file.as_fd(), 3, 64 << 10).unwrap()), Gpu::default(), 2);
+    assert_eq!(device.step(real()), Step::Idle);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..3)
+            .map(|n| {
+                let file = &file;
+                scope.spawn(move || {
+                    let mut process = Process::new(file, PATIENT);
+                    assert_eq!(process.compress(&body(n, 70_000)), Err(Reason::Long));
+                    process.compress(&body(n, 60_000)).is_ok()
+                })
+            })
+            .collect();
+        while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
+            device.step(real());
+        }
+        assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+    });
+    let batches = &device.engine().batches;
+    assert!(batches.iter().sum::<usize>() == 3 && batches.iter().all(|count| *count <= 2), "{batches:?}");
 }

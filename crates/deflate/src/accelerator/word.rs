@@ -37,13 +37,14 @@ pub struct Hold(u64);
 #[repr(transparent)]
 pub struct Word(AtomicU64);
 
-impl Word {
+impl Default for Word {
     /// Nobody's.
-    #[cfg(any(test, loom))]
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self(AtomicU64::new(0))
     }
+}
 
+impl Word {
     /// Takes the instance, if it is nobody's.
     pub fn take(&self) -> Option<Hold> {
         let (hold, state) = self.look();

@@ -1,4 +1,4 @@
-//! `weirgate deflate accelerator`: a simulated card, for tests of what uses one.
+//! `weirgate deflate accelerator`: the process of a GPU, or of a simulated card.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::ErrorKind;
@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
-use weirgate_deflate::accelerator::{Faults, Memory, Server, Simulated, Step};
+use weirgate_deflate::accelerator::{BODY_MAX, Batched, Faults, Memory, Server, Simulated, Step};
+use weirgate_deflate::nvcomp::Nvcomp;
 
 use super::Failure;
 use super::output::Output;
 use crate::fabric::run::interruption;
 
-/// Compress for libweirgate_z.so as a card would: with libdeflate on one thread, after a time, and with faults.
+/// Compress for libweirgate_z.so: by a GPU, or as a card would, by libdeflate on one thread, after a time and with faults.
 #[derive(Debug, Args)]
 pub(super) struct Accelerator {
     /// Shared memory, made anew: where libweirgate_z.so looks for it
@@ -29,6 +30,12 @@ pub(super) struct Accelerator {
     /// Instances: threads that can use it at the same time. Each has 548 KiB of memory once it was used
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_024))]
     instances: u32,
+    /// Use the first NVIDIA GPU, by nvCOMP (libnvcomp.so.6 or .so.5, libcuda.so.1), for bodies of up to 64 KB
+    #[arg(long, conflicts_with_all = ["latency_us", "slow_every", "wrong_every", "fail_every", "crash_at"])]
+    nvcomp: bool,
+    /// nvCOMP's algorithm: 1 is fast, 4 is to make less output than zlib's level 6
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(i32).range(0..=i64::from(Nvcomp::ALGORITHM_MAX)))]
+    algorithm: i32,
     /// How long each body takes beside its compression
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 50)]
     latency_us: u64,
@@ -49,13 +56,20 @@ pub(super) struct Accelerator {
     crash_at: u64,
 }
 
+enum Device {
+    Simulated(Simulated),
+    Gpu(Batched<Nvcomp>),
+}
+
 /// How long it sleeps where there is nothing to do.
 const NAP: Duration = Duration::from_micros(50);
 
 impl Accelerator {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         let is_ended = interruption().context("signals cannot be caught")?;
-        let memory = make(&self.memory, self.instances, self.group.as_deref())
+        let gpu = if self.nvcomp { Some(self.gpu()?) } else { None };
+        let body_max = if self.nvcomp { Nvcomp::INPUT_MAX } else { BODY_MAX };
+        let memory = make(&self.memory, self.instances, body_max, self.group.as_deref())
             .with_context(|| format!("{}: no shared memory", self.memory.display()))?;
         let faults = Faults {
             crash_every: self.crash_at,
@@ -64,7 +78,11 @@ impl Accelerator {
             wrong_every: self.wrong_every,
             fail_every: self.fail_every,
         };
-        let mut device = Simulated::new(Server::new(memory), self.latency_us.saturating_mul(1_000), faults);
+        let server = Server::new(memory);
+        let mut device = match gpu {
+            Some(gpu) => Device::Gpu(Batched::new(server, gpu, self.instances as usize)),
+            None => Device::Simulated(Simulated::new(server, self.latency_us.saturating_mul(1_000), faults)),
+        };
         device.step(now());
         out.line(&format!("{}: {} instances", self.memory.display(), self.instances))?;
         out.flush()?;
@@ -73,7 +91,7 @@ impl Accelerator {
                 Step::Idle if is_ended.load(Ordering::Relaxed) => break,
                 Step::Idle => thread::sleep(NAP),
                 Step::Busy => {}
-                Step::Crashed => return Err(Failure::from(anyhow!("it has died, as it was told to"))),
+                Step::Crashed => return Err(Failure::from(anyhow!("the device has died"))),
             }
         }
         let _others_may_have_removed_it = fs::remove_file(&self.memory);
@@ -81,8 +99,25 @@ impl Accelerator {
     }
 }
 
+impl Accelerator {
+    fn gpu(&self) -> anyhow::Result<Nvcomp> {
+        let wanted = "no GPU: it wants an NVIDIA GPU, its driver (libcuda.so.1) and nvCOMP (libnvcomp.so.6 or .so.5, on the linker's path)";
+        Nvcomp::load(self.algorithm, self.instances as usize).context(wanted)
+    }
+}
+
+impl Device {
+    fn step(&mut self, now: u64) -> Step {
+        match self {
+            Self::Simulated(device) => device.step(now),
+            Self::Gpu(device) if device.engine().has_failed() => Step::Crashed,
+            Self::Gpu(device) => device.step(now),
+        }
+    }
+}
+
 /// Makes the file, in place of one that an earlier device has left.
-fn make(path: &Path, instances: u32, group: Option<&str>) -> anyhow::Result<Memory> {
+fn make(path: &Path, instances: u32, body_max: usize, group: Option<&str>) -> anyhow::Result<Memory> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -99,7 +134,7 @@ fn make(path: &Path, instances: u32, group: Option<&str>) -> anyhow::Result<Memo
         chown(&new, None, Some(gid(group)?))?;
         fs::set_permissions(&new, Permissions::from_mode(0o660))?;
     }
-    let memory = Memory::make(File::as_fd(&file), instances)?;
+    let memory = Memory::make(File::as_fd(&file), instances, body_max)?;
     fs::rename(&new, path)?;
     Ok(memory)
 }

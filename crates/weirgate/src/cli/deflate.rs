@@ -32,7 +32,7 @@ enum What {
     Status(Status),
     /// Compress files by every engine at every level: speed, ratio and processor time, as a table and a plot
     Bench(Bench),
-    /// Run a simulated accelerator for libweirgate_z.so: a card's paths and faults, without a card
+    /// Compress for libweirgate_z.so by a GPU; or as a simulated card, with its paths and faults
     Accelerator(Accelerator),
 }
 
