@@ -4,8 +4,9 @@
 //! "Same ratio" promises that responses are not larger than zlib's at the level that was asked for, by more than a share. Whether
 //! an engine holds that depends on the data, so it is looked at: of the bodies of each level and size class that it has, every so many is
 //! compressed by stock zlib as well, and where its output has been too large it goes one level up, and from the last level out of the
-//! choice. Of those that are left the one that kept its caller's thread busy for the shortest time is chosen; now and then another one, so
-//! that what it costs is known.
+//! choice. Of those that are left the one that kept its caller's thread busy for the shortest time is chosen. What a device costs changes
+//! with its load, so where there is one it is tried now and then, and where it is chosen the engines beside it are; among those the first few
+//! bodies decide, so that equal bodies have equal output from then on.
 
 use std::sync::atomic::{AtomicI8, AtomicU32, AtomicU64, Ordering};
 
@@ -53,8 +54,11 @@ const LOOK_EVERY: u32 = 128;
 /// The first ones all are, so that a class is not wrong for long.
 const LOOK_FIRST: u32 = 4;
 
-/// Of the bodies of a class, one of so many goes to an engine that is not the cheapest.
+/// Of the bodies of a class, one of so many goes to a device that is not the cheapest, or past one that is.
 const TRY_EVERY: u32 = 64;
+
+/// After so many bodies it is known what an engine costs.
+const KNOWN_AFTER: u32 = 4;
 
 /// Bytes of output after which older ones count half: those of a few hundred responses.
 const HALF_AT: u64 = 4 << 20;
@@ -91,6 +95,8 @@ struct Route {
     stock: AtomicU64,
     /// Nanoseconds of the caller's thread for 1,024 bytes, a moving mean; 0: not known.
     cost: AtomicU32,
+    /// Of so many bodies.
+    known: AtomicU32,
 }
 
 /// Below 2 KB, 8 KB, 32 KB, 128 KB, and all others.
@@ -133,7 +139,8 @@ impl Choice {
             return self.route(class, level, Maker::Accelerator);
         }
         let Some(best) = class.cheapest(all()) else { return Pick::STOCK };
-        let others = all().filter(|maker| *maker != best);
+        let here = class.cheapest(self.candidates(class, level, len, false));
+        let others = all().filter(|maker| *maker != best && (is_away(*maker) || is_away(best) && here == Some(*maker)));
         let turn = (seen / TRY_EVERY) as usize;
         let other = match others.clone().count() {
             0 => None,
@@ -163,12 +170,13 @@ impl Choice {
     /// Takes note that a body of `len` bytes for which `level` was asked kept its thread busy for so many nanoseconds.
     pub fn cost(&self, level: i32, len: usize, maker: Maker, nanos: u64) {
         let Some(class) = self.class(level, len) else { return };
-        let cost = &class.routes[maker as usize].cost;
+        let Route { cost, known, .. } = &class.routes[maker as usize];
         let new = nanos.saturating_mul(1_024) / (len as u64).max(1);
         let old = u64::from(cost.load(Ordering::Relaxed));
         // One that another process interrupted is not ten times as much work.
         let mean = if old == 0 { new } else { (old * 15 + new.min(old * 4)) / 16 };
         cost.store(u32::try_from(mean).unwrap_or(u32::MAX).max(1), Ordering::Relaxed);
+        known.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes note that a body of `len` bytes became `ours` long by an engine, and `stock` by stock zlib at `level`.
@@ -183,7 +191,9 @@ impl Choice {
                 counter.store(0, Ordering::Relaxed);
             }
             // At another level it costs something else.
-            route.cost.store(0, Ordering::Relaxed);
+            for counter in [&route.cost, &route.known] {
+                counter.store(0, Ordering::Relaxed);
+            }
         } else if stock > HALF_AT {
             route.ours.store(ours / 2, Ordering::Relaxed);
             route.stock.store(stock / 2, Ordering::Relaxed);
@@ -199,15 +209,16 @@ impl Choice {
         away: bool,
     ) -> impl Iterator<Item = Maker> + Clone + 'a {
         let all: &[Maker] = match self.mode {
-            Mode::Same => &[Maker::Qatzip, Maker::Accelerator, Maker::Libdeflate, Maker::Stock],
+            Mode::Same => &[Maker::Qatzip, Maker::Accelerator, Maker::Libdeflate],
             Mode::Fast => &[Maker::Qatzip, Maker::Accelerator, Maker::Igzip, Maker::Libdeflate],
         };
         let missing = self.missing.load(Ordering::Relaxed);
         let device = len > 0 && self.accelerator.as_ref().is_some_and(|client| client.takes(len));
         all.iter().copied().filter(move |maker| {
             let is_there = match maker {
-                Maker::Accelerator => away && device,
-                Maker::Qatzip => away && (Qatzip::INPUT_MIN..=Qatzip::INPUT_MAX).contains(&len),
+                _ if is_away(*maker) && !away => false,
+                Maker::Accelerator => device,
+                Maker::Qatzip => (Qatzip::INPUT_MIN..=Qatzip::INPUT_MAX).contains(&len),
                 _ => true,
             };
             let up = i32::from(class.routes[*maker as usize].up.load(Ordering::Relaxed));
@@ -217,14 +228,13 @@ impl Choice {
 
     fn route(&self, class: &Class, level: i32, maker: Maker) -> Pick {
         let route = &class.routes[maker as usize];
-        let level = match (self.mode, maker) {
-            (_, Maker::Stock) => level,
-            (Mode::Fast, _) => 1,
-            (Mode::Same, _) => level + i32::from(route.up.load(Ordering::Relaxed)),
+        let level = match self.mode {
+            Mode::Fast => 1,
+            Mode::Same => level + i32::from(route.up.load(Ordering::Relaxed)),
         };
         let seen = route.seen.fetch_add(1, Ordering::Relaxed);
         let is_looked_at = seen < LOOK_FIRST || seen.is_multiple_of(LOOK_EVERY);
-        Pick { maker, level, compare: self.mode == Mode::Same && maker != Maker::Stock && is_looked_at }
+        Pick { maker, level, compare: self.mode == Mode::Same && is_looked_at }
     }
 
     /// `None`: there is nothing to choose at such a level.
@@ -240,6 +250,11 @@ impl Choice {
     }
 }
 
+/// Whether it is a device.
+const fn is_away(maker: Maker) -> bool {
+    matches!(maker, Maker::Accelerator | Maker::Qatzip)
+}
+
 impl Pick {
     /// Stock zlib at the level that was asked for.
     pub const STOCK: Self = Self { maker: Maker::Stock, level: 0, compare: false };
@@ -252,7 +267,11 @@ impl Class {
 
     /// The first one of which it is not known what it costs, or the one that costs the least.
     fn cheapest(&self, candidates: impl Iterator<Item = Maker>) -> Option<Maker> {
-        candidates.min_by_key(|maker| self.routes[*maker as usize].cost.load(Ordering::Relaxed))
+        candidates.min_by_key(|maker| {
+            let route = &self.routes[*maker as usize];
+            let is_known = route.known.load(Ordering::Relaxed) >= KNOWN_AFTER;
+            if is_known { route.cost.load(Ordering::Relaxed) } else { 0 }
+        })
     }
 }
 
@@ -264,6 +283,7 @@ impl Route {
             ours: AtomicU64::new(0),
             stock: AtomicU64::new(0),
             cost: AtomicU32::new(0),
+            known: AtomicU32::new(0),
         }
     }
 }
@@ -287,13 +307,10 @@ mod tests {
         (pick.maker, pick.level)
     }
 
-    /// A choice in which stock zlib is known to cost more than libdeflate will.
+    /// A choice on a host without a card.
     fn usual() -> Choice {
         let choice = Choice::default();
         choice.lacks(Maker::Qatzip);
-        for len in [100, 5_000, 50_000, 1 << 20] {
-            choice.cost(6, len, Maker::Stock, 1 << 40);
-        }
         choice
     }
 
@@ -306,7 +323,7 @@ mod tests {
             assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, level), "half of a per cent is allowed");
             choice.compare(6, 5_000, Maker::Libdeflate, 1_010, 1_000);
         }
-        assert_eq!(picked(&choice, 6, 5_000), by(Maker::Stock, 6));
+        assert_eq!(choice.pick(6, 5_000), Pick::STOCK);
         assert_eq!(picked(&choice, 6, 50_000), by(Maker::Libdeflate, 6), "other sizes are other classes");
         assert_eq!(picked(&choice, 7, 5_000), by(Maker::Libdeflate, 7), "and so are other levels");
     }
@@ -335,31 +352,47 @@ mod tests {
         }
     }
 
+    /// Has an engine take so many nanoseconds for each of the next bodies that it is chosen for.
+    fn run(choice: &Choice, bodies: usize, nanos: impl Fn(Maker) -> u64) -> Vec<Maker> {
+        let one = |_| {
+            let maker = choice.pick(6, 1_000).maker;
+            choice.cost(6, 1_000, maker, nanos(maker));
+            maker
+        };
+        (0..bodies).map(one).collect()
+    }
+
     #[test]
-    fn who_costs_least_is_chosen_and_the_others_are_tried_now_and_then() {
+    fn of_engines_here_the_first_few_bodies_decide() {
         let choice = Choice::new(Mode::Fast, 0.005);
         choice.lacks(Maker::Qatzip);
-        for (maker, nanos) in [(Maker::Igzip, 1_000), (Maker::Libdeflate, 2_000)] {
-            assert_eq!(choice.pick(6, 1_000).maker, maker, "what is not known yet is tried");
-            choice.cost(6, 1_000, maker, nanos);
-        }
-        let picks: Vec<Maker> = (2..640).map(|_| choice.pick(6, 1_000).maker).collect();
-        assert_eq!(picks.iter().filter(|maker| **maker == Maker::Libdeflate).count(), 10);
-        for _ in 0..100 {
-            choice.cost(6, 1_000, Maker::Igzip, 9_000);
-        }
-        assert_eq!(choice.pick(6, 1_000).maker, Maker::Libdeflate);
+        let picks = run(&choice, 1_000, |maker| if maker == Maker::Igzip { 2_000 } else { 1_000 });
+        assert_eq!(picks[..4], [Maker::Igzip; 4]);
+        assert_eq!(picks[4..], [Maker::Libdeflate; 996]);
         choice.lacks(Maker::Libdeflate);
         assert_eq!(choice.pick(6, 1_000).maker, Maker::Igzip);
     }
 
     #[test]
+    fn a_device_is_tried_now_and_then_and_left_and_taken_again() {
+        let choice = Choice::default();
+        let card = |nanos: u64| move |maker: Maker| if maker == Maker::Qatzip { nanos } else { 10_000 };
+        let by_card = |picks: &[Maker]| picks.iter().filter(|maker| **maker == Maker::Qatzip).count();
+        run(&choice, 64, card(1_000));
+        assert_eq!(by_card(&run(&choice, 640, card(1_000))), 630);
+        // Its load grows.
+        run(&choice, 64, card(90_000));
+        assert_eq!(by_card(&run(&choice, 640, card(90_000))), 10);
+        run(&choice, 64 * 64, card(1_000));
+        assert_eq!(by_card(&run(&choice, 640, card(1_000))), 630);
+    }
+
+    #[test]
     fn one_interruption_does_not_change_the_choice() {
-        let choice = usual();
-        choice.cost(6, 5_000, Maker::Stock, 100_000);
-        for (maker, nanos) in [(Maker::Libdeflate, 50_000), (Maker::Libdeflate, 50_000_000)] {
-            choice.cost(6, 5_000, maker, nanos);
-            assert_eq!(choice.pick(6, 5_000).maker, Maker::Libdeflate);
-        }
+        let choice = Choice::default();
+        let card = |nanos: u64| move |maker: Maker| if maker == Maker::Qatzip { nanos } else { 10_000 };
+        run(&choice, 20, card(5_000));
+        choice.cost(6, 1_000, Maker::Qatzip, 50_000_000);
+        assert_eq!(choice.pick(6, 1_000).maker, Maker::Qatzip);
     }
 }

@@ -155,18 +155,9 @@ impl Scratch {
     }
 
     /// Compresses a body, of which another engine has `made` something, by stock zlib as well, and tells `choice`.
-    pub(crate) fn compare(
-        &mut self,
-        settings: &Settings,
-        choice: &Choice,
-        clock: fn() -> u64,
-        input: &[u8],
-        made: &Compressed,
-    ) {
+    pub(crate) fn compare(&mut self, settings: &Settings, choice: &Choice, input: &[u8], made: &Compressed) {
         let mut out = resized(&mut self.compared, bound(input.len()));
-        let began = clock();
         if let Some(stock) = self.stock(settings).compress(input, &mut out) {
-            choice.cost(settings.level, input.len(), Maker::Stock, clock().saturating_sub(began));
             choice.compare(settings.level, input.len(), made.maker, made.len, stock);
         }
         keep(&mut self.compared, out);

@@ -69,7 +69,7 @@ impl With<'_> {
             self.counters.set_instances(client.held());
         }
         if compare {
-            self.scratch.compare(settings, self.choice, self.clock, input, &made);
+            self.scratch.compare(settings, self.choice, input, &made);
         }
         Some(len)
     }
