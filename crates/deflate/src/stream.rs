@@ -37,8 +37,7 @@ use crate::engine::Part;
 use crate::scratch::{Compressed, Scratch, Settings};
 use crate::wrapper::Wrapper;
 use crate::zlib::{
-    BLOCK, BUF_ERROR, DATA_ERROR, DEFLATED, FINISH, FIXED, MEM_ERROR, NO_FLUSH, OK, STREAM_ERROR, SYNC_FLUSH, ZStream,
-    stock,
+    BLOCK, BUF_ERROR, DATA_ERROR, DEFLATED, FINISH, FIXED, MEM_ERROR, NO_FLUSH, OK, STREAM_ERROR, ZStream, stock,
 };
 
 /// The first block's: below 8,192 and no multiple of 512, for which nginx charges 8,192.
@@ -143,6 +142,7 @@ pub unsafe fn init(
             wrapper,
             phase: Phase::Staging,
             last_flush: NO_FLUSH_YET,
+            is_unasked: false,
             check: 0,
             block,
             block_len,
@@ -277,9 +277,8 @@ pub unsafe fn set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_u
         // zlib takes one then, for nothing.
         (Phase::Ended, _) => return OK,
         (Phase::Plain, _) => false,
-        // zlib would still have some of the input; we have flushed it by ourselves.
         (Phase::Draining { then: After::Staging }, _) => true,
-        (Phase::Draining { .. } | Phase::Streaming, Wrapper::Raw) => state.last_flush == NO_FLUSH,
+        (Phase::Draining { .. } | Phase::Streaming, Wrapper::Raw) => state.is_unasked,
         (_, Wrapper::Raw) => false,
         (_, Wrapper::Gzip) => true,
         // Its header names it.
@@ -354,7 +353,7 @@ pub unsafe fn prime(strm: *mut ZStream, bits: c_int, value: c_int, with: &mut Wi
         Phase::Staging if !state.is_new() => {
             // It gives the caller nothing.
             let avail_out = std::mem::take(&mut z.avail_out);
-            let failed = state.turn(z, Reason::Asked, SYNC_FLUSH, with);
+            let failed = state.turn(z, Reason::Asked, NO_FLUSH, with);
             z.avail_out = avail_out;
             if let Some(code) = failed {
                 return code;
@@ -367,7 +366,7 @@ pub unsafe fn prime(strm: *mut ZStream, bits: c_int, value: c_int, with: &mut Wi
                 return BUF_ERROR;
             }
             if then == After::Staging {
-                state.turn(z, Reason::Asked, SYNC_FLUSH, with);
+                state.turn(z, Reason::Asked, NO_FLUSH, with);
             }
             state.primed = (waiting | low_bits(value, bits) << waiting_len, waiting_len + bits as u32);
             OK

@@ -432,6 +432,19 @@ fn a_copy_goes_its_own_way() {
 }
 
 #[test]
+fn a_dictionary_is_too_late_only_where_zlib_has_some_of_the_input() {
+    let page = body(0, 12, 20_000);
+    for (wait, flush) in [(9_000_000, NO_FLUSH), (0, SYNC_FLUSH)] {
+        let mut caller = Caller::ours((6, -15, 8, 0));
+        caller.call(&page, NO_FLUSH, 1 << 16);
+        caller.now = wait;
+        assert_eq!(caller.call(b"x", flush, 1 << 16), (OK, 0));
+        assert_eq!(caller.call(&[], NO_FLUSH, 1 << 16), (BUF_ERROR, 0), "which changes nothing");
+        assert_eq!(caller.dictionary(&page), if flush == NO_FLUSH { STREAM_ERROR } else { OK });
+    }
+}
+
+#[test]
 fn a_stream_that_is_none_is_refused() {
     let (mut caller, mut none) = (Caller::ours(SETUP), ZStream::EMPTY);
     let (mut scratch, choice) = (Scratch::default(), Choice::default());

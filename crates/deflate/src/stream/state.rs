@@ -39,6 +39,8 @@ pub(super) struct State {
     pub(super) phase: Phase,
     /// Of the last call that may not be repeated without effect.
     pub(super) last_flush: c_int,
+    /// Whether nobody has asked for what was flushed: zlib would still hold some of the input.
+    pub(super) is_unasked: bool,
     /// Of what was taken.
     pub(super) check: u32,
     pub(super) block: *mut u8,
@@ -86,7 +88,7 @@ pub(super) enum After {
 impl State {
     pub(super) fn reset(&mut self, z: &mut ZStream) {
         self.phase = Phase::Staging;
-        self.last_flush = NO_FLUSH_YET;
+        (self.last_flush, self.is_unasked) = (NO_FLUSH_YET, false);
         self.check = self.wrapper.no_check();
         (self.staged, self.since, self.pending, self.history, self.primed) = (0, 0, (0, 0), 0, (0, 0));
         self.why = None;
@@ -97,6 +99,7 @@ impl State {
     /// # Safety
     /// As [`deflate`]'s.
     pub(super) unsafe fn deflate(&mut self, z: &mut ZStream, flush: c_int, with: &mut With<'_>) -> c_int {
+        self.is_unasked &= flush == NO_FLUSH;
         loop {
             match self.phase {
                 Phase::Staging => {
@@ -285,13 +288,13 @@ impl State {
             self.phase = Phase::Draining { then: if is_last { After::End } else { After::Staging } };
         }
         with.scratch.keep(out);
-        if len.is_none() { self.turn(z, Reason::Failed, SYNC_FLUSH, with) } else { None }
+        if len.is_none() { self.turn(z, Reason::Failed, if is_last { FINISH } else { NO_FLUSH }, with) } else { None }
     }
 
     /// From staging, or between two parts, to streaming: compresses what is staged, so that what is asked for by `flush` can follow. As
     /// [`stage`](Self::stage)'s.
     pub(super) fn turn(&mut self, z: &mut ZStream, why: Reason, flush: c_int, with: &mut With<'_>) -> Option<c_int> {
-        self.why = Some(why);
+        (self.why, self.is_unasked) = (Some(why), flush == NO_FLUSH);
         let flush = if flush == FULL_FLUSH && z.avail_in == 0 { FULL_FLUSH } else { SYNC_FLUSH };
         if self.staged == 0 {
             // A part ended with as much.
