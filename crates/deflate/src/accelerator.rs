@@ -21,7 +21,10 @@ mod server;
 mod simulated;
 #[cfg(test)]
 mod tests;
-pub mod word;
+mod word;
+
+// In the place of which tests/loom.rs has its own.
+use std::sync::atomic;
 
 pub use batched::Batched;
 pub(crate) use client::Answer;

@@ -3,8 +3,8 @@
 //!
 //! A caller of zlib hands its data in piece by piece. [`stream`] collects the pieces in the memory that the caller gave it, and
 //! when the last one comes, compresses all of it at once by the engine that [`Choice`] names: libdeflate makes of it what zlib does in
-//! half of the time, ISA-L something larger in a tenth. Who asks for output before the end, or hands in more than is kept, has stock
-//! zlib from there on, in the same memory.
+//! half of the time, ISA-L something larger in a tenth. Of a body that is longer than what is kept zlib-rs or ISA-L compress one part after
+//! the other. Who asks for output before the end has stock zlib from there on, in the same memory.
 //!
 //! Ground rules:
 //!

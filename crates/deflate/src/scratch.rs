@@ -7,7 +7,7 @@ use crate::accelerator::{Answer, Holder};
 use crate::cards::Cards;
 use crate::choice::{Choice, Pick};
 use crate::count::{Maker, Reason};
-use crate::engine::{Engine, Igzip, Libdeflate, Stock, bound};
+use crate::engine::{Effort, Engine, Igzip, Libdeflate, Part, Stock, ZlibRs, bound};
 
 /// Of outputs that were longer than this, the room is given back.
 const KEEP_MAX: usize = 1 << 20;
@@ -20,6 +20,8 @@ pub struct Scratch {
     stock: Stock,
     accelerator: Holder,
     cards: Cards,
+    /// For parts, by the bits of their window: 9 to 15.
+    pub(crate) zlib_rs: [Option<ZlibRs>; 7],
     /// For an engine's output.
     out: Vec<MaybeUninit<u8>>,
     /// For that of a body that is compared.
@@ -137,6 +139,33 @@ impl Scratch {
         }
     }
 
+    /// Compresses a part of a body, by igzip or zlib-rs: how long it became, and who made it. `None`: the engine has failed.
+    pub(crate) fn part(
+        &mut self,
+        settings: &Settings,
+        choice: &Choice,
+        part: &Part<'_>,
+        out: &mut [MaybeUninit<u8>],
+    ) -> Option<(usize, Maker)> {
+        // igzip looks back 32 KB.
+        if is_fast(choice)
+            && settings.window_bits == 15
+            && let Some(igzip) = self.igzip_loaded()
+        {
+            return igzip.part(part, out).map(|len| (len, Maker::Igzip));
+        }
+        let effort = Effort::of(choice.streaming(settings.level))?;
+        let kept = self.zlib_rs.get_mut(settings.window_bits.checked_sub(9)? as usize)?;
+        if kept.is_none() {
+            *kept = ZlibRs::new(settings.window_bits);
+        }
+        let len = kept.as_mut().and_then(|engine| engine.part(effort, part, out));
+        if len.is_none() {
+            *kept = None;
+        }
+        len.map(|len| (len, Maker::ZlibRs))
+    }
+
     /// Room for `len` bytes of output, to be handed back.
     pub(crate) fn room(&mut self, len: usize) -> Vec<MaybeUninit<u8>> {
         resized(&mut self.out, len)
@@ -172,11 +201,20 @@ impl Scratch {
     }
 
     fn igzip(&mut self) -> Option<&mut dyn Engine> {
+        self.igzip_loaded().map(|igzip| igzip as &mut dyn Engine)
+    }
+
+    fn igzip_loaded(&mut self) -> Option<&mut Igzip> {
         if let Library::NotLoaded = self.igzip {
             self.igzip = Igzip::load().map_or(Library::Missing, Library::Loaded);
         }
         if let Library::Loaded(igzip) = &mut self.igzip { Some(igzip) } else { None }
     }
+}
+
+/// Whether the least processor time is wanted, for which stock zlib streams at its first level.
+fn is_fast(choice: &Choice) -> bool {
+    choice.streaming(9) == 1
 }
 
 fn resized(kept: &mut Vec<MaybeUninit<u8>>, len: usize) -> Vec<MaybeUninit<u8>> {

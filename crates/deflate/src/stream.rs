@@ -9,9 +9,11 @@
 //! - *Staging.* What comes with `Z_NO_FLUSH` is put into the second block, and no output is made. `Z_FINISH` has all of it compressed at
 //!   once, in the thread's [`Scratch`]; what the caller has no room for waits in the block.
 //! - *Draining.* Output waits in the block. No input is taken.
-//! - *Streaming.* The caller asked for output before the end, more came than the block holds, or five milliseconds have passed since the
-//!   first byte. What was staged has been compressed by a stock zlib in the thread's scratch; its last 32 KB are the dictionary of another
-//!   one in the block, which goes on from there. The frame around the data is ours.
+//!   Where more comes than the block holds, an engine of the thread's compresses what is staged as a part of the body; its last 32 KB
+//!   stay in the block for the next part, and staging goes on once the part's output is taken.
+//! - *Streaming.* The caller asked for output before the end, five milliseconds have passed since the first byte that is staged, or more
+//!   came than the block holds and no engine compresses parts. What was staged has been compressed by a stock zlib in the thread's
+//!   scratch; its last 32 KB are the dictionary of another one in the block, which goes on from there. The frame around the data is ours.
 //! - *Plain.* Stock zlib does all of it, in the block: where it is asked for something before any data that only it can do (a
 //!   dictionary, a header, another strategy), and for bodies that the block cannot stage.
 //!
@@ -27,15 +29,15 @@ use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use self::state::{MAGIC, NO_FLUSH_YET, Phase, State, algorithm, fail};
+use self::state::{After, MAGIC, NO_FLUSH_YET, Phase, State, algorithm, fail};
 use crate::arena::{Arena, STATE_LEN, arrays_len};
 use crate::choice::Choice;
 use crate::count::{Counters, Made, Reason};
+use crate::engine::Part;
 use crate::scratch::{Compressed, Scratch, Settings};
 use crate::wrapper::Wrapper;
 use crate::zlib::{
-    BLOCK, BUF_ERROR, DATA_ERROR, DEFLATED, FINISH, FIXED, MEM_ERROR, NO_FLUSH, OK, STREAM_ERROR, SYNC_FLUSH, ZStream,
-    stock,
+    BLOCK, BUF_ERROR, DATA_ERROR, DEFLATED, FINISH, FIXED, MEM_ERROR, NO_FLUSH, OK, STREAM_ERROR, ZStream, stock,
 };
 
 /// The first block's: below 8,192 and no multiple of 512, for which nginx charges 8,192.
@@ -71,6 +73,19 @@ impl With<'_> {
         if compare {
             self.scratch.compare(settings, self.choice, input, &made);
         }
+        Some(len)
+    }
+
+    /// Compresses a part of a body, and counts it; its first one is a body.
+    fn part(&mut self, settings: &Settings, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+        let began = (self.clock)();
+        let (len, maker) = self.scratch.part(settings, self.choice, part, out)?;
+        let ended = (self.clock)();
+        let (bytes_in, bytes_out) = (part.input.len() as u64, len as u64);
+        let (bodies, nanos) = (part.before.is_empty().into(), ended.saturating_sub(began));
+        self.counters.made(maker, Made { bodies, bytes_in, bytes_out, nanos });
+        // What the call brings beside it comes after that.
+        self.now = self.now.max(ended);
         Some(len)
     }
 }
@@ -128,6 +143,7 @@ pub unsafe fn init(
             wrapper,
             phase: Phase::Staging,
             last_flush: NO_FLUSH_YET,
+            is_unasked: false,
             check: 0,
             block,
             block_len,
@@ -178,7 +194,7 @@ pub unsafe fn end(strm: *mut ZStream) -> c_int {
     // SAFETY: by the contract.
     let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     let code = match state.phase {
-        Phase::Staging if state.staged == 0 => OK,
+        Phase::Staging if state.is_new() => OK,
         Phase::Ended => OK,
         // SAFETY: it was set up, and is not used again; it frees nothing.
         Phase::Plain => unsafe { stock::deflate_end(&raw mut state.inner) },
@@ -219,15 +235,14 @@ pub unsafe fn params(strm: *mut ZStream, level: c_int, strategy: c_int, with: &m
         return STREAM_ERROR;
     }
     let is_other = (algorithm(level), strategy) != (algorithm(state.settings.level), state.strategy);
-    let is_new = state.phase == Phase::Staging && state.staged == 0;
-    if is_other && !is_new && state.phase != Phase::Plain {
+    if is_other && !state.is_new() && state.phase != Phase::Plain {
         // What came before is compressed as it was asked for then, and so is what comes with this call.
         // SAFETY: by the contract.
         let code = unsafe { deflate(strm, BLOCK, with) };
         if code == STREAM_ERROR {
             return code;
         }
-        if z.avail_in > 0 || state.staged > 0 {
+        if z.avail_in > 0 || matches!(state.phase, Phase::Staging | Phase::Draining { then: After::Staging }) {
             return fail(z, BUF_ERROR);
         }
     }
@@ -263,8 +278,8 @@ pub unsafe fn set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_u
         // zlib takes one then, for nothing.
         (Phase::Ended, _) => return OK,
         (Phase::Plain, _) => false,
-        // zlib would still have some of the input; we have flushed it by ourselves.
-        (Phase::Draining { .. } | Phase::Streaming, Wrapper::Raw) => state.last_flush == NO_FLUSH,
+        (Phase::Draining { then: After::Staging }, _) => true,
+        (Phase::Draining { .. } | Phase::Streaming, Wrapper::Raw) => state.is_unasked,
         (_, Wrapper::Raw) => false,
         (_, Wrapper::Gzip) => true,
         // Its header names it.
@@ -286,22 +301,20 @@ pub unsafe fn get_dictionary(strm: *mut ZStream, dictionary: *mut u8, len: *mut 
     // SAFETY: by the contract.
     let Some((_, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     let window = 1_usize << state.settings.window_bits;
-    let (from, count) = match state.phase {
+    if matches!(state.phase, Phase::Plain | Phase::Streaming) {
         // SAFETY: it was set up.
-        Phase::Plain | Phase::Streaming => unsafe {
-            return stock::deflate_get_dictionary(&raw mut state.inner, dictionary, len);
-        },
-        Phase::Staging => (state.staged.saturating_sub(window), state.staged.min(window)),
-        Phase::Draining { .. } => (state.block_len - state.history, state.history),
-        Phase::Ended => (0, 0),
-    };
+        return unsafe { stock::deflate_get_dictionary(&raw mut state.inner, dictionary, len) };
+    }
+    let staged = state.staged.min(window);
+    let before = state.history.min(window - staged);
     // SAFETY: the bytes are within the block; the caller has room for a window.
     unsafe {
         if !dictionary.is_null() {
-            ptr::copy_nonoverlapping(state.block.add(from), dictionary, count);
+            ptr::copy_nonoverlapping(state.block.add(state.block_len - before), dictionary, before);
+            ptr::copy_nonoverlapping(state.block.add(state.staged - staged), dictionary.add(before), staged);
         }
         if !len.is_null() {
-            *len = count as c_uint;
+            *len = (before + staged) as c_uint;
         }
     }
     OK
@@ -321,9 +334,7 @@ pub unsafe fn set_header(strm: *mut ZStream, head: *mut c_void) -> c_int {
         // SAFETY: as the caller's.
         Phase::Plain => unsafe { state.plain(z, |inner| stock::deflate_set_header(inner, head)) },
         // SAFETY: as the caller's.
-        Phase::Staging if state.staged == 0 => unsafe {
-            state.plain(z, |inner| stock::deflate_set_header(inner, head))
-        },
+        Phase::Staging if state.is_new() => unsafe { state.plain(z, |inner| stock::deflate_set_header(inner, head)) },
         Phase::Ended => STREAM_ERROR,
         // Our header has been sent, or will be.
         Phase::Staging | Phase::Draining { .. } | Phase::Streaming => OK,
@@ -340,21 +351,23 @@ pub unsafe fn prime(strm: *mut ZStream, bits: c_int, value: c_int, with: &mut Wi
     let (waiting, waiting_len) = state.primed;
     let bits @ 0..=16 = bits else { return BUF_ERROR };
     match state.phase {
-        Phase::Staging if state.staged > 0 => {
+        Phase::Staging if !state.is_new() => {
             // It gives the caller nothing.
             let avail_out = std::mem::take(&mut z.avail_out);
-            state.why = Some(Reason::Asked);
-            let is_turned = state.turn(z, SYNC_FLUSH, with);
+            let failed = state.turn(z, Reason::Asked, NO_FLUSH, with);
             z.avail_out = avail_out;
-            if !is_turned {
-                return fail(z, MEM_ERROR);
+            if let Some(code) = failed {
+                return code;
             }
             state.primed = (low_bits(value, bits), bits as u32);
             OK
         }
-        Phase::Draining { then_end: false } => {
+        Phase::Draining { then: then @ (After::Staging | After::Streaming) } => {
             if waiting_len + bits as u32 > u64::BITS {
                 return BUF_ERROR;
+            }
+            if then == After::Staging {
+                state.turn(z, Reason::Asked, NO_FLUSH, with);
             }
             state.primed = (waiting | low_bits(value, bits) << waiting_len, waiting_len + bits as u32);
             OK
@@ -375,7 +388,8 @@ pub unsafe fn prime(strm: *mut ZStream, bits: c_int, value: c_int, with: &mut Wi
 pub unsafe fn tune(strm: *mut ZStream, good: c_int, lazy: c_int, nice: c_int, chain: c_int) -> c_int {
     // SAFETY: by the contract.
     let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
-    if state.staged > 0 || matches!(state.phase, Phase::Draining { .. } | Phase::Ended) {
+    let has_begun = state.phase == Phase::Staging && !state.is_new();
+    if has_begun || matches!(state.phase, Phase::Draining { .. } | Phase::Ended) {
         // It is about how long zlib looks for matches, and is not zlib's to look for now.
         return OK;
     }
@@ -424,7 +438,8 @@ pub unsafe fn deflate_bound(strm: *mut ZStream, len: c_ulong) -> c_ulong {
             return unsafe { stock::deflate_bound(&raw mut state.inner, len) };
         }
         if level > 0 {
-            return len.saturating_add((len >> 12) + (len >> 14) + (len >> 25) + 13 + FLUSH + FRAME);
+            // Stored blocks as zlib's, and the ends of parts.
+            return len.saturating_add((len >> 12) + (len >> 13) + (len >> 14) + (len >> 25) + 13 + FLUSH + FRAME);
         }
     }
     len.saturating_add((len >> 3) + (len >> 8) + (len >> 9) + 7 + FLUSH + FRAME)

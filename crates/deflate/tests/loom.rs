@@ -4,9 +4,14 @@
 
 use std::sync::Arc;
 
-use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::atomic::{self, AtomicU32, Ordering};
 use loom::thread;
-use weirgate_deflate::accelerator::word::{Hold, State, Word};
+
+use self::word::{Hold, State, Word};
+
+#[allow(dead_code, reason = "the tests have no device that looks after instances")]
+#[path = "../src/accelerator/word.rs"]
+mod word;
 
 /// An instance, and what stands for its memory.
 struct Instance {

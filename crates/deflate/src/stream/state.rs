@@ -7,7 +7,7 @@ use std::{ptr, slice};
 use super::{HEAD_LEN, With};
 use crate::arena::{Arena, STATE_LEN};
 use crate::count::{Made, Maker, Reason};
-use crate::engine::bound;
+use crate::engine::{Effort, Part, bound};
 use crate::scratch::Settings;
 use crate::wrapper::Wrapper;
 use crate::zlib::{
@@ -17,6 +17,9 @@ use crate::zlib::{
 
 /// For how long input is collected, in nanoseconds: a slow page's first byte is not held back for longer.
 const STAGING_MAX: u64 = 5_000_000;
+
+/// The least that is worth being a part: its end takes five bytes, and the 32 KB before it are gone through once more.
+const PART_MIN: usize = 32 << 10;
 
 /// "Weirgate", and no status of zlib's.
 pub(super) const MAGIC: u64 = 0x5765_6972_6761_7465;
@@ -36,6 +39,8 @@ pub(super) struct State {
     pub(super) phase: Phase,
     /// Of the last call that may not be repeated without effect.
     pub(super) last_flush: c_int,
+    /// Whether nobody has asked for what was flushed: zlib would still hold some of the input.
+    pub(super) is_unasked: bool,
     /// Of what was taken.
     pub(super) check: u32,
     pub(super) block: *mut u8,
@@ -46,7 +51,7 @@ pub(super) struct State {
     pub(super) since: u64,
     /// Output that waits, in the block.
     pub(super) pending: (usize, usize),
-    /// What of the input is to be known to the stock zlib that goes on, at the block's end.
+    /// What of the input that was compressed is to be known to who goes on, at the block's end: while staging, none if none was.
     pub(super) history: usize,
     /// Bits that come before what it makes, and how many.
     pub(super) primed: (u64, u32),
@@ -65,16 +70,25 @@ const _: () = assert!(align_of::<State>() <= 8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Staging,
-    Draining { then_end: bool },
+    Draining { then: After },
     Streaming,
     Plain,
     Ended,
 }
 
+/// What comes when output that waits was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// More of a body that is compressed part by part.
+    Staging,
+    Streaming,
+    End,
+}
+
 impl State {
     pub(super) fn reset(&mut self, z: &mut ZStream) {
         self.phase = Phase::Staging;
-        self.last_flush = NO_FLUSH_YET;
+        (self.last_flush, self.is_unasked) = (NO_FLUSH_YET, false);
         self.check = self.wrapper.no_check();
         (self.staged, self.since, self.pending, self.history, self.primed) = (0, 0, (0, 0), 0, (0, 0));
         self.why = None;
@@ -85,6 +99,7 @@ impl State {
     /// # Safety
     /// As [`deflate`]'s.
     pub(super) unsafe fn deflate(&mut self, z: &mut ZStream, flush: c_int, with: &mut With<'_>) -> c_int {
+        self.is_unasked &= flush == NO_FLUSH;
         loop {
             match self.phase {
                 Phase::Staging => {
@@ -92,21 +107,36 @@ impl State {
                         return code;
                     }
                 }
-                Phase::Draining { then_end } => {
+                Phase::Draining { then: After::Staging } if !matches!(flush, NO_FLUSH | FINISH) => {
+                    self.turn(z, Reason::Flush, flush, with);
+                }
+                Phase::Draining { then } => {
                     if !self.drain(z) {
                         return OK;
                     }
-                    if then_end {
-                        self.phase = Phase::Ended;
-                        continue;
-                    }
-                    if !self.go_on(with) {
-                        return fail(z, MEM_ERROR);
-                    }
-                    self.phase = Phase::Streaming;
-                    self.last_flush = flush;
-                    if z.avail_in == 0 && flush != FINISH || z.avail_out == 0 {
-                        return OK;
+                    match then {
+                        After::Staging => {
+                            self.phase = Phase::Staging;
+                            self.last_flush = NO_FLUSH_YET;
+                            if z.avail_out == 0 {
+                                return OK;
+                            }
+                            if z.avail_in == 0 && flush == NO_FLUSH {
+                                self.last_flush = flush;
+                                return OK;
+                            }
+                        }
+                        After::Streaming => {
+                            if !self.go_on(with) {
+                                return fail(z, MEM_ERROR);
+                            }
+                            self.phase = Phase::Streaming;
+                            self.last_flush = flush;
+                            if z.avail_in == 0 && flush != FINISH || z.avail_out == 0 {
+                                return OK;
+                            }
+                        }
+                        After::End => self.phase = Phase::Ended,
                     }
                 }
                 Phase::Streaming => {
@@ -124,7 +154,7 @@ impl State {
                     // zlib's own memory is free for what is left.
                     let (trailer, len) = self.wrapper.trailer(self.check, z.total_in);
                     self.put(z, &trailer[..len]);
-                    self.phase = Phase::Draining { then_end: true };
+                    self.phase = Phase::Draining { then: After::End };
                 }
                 // SAFETY: as the caller's.
                 Phase::Plain => return unsafe { self.stream(z, flush, with) },
@@ -146,7 +176,7 @@ impl State {
             return Some(fail(z, BUF_ERROR));
         }
         // A first call that brings nothing has zlib write its header: nobody collects then.
-        if self.is_for_stock() || (new == 0 && self.staged == 0 && flush == NO_FLUSH) {
+        if self.is_for_stock() || (new == 0 && self.is_new() && flush == NO_FLUSH) {
             return self.begin_plain(z, self.settings.level, Reason::Asked);
         }
         if flush == FINISH {
@@ -154,32 +184,32 @@ impl State {
         }
         let is_late = self.staged > 0 && with.now.saturating_sub(self.since) > STAGING_MAX;
         let fits = new <= self.room();
-        if flush == NO_FLUSH && !is_late && fits {
+        if flush == NO_FLUSH && !is_late && (fits || self.has_parts(with)) {
             self.take(z, with.now);
-            return Some(OK);
+            return if fits { Some(OK) } else { self.part(z, false, with) };
         }
         let why = if flush != NO_FLUSH { Reason::Flush } else { Reason::Long };
-        if self.staged == 0 {
+        if self.is_new() {
             return self.begin_plain(z, with.choice.streaming(self.settings.level), why);
         }
-        self.why = Some(if is_late { Reason::Slow } else { why });
         self.take(z, with.now);
-        let flush = if flush == FULL_FLUSH && z.avail_in == 0 { FULL_FLUSH } else { SYNC_FLUSH };
-        if self.turn(z, flush, with) { None } else { Some(fail(z, MEM_ERROR)) }
+        self.turn(z, if is_late { Reason::Slow } else { why }, flush, with)
     }
 
     /// The last call: compresses what is staged and what it brings. As [`stage`](Self::stage)'s.
     fn finish(&mut self, z: &mut ZStream, with: &mut With<'_>) -> Option<c_int> {
         let new = z.avail_in as usize;
         let all = self.staged + new;
-        if all == 0 {
+        if all == 0 && self.is_new() {
             return self.begin_plain(z, with.choice.streaming(self.settings.level), Reason::Asked);
         }
-        if self.staged > 0 {
+        if !self.is_new() {
             self.take(z, with.now);
-            if z.avail_in > 0 {
-                self.why = Some(Reason::Long);
-                return if self.turn(z, SYNC_FLUSH, with) { None } else { Some(fail(z, MEM_ERROR)) };
+            let is_last = z.avail_in == 0;
+            let is_part = self.history > 0 || !is_last;
+            if is_part {
+                let has_parts = self.has_parts(with);
+                return if has_parts { self.part(z, is_last, with) } else { self.turn(z, Reason::Long, FINISH, with) };
             }
         }
         let (header, header_len) = self.wrapper.header(self.settings.level, self.settings.window_bits);
@@ -205,6 +235,10 @@ impl State {
                 }
             }
             if bound(new) + frame > self.block_len {
+                if self.has_parts(with) {
+                    self.take(z, with.now);
+                    return self.part(z, false, with);
+                }
                 return self.begin_plain(z, with.choice.streaming(self.settings.level), Reason::Long);
             }
         }
@@ -232,37 +266,91 @@ impl State {
         self.put(z, body);
         self.put(z, &trailer[..trailer_len]);
         with.scratch.keep(out);
-        self.phase = Phase::Draining { then_end: true };
+        self.phase = Phase::Draining { then: After::End };
         None
     }
 
-    /// From staging to streaming: compresses what is staged, of which there is some, and ends it with `flush`. False: no memory.
-    pub(super) fn turn(&mut self, z: &mut ZStream, flush: c_int, with: &mut With<'_>) -> bool {
+    /// Compresses what is staged as a part of the body; by stock zlib, which has the rest then, where the engine fails. As
+    /// [`stage`](Self::stage)'s.
+    fn part(&mut self, z: &mut ZStream, is_last: bool, with: &mut With<'_>) -> Option<c_int> {
         let mut out = with.scratch.room(bound(self.staged));
-        // SAFETY: what is staged.
-        let input = unsafe { slice::from_raw_parts(self.block, self.staged) };
+        let (before, input) = self.parts();
+        let settings = self.settings;
+        let len = with.part(&settings, &Part { before, input, is_last }, &mut out);
+        if let Some(len) = len {
+            // SAFETY: an engine's output is initialised.
+            self.give(z, unsafe { out[..len].assume_init_ref() });
+            if is_last {
+                let (trailer, trailer_len) = self.wrapper.trailer(self.check, z.total_in);
+                self.history = 0;
+                self.put(z, &trailer[..trailer_len]);
+            }
+            self.phase = Phase::Draining { then: if is_last { After::End } else { After::Staging } };
+        }
+        with.scratch.keep(out);
+        if len.is_none() { self.turn(z, Reason::Failed, if is_last { FINISH } else { NO_FLUSH }, with) } else { None }
+    }
+
+    /// From staging, or between two parts, to streaming: compresses what is staged, so that what is asked for by `flush` can follow. As
+    /// [`stage`](Self::stage)'s.
+    pub(super) fn turn(&mut self, z: &mut ZStream, why: Reason, flush: c_int, with: &mut With<'_>) -> Option<c_int> {
+        (self.why, self.is_unasked) = (Some(why), flush == NO_FLUSH);
+        let flush = if flush == FULL_FLUSH && z.avail_in == 0 { FULL_FLUSH } else { SYNC_FLUSH };
+        if self.staged == 0 {
+            // A part ended with as much.
+            if flush == FULL_FLUSH {
+                self.history = 0;
+            }
+            self.phase = Phase::Draining { then: After::Streaming };
+            return None;
+        }
+        let mut out = with.scratch.room(bound(self.staged));
+        let (before, input) = self.parts();
         let settings = Settings { level: with.choice.streaming(self.settings.level), ..self.settings };
-        let len = with.scratch.stock(&settings).flush(input, &mut out, flush);
+        let len = with.scratch.stock(&settings).flush(before, input, &mut out, flush);
         if let Some(len) = len {
             self.count_begin(with);
             let (bytes_in, bytes_out) = (self.staged as u64, len as u64);
             with.counters.made(Maker::Stream, Made { bytes_in, bytes_out, ..Made::default() });
-            let window = 1 << self.settings.window_bits;
-            self.history = if flush == FULL_FLUSH { 0 } else { self.staged.min(window) };
-            // SAFETY: both within the block.
-            unsafe {
-                let (from, to) = (self.staged - self.history, self.block_len - self.history);
-                ptr::copy(self.block.add(from), self.block.add(to), self.history);
-            }
-            let (header, header_len) = self.wrapper.header(self.settings.level, self.settings.window_bits);
-            self.staged = 0;
-            self.put(z, &header[..header_len]);
             // SAFETY: zlib's output is initialised.
-            self.put(z, unsafe { out[..len].assume_init_ref() });
-            self.phase = Phase::Draining { then_end: false };
+            self.give(z, unsafe { out[..len].assume_init_ref() });
+            if flush == FULL_FLUSH {
+                self.history = 0;
+            }
+            self.phase = Phase::Draining { then: After::Streaming };
         }
         with.scratch.keep(out);
-        len.is_some()
+        if len.is_none() { Some(fail(z, MEM_ERROR)) } else { None }
+    }
+
+    /// What is known of what was compressed, and what is staged.
+    const fn parts(&self) -> (&[u8], &[u8]) {
+        // SAFETY: both are within the block.
+        unsafe {
+            let history = self.block.add(self.block_len - self.history);
+            (slice::from_raw_parts(history, self.history), slice::from_raw_parts(self.block, self.staged))
+        }
+    }
+
+    /// Gives what was staged, compressed, after the header if it is the first of the stream; the last window of it and of what was known
+    /// before is what is known from now on.
+    fn give(&mut self, z: &mut ZStream, body: &[u8]) {
+        let has_begun = self.history > 0;
+        let window = 1 << self.settings.window_bits;
+        let new = self.staged.min(window);
+        let old = self.history.min(window - new);
+        let end = self.block_len;
+        // SAFETY: within the block, whose last window nothing was staged in.
+        unsafe {
+            ptr::copy(self.block.add(end - old), self.block.add(end - new - old), old);
+            ptr::copy(self.block.add(self.staged - new), self.block.add(end - new), new);
+        }
+        (self.history, self.staged) = (old + new, 0);
+        if !has_begun {
+            let (header, header_len) = self.wrapper.header(self.settings.level, self.settings.window_bits);
+            self.put(z, &header[..header_len]);
+        }
+        self.put(z, body);
     }
 
     /// From draining to streaming: sets up stock zlib in the block, with what was staged as its dictionary. False: it does not fit.
@@ -317,12 +405,22 @@ impl State {
 
     /// Whether all of the output is there.
     pub(super) const fn has_finished(&self) -> bool {
-        matches!(self.phase, Phase::Draining { then_end: true } | Phase::Ended)
+        matches!(self.phase, Phase::Draining { then: After::End } | Phase::Ended)
     }
 
     /// Whether only stock zlib does what was asked for.
-    const fn is_for_stock(&self) -> bool {
-        self.staged == 0 && (self.settings.level == 0 || self.strategy != DEFAULT_STRATEGY)
+    fn is_for_stock(&self) -> bool {
+        self.is_new() && (self.settings.level == 0 || self.strategy != DEFAULT_STRATEGY)
+    }
+
+    /// Whether nothing has come yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.phase == Phase::Staging && self.staged == 0 && self.history == 0
+    }
+
+    /// Whether a body that is longer than what can be staged is compressed part by part.
+    fn has_parts(&self, with: &With<'_>) -> bool {
+        self.stage_len() >= PART_MIN && Effort::of(with.choice.streaming(self.settings.level)).is_some()
     }
 
     /// From staging, with nothing staged, to stock zlib for all of it. As [`stage`](Self::stage)'s.
@@ -341,7 +439,7 @@ impl State {
     /// As `what`'s.
     pub(super) unsafe fn plain(&mut self, z: &mut ZStream, what: impl FnOnce(*mut ZStream) -> c_int) -> c_int {
         match self.phase {
-            Phase::Staging if self.staged == 0 => {
+            Phase::Staging if self.is_new() => {
                 if let Some(code) = self.begin_plain(z, self.settings.level, Reason::Asked) {
                     return code;
                 }
@@ -411,11 +509,16 @@ impl State {
         code
     }
 
-    /// What more can be staged. When it is turned into a stream, its output, at worst larger than it by an eighth, must fit into the
-    /// block beside a window of it.
-    fn room(&self) -> usize {
+    /// What can be staged, beside a window of what was before. When it is compressed before the end, its output, at worst larger than it
+    /// by an eighth, must fit into the block beside a window of it.
+    const fn stage_len(&self) -> usize {
         let beside = self.block_len.saturating_sub((1 << self.settings.window_bits) + 128);
-        (beside / 9 * 8).saturating_sub(self.staged)
+        beside / 9 * 8
+    }
+
+    /// What more can be staged.
+    const fn room(&self) -> usize {
+        self.stage_len().saturating_sub(self.staged)
     }
 
     /// Stages what there is room for.
