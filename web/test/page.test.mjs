@@ -202,6 +202,14 @@ test("light, dark and a phone: nothing is cut off", { skip }, async (t) => {
       await page.waitForTimeout(200);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       assert.equal(wide, 0, `${name}: the page scrolls sideways by ${wide} px`);
+      // A table begins where its section's title does.
+      const insets = await page.$$eval(".table-wrap th:first-child", (heads) =>
+        heads.map((head) => {
+          const left = (element) => element.getBoundingClientRect().left;
+          return left(head) + parseFloat(getComputedStyle(head).paddingLeft) - left(head.closest("section").querySelector("h2"));
+        }),
+      );
+      assert.ok(insets.length > 0 && insets.every((inset) => Math.abs(inset) < 1), `${name}: ${insets} px`);
       const grounds = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
       const dark = Math.max(...grounds.match(/\d+/g).map(Number)) < 80;
       assert.equal(dark, name.includes("dark"), `${name}: ${grounds}`);
