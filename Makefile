@@ -52,7 +52,7 @@ test-rust: setup web
 	cargo test --workspace --locked
 
 test-web: setup build
-	cd web && WEIRGATE=$(WEIRGATE) npm test --silent
+	cd web && WEIRGATE=$(WEIRGATE) LIBZ=$(LIBZ) npm test --silent
 
 # A library of its own below the shared ones: the flag would build everything else again.
 test-loom: setup

@@ -233,6 +233,27 @@ export interface Switch {
   ports: Port[];
 }
 
+export interface Engine {
+  name: string;
+  bodies: number;
+  bytes_in: number;
+  bytes_out: number;
+  us: number;
+}
+
+export interface Fallback {
+  reason: string;
+  count: number;
+}
+
+export interface Deflate {
+  now_ms: number;
+  processes: number;
+  instances: number;
+  engines: Engine[];
+  fallbacks: Fallback[];
+}
+
 /** An answer is awaited for so long: a daemon that is busy for longer is shown as not answering. */
 const PATIENCE_MS = 8_000;
 

@@ -9,6 +9,11 @@ export function integer(n: number): string {
   return count.format(n);
 }
 
+/** A number without a unit. */
+export function plain(n: number | null): string {
+  return n === null ? UNKNOWN : three.format(n);
+}
+
 function scaled(value: number, step: number, units: readonly string[]): string {
   let at = 0;
   // 999.5 would be shown as 1,000 of the smaller unit.

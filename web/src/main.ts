@@ -2,8 +2,9 @@
 
 import "./style.css";
 
-import { read, type Decisions, type History, type Networks, type Status, type Switch } from "./api";
+import { read, type Decisions, type Deflate, type History, type Networks, type Status, type Switch } from "./api";
 import { Charts } from "./charts";
+import { showCompression } from "./compression";
 import { DECISIONS, showDecisions, showRound } from "./decisions";
 import { byId, say } from "./dom";
 import { clock, span } from "./format";
@@ -45,11 +46,12 @@ async function refresh(): Promise<void> {
   clearTimeout(timer);
   try {
     const { sort, rows } = table;
-    const [now, networks, decisions, limits] = await Promise.all([
+    const [now, networks, decisions, limits, deflate] = await Promise.all([
       read<Status>("status"),
       read<Networks>(`networks?sort=${sort}&limit=${rows}`),
       read<Decisions>(`decisions?limit=${DECISIONS}`),
       read<Switch>("limits"),
+      read<Deflate>("deflate"),
       turn % HISTORY_EVERY === 0 ? readHistory() : null,
     ]);
     turn += 1;
@@ -62,6 +64,7 @@ async function refresh(): Promise<void> {
     showDecisions(decisions, now);
     showRound(now);
     showLimits(limits);
+    showCompression(deflate);
     document.documentElement.dataset["loaded"] = String(turn);
     // Other rows were asked for while the answer was on its way.
     if (sort !== table.sort || rows !== table.rows) queueMicrotask(() => void refresh());

@@ -1,7 +1,8 @@
-// The page of a real daemon, which watches real connections of this machine: `WEIRGATE` names the binary.
+// The page of a real daemon, which watches real connections of this machine: `WEIRGATE` names the binary, `LIBZ` the library whose
+// programs it counts.
 
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { Agent, createServer, request } from "node:http";
 import { tmpdir } from "node:os";
@@ -48,6 +49,18 @@ name = "worst"
 cc = "${cc}"
 worst_share = "20 %"
 `;
+
+/** Compresses five bodies at once and one with a flush in it, then waits until it is told to end. */
+const COMPRESSOR = `
+import sys, zlib
+text = b"".join(b"%d bottles of beer on the wall, " % n for n in range(800))
+for level in (1, 3, 6, 6, 9):
+    zlib.compress(text, level)
+stream = zlib.compressobj()
+stream.compress(text), stream.flush(zlib.Z_SYNC_FLUSH), stream.compress(text), stream.flush()
+sys.stdin.read()
+`;
+const libz = process.env.LIBZ;
 
 let dir;
 let browser;
@@ -148,6 +161,26 @@ test("a real daemon's page shows its real connections, its decisions and their r
     );
     const served = decisions.map((decision) => [decision.network, decision.what, decision.why].join(": "));
     for (const item of items) assert.ok(served.includes(item.join(": ")) && item[2].length > 10, item.join(": "));
+  });
+  const noLibz = libz ? false : "SKIPPED: LIBZ does not name a library (`make test-web` sets it)";
+  await t.test("what a program compresses is counted, and stays when it has ended", { skip: noLibz }, async () => {
+    assert.equal(await page.locator("#compression").isVisible(), false, "nothing compresses yet");
+    const env = { ...process.env, LD_PRELOAD: libz, WEIRGATE_Z_COUNTERS: join(dir, "deflate") };
+    const program = spawn("/usr/bin/python3", ["-c", COMPRESSOR], { env, stdio: ["pipe", "ignore", "inherit"] });
+    const ended = new Promise((done) => program.once("close", done));
+    try {
+      await page.locator("[data-fallback=flush]", { hasText: /^flush 1$/ }).waitFor();
+      assert.equal(await page.locator("#compression-processes").textContent(), "Processes that compress now: 1");
+    } finally {
+      program.stdin.end();
+    }
+    assert.equal(await ended, 0);
+    await page.locator("#compression-processes", { hasText: /now: 0$/ }).waitFor();
+    const { engines } = await json(daemon.origin, "deflate");
+    const counted = engines.filter((engine) => engine.bodies > 0).map((engine) => [engine.name, String(engine.bodies)]);
+    const shown = await page.$$eval("[data-engine]", (rows) => rows.map((row) => [row.dataset.engine, row.querySelector("td").textContent]));
+    assert.deepEqual(shown, counted);
+    assert.equal(shown.reduce((sum, [, bodies]) => sum + Number(bodies), 0), 6);
   });
   if (process.env.PICTURES) {
     await mkdir(process.env.PICTURES, { recursive: true });

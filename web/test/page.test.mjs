@@ -43,7 +43,7 @@ async function visit(t, options, look, origin = server.origin) {
 
 /** "1.23 Mbit/s" as a number of bit/s, and the like. */
 function number(text) {
-  const units = { "": 1, "bit/s": 1, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "µs": 1, ms: 1e3, s: 1e6, "%": 0.01 };
+  const units = { "": 1, B: 1, KB: 1e3, MB: 1e6, "bit/s": 1, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "µs": 1, ms: 1e3, s: 1e6, "%": 0.01 };
   const match = /^([\d.,]+)\s*(\S*)$/.exec(text);
   assert.ok(match && match[2] in units, `"${text}" is not a number with a unit`);
   return Number(match[1].replaceAll(",", "")) * units[match[2]];
@@ -161,6 +161,57 @@ test("limits and ports are the API's", { skip }, (t) =>
   }),
 );
 
+test("engines and fallbacks are the API's, but for those that did nothing", { skip }, (t) =>
+  visit(t, {}, async (page) => {
+    const before = await json(server.origin, "deflate");
+    // Rates are known from the second answer on, and what is shown then is later than `before`.
+    await page.locator("[data-engine=libdeflate] td", { hasText: "B/s" }).waitFor();
+    await loaded(page, Number(await page.locator("html").getAttribute("data-loaded")) + 1);
+    const shown = await page.$$eval("[data-engine]", (rows) =>
+      rows.map((row) => [row.dataset.engine, ...[...row.querySelectorAll("td")].map((cell) => cell.textContent)]),
+    );
+    const { engines, fallbacks, processes, instances } = await json(server.origin, "deflate");
+    const used = engines.filter((engine) => engine.bodies > 0);
+    assert.ok(used.length > 0 && used.length < engines.length);
+    assert.deepEqual(shown.map(([name]) => name), used.map((engine) => engine.name));
+    for (const [at, { name, bodies, bytes_in, bytes_out, us }] of used.entries()) {
+      const [, count, perSecond, taken, ratio, time] = shown[at];
+      const earlier = before.engines.find((engine) => engine.name === name).bodies;
+      assert.ok(number(count) >= earlier && number(count) <= bodies, `${name}: ${count} bodies`);
+      // 400 bodies of 25 KB each second; the other stands still.
+      const moves = bodies > earlier;
+      const near = (text, value) => assert.ok(Math.abs(number(text) - value) <= value * 0.05, `${name}: ${text}, not ${value}`);
+      near(perSecond, moves ? 400 : 0);
+      near(taken.replace("/s", ""), moves ? 1e7 : 0);
+      assertShown(ratio, bytes_in / bytes_out, `${name}: ratio`);
+      assertShown(time, us > 0 ? us / bodies : null, `${name}: time`);
+    }
+    const text = await page.locator("#compression-processes").textContent();
+    assert.equal(text, `Processes that compress now: ${processes}; instances of an accelerator in use: ${instances}`);
+    const reasons = await page.$$eval("[data-fallback]", (reasons) => reasons.map((reason) => [reason.textContent, reason.title]));
+    const some = fallbacks.filter((fallback) => fallback.count > 0);
+    assert.ok(some.length > 0 && some.length < fallbacks.length);
+    const said = some.map(({ reason, count }) => `${reason} ${count.toLocaleString("en")}`);
+    assert.deepEqual(reasons.map(([text]) => text), said);
+    assert.ok(reasons.every(([, title]) => title.length > 20), "each reason is explained");
+    assert.equal(await page.locator("#compression-fallbacks").textContent(), `Left to another engine: ${said.join(", ")}`);
+  }),
+);
+
+test("counts that begin again have no rate, and a process that has done nothing is there", { skip }, (t) =>
+  visit(t, {}, async (page) => {
+    const engine = { name: "libdeflate", bodies: 5, bytes_in: 9_000, bytes_out: 3_000, us: 400 };
+    const answer = (engines) => (route) => route.fulfill({ json: { now_ms: Date.now(), processes: 1, instances: 0, engines, fallbacks: [] } });
+    await page.route("**/api/v1/deflate", answer([engine]));
+    await page.locator("[data-engine=libdeflate] td", { hasText: /^5$/ }).waitFor();
+    assert.deepEqual(await page.locator("[data-engine=libdeflate] td").allTextContents(), ["5", "–", "–", "3.00", "80 µs"]);
+    await page.route("**/api/v1/deflate", answer([{ ...engine, bodies: 0, bytes_in: 0, bytes_out: 0, us: 0 }]));
+    await page.getByText("Nothing has been compressed yet.").waitFor();
+    assert.equal(await page.locator("#compression-processes").textContent(), "Processes that compress now: 1");
+    assert.equal(await page.locator("#compression-fallbacks").textContent(), "Left to another engine: none");
+  }),
+);
+
 test("the charts end in the API's last percentiles, in words as well", { skip }, (t) =>
   visit(t, {}, async (page) => {
     for (const range of ["hour", "day"]) {
@@ -202,6 +253,14 @@ test("light, dark and a phone: nothing is cut off", { skip }, async (t) => {
       await page.waitForTimeout(200);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       assert.equal(wide, 0, `${name}: the page scrolls sideways by ${wide} px`);
+      // A table begins where its section's title does.
+      const insets = await page.$$eval(".table-wrap th:first-child", (heads) =>
+        heads.map((head) => {
+          const left = (element) => element.getBoundingClientRect().left;
+          return left(head) + parseFloat(getComputedStyle(head).paddingLeft) - left(head.closest("section").querySelector("h2"));
+        }),
+      );
+      assert.ok(insets.length > 0 && insets.every((inset) => Math.abs(inset) < 1), `${name}: ${insets} px`);
       const grounds = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
       const dark = Math.max(...grounds.match(/\d+/g).map(Number)) < 80;
       assert.equal(dark, name.includes("dark"), `${name}: ${grounds}`);
@@ -269,6 +328,7 @@ test("a host without connections or decisions says so", { skip }, async (t) => {
     assert.match(await page.locator("#notices .notice:not(.bad)").textContent(), /^rule `worst` chooses cubic/);
     assert.equal(await page.locator("#notices .bad").count(), 0, "a notice is no alarm");
     assert.equal(await page.locator("#limits").isVisible(), false, "no limits, no section");
+    assert.equal(await page.locator("#compression").isVisible(), false, "nothing compresses, no section");
     assert.match(await page.locator("[data-chart=rtt]").textContent(), /first 10 seconds are not over yet/);
     for (const tile of ["connections", "goodput", "retransmits", "networks", "policy"]) {
       assert.equal(await page.locator(`[data-tile=${tile}] .figure`).textContent(), "–", tile);

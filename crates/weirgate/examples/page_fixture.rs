@@ -2,7 +2,7 @@
 //!
 //! The numbers go the way that a daemon's go, through `view::Collector` and `view::Shared`; nothing is recorded or
 //! decided. The same every time, but for the clock: an hour of polls and a day of rounds have passed, then it stands still,
-//! so that a test can compare what is shown with what is served. Only its limits go on passing bytes.
+//! so that a test can compare what is shown with what is served. Only its limits and its engines go on passing bytes.
 #![allow(clippy::disallowed_methods, reason = "an example's work is to run a server")]
 
 use std::net::IpAddr;
@@ -40,7 +40,9 @@ fn main() -> anyhow::Result<()> {
     if !empty {
         fill(&mut collector, &shared, now);
         let began = std::time::Instant::now();
-        shared.set_switch(Arc::new(move || switch(1_000_000 + began.elapsed().as_millis() as u64)));
+        let ms = move || 1_000_000 + began.elapsed().as_millis() as u64;
+        shared.set_switch(Arc::new(move || switch(ms())));
+        shared.set_deflate(Arc::new(move || deflate(ms())));
     } else {
         shared.set_notice("rules", Some("rule `worst` chooses cubic, which is the default here already".to_owned()));
     }
@@ -173,6 +175,37 @@ fn switch(ms: u64) -> api::Switch {
             api::Port { received: 81_204, sent: 40_551, lost: 3, ..port("vm1", "vhost-user") },
             api::Port { received: 40_555, sent: 81_200, ..port("eth1", "interface") },
             api::Port { failed: Some("tap7: No such device".to_owned()), ..port("vm2", "tap") },
+        ],
+    }
+}
+
+/// An engine that compresses 400 bodies per second, one that compressed some long ones, two that did nothing, and why.
+fn deflate(ms: u64) -> api::Deflate {
+    let engine = |name: &str, bodies, bytes_in: u64, bytes_out, us| api::Engine {
+        name: name.to_owned(),
+        bodies,
+        bytes_in,
+        bytes_out,
+        us,
+    };
+    let fallback = |reason: &str, count| api::Fallback { reason: reason.to_owned(), count };
+    let bodies = ms * 2 / 5;
+    api::Deflate {
+        now_ms: 0,
+        processes: 4,
+        instances: 2,
+        engines: vec![
+            engine("zlib", 0, 0, 0, 0),
+            engine("libdeflate", bodies, bodies * 25_000, bodies * 6_250, bodies * 180),
+            engine("igzip", 0, 0, 0, 0),
+            engine("zlib_stream", 1_207, 402_000_000, 109_000_000, 0),
+        ],
+        fallbacks: vec![
+            fallback("flush", 0),
+            fallback("slow", 38),
+            fallback("long", 1_163),
+            fallback("asked", 6),
+            fallback("exhausted", 51),
         ],
     }
 }

@@ -1,7 +1,7 @@
 //! `weirgate deflate`: engines that compress responses.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -75,20 +75,29 @@ impl Status {
             return Ok(out.json(&answer)?);
         }
         let status: api::Deflate = serde_json::from_value(answer).context("the daemon's answer")?;
-        let (columns, rows) = table(&status);
-        out.line(&format!("processes that compress by libweirgate_z.so: {}", status.processes))?;
-        if status.instances > 0 {
-            out.line(&format!("instances of an accelerator that are theirs: {}", status.instances))?;
-        }
-        out.table(&columns, &rows)?;
-        let fallbacks = status.fallbacks.iter().filter(|fallback| fallback.count > 0);
-        let fallbacks: Vec<String> = fallbacks.map(|of| format!("{} {}", of.reason, of.count)).collect();
-        let fallbacks = if fallbacks.is_empty() { "none".to_owned() } else { fallbacks.join(", ") };
-        Ok(out.line(&format!("left to another engine: {fallbacks}"))?)
+        Ok(show(&status, out)?)
     }
 }
 
-/// Engines and what they did; streams have no time.
+/// For people.
+fn show(status: &api::Deflate, out: &mut Output) -> io::Result<()> {
+    out.line(&format!("processes that compress by libweirgate_z.so: {}", status.processes))?;
+    if status.instances > 0 {
+        out.line(&format!("instances of an accelerator that are theirs: {}", status.instances))?;
+    }
+    let (columns, rows) = table(status);
+    if rows.is_empty() {
+        out.line("nothing has been compressed yet")?;
+    } else {
+        out.table(&columns, &rows)?;
+    }
+    let fallbacks = status.fallbacks.iter().filter(|fallback| fallback.count > 0);
+    let fallbacks: Vec<String> = fallbacks.map(|of| format!("{} {}", of.reason, of.count)).collect();
+    let fallbacks = if fallbacks.is_empty() { "none".to_owned() } else { fallbacks.join(", ") };
+    out.line(&format!("left to another engine: {fallbacks}"))
+}
+
+/// Engines that did something, and what; streams have no time.
 fn table(status: &api::Deflate) -> ([&'static str; 6], Vec<Vec<String>>) {
     let row = |engine: &api::Engine| {
         let api::Engine { name, bodies, bytes_in, bytes_out, us } = engine;
@@ -100,7 +109,8 @@ fn table(status: &api::Deflate) -> ([&'static str; 6], Vec<Vec<String>>) {
         let measured = [share(*bytes_in, *bytes_out, 2), share(*bytes_in, *us, 0)];
         [vec![name.clone()], counts.to_vec(), measured.to_vec()].concat()
     };
-    (["engine", "bodies", "bytes in", "bytes out", "ratio", "MB/s"], status.engines.iter().map(row).collect())
+    let used = status.engines.iter().filter(|engine| [engine.bodies, engine.bytes_in, engine.bytes_out] != [0; 3]);
+    (["engine", "bodies", "bytes in", "bytes out", "ratio", "MB/s"], used.map(row).collect())
 }
 
 impl Bench {
@@ -163,10 +173,40 @@ mod tests {
             bytes_out,
             us,
         };
-        let engines = vec![engine("libdeflate", 2, 90_000, 20_000, 900), engine("zlib_stream", 0, 0, 0, 0)];
+        let engines = vec![
+            engine("zlib", 0, 0, 0, 0),
+            engine("libdeflate", 2, 90_000, 20_000, 900),
+            engine("zlib_stream", 1, 0, 0, 0),
+        ];
         let (_, rows) = table(&api::Deflate { engines, ..api::Deflate::default() });
         assert_eq!(rows[0], ["libdeflate", "2", "90000", "20000", "4.50", "100"]);
-        assert_eq!(rows[1], ["zlib_stream", "0", "0", "0", "-", "-"]);
+        assert_eq!(rows[1], ["zlib_stream", "1", "0", "0", "-", "-"]);
+        assert_eq!(rows.len(), 2, "what did nothing is left out");
+    }
+
+    #[test]
+    fn status_shows_what_there_is() {
+        let text = |status: &api::Deflate| {
+            let mut out = Output::memory();
+            show(status, &mut out).unwrap();
+            out.into_text()
+        };
+        let fallback = |reason: &str, count| api::Fallback { reason: reason.into(), count };
+        let mut status = api::Deflate {
+            processes: 1,
+            engines: vec![api::Engine { name: "igzip".into(), ..api::Engine::default() }],
+            fallbacks: vec![fallback("flush", 0)],
+            ..api::Deflate::default()
+        };
+        let processes = "processes that compress by libweirgate_z.so: 1\n";
+        let nothing = "nothing has been compressed yet\nleft to another engine: none\n";
+        assert_eq!(text(&status), format!("{processes}{nothing}"));
+        (status.instances, status.engines[0].bodies) = (2, 7);
+        status.fallbacks.extend([fallback("slow", 3), fallback("late", 1)]);
+        let accelerator = "instances of an accelerator that are theirs: 2\n";
+        let table = "engine  bodies  bytes in  bytes out  ratio  MB/s\nigzip        7         0          0  -      -\n";
+        let left = "left to another engine: slow 3, late 1\n";
+        assert_eq!(text(&status), format!("{processes}{accelerator}{table}{left}"));
     }
 
     #[test]
