@@ -33,6 +33,8 @@ pub(super) struct Loaded {
     pub(super) seconds: f64,
     /// Of the server's worker.
     pub(super) cpu: Duration,
+    /// For how long it could have run and had no processor.
+    waited: Duration,
     pub(super) faults: u64,
     /// Milliseconds that a request took, in order.
     times: Vec<f64>,
@@ -65,9 +67,10 @@ impl Load {
                 command.args(["-D", &format!("{}", self.seconds.max(1.0).round()), "--warm-up-time=0"]);
             }
         }
-        let (cpu, faults) = (server.cpu()?, server.faults()?);
+        let (before, faults) = (server.cpu()?, server.faults()?);
         let output = command.output().context("cannot run h2load: run `make setup`")?;
-        let (cpu, faults) = (server.cpu()? - cpu, server.faults()? - faults);
+        let (after, faults) = (server.cpu()?, server.faults()? - faults);
+        let cpu = (after.0 - before.0, after.1 - before.1);
         let text = String::from_utf8_lossy(&output.stdout);
         let loaded = parse(&text, &fs::read_to_string(&log)?, cpu, faults);
         loaded.with_context(|| format!("h2load: {text}{}", String::from_utf8_lossy(&output.stderr)))
@@ -85,6 +88,11 @@ impl Loaded {
         self.cpu.as_secs_f64() / self.seconds * 100.0
     }
 
+    /// As the kernel's load, of the server alone: how many of its processes ran or could have, in the mean.
+    pub(super) fn load(&self) -> f64 {
+        (self.cpu + self.waited).as_secs_f64() / self.seconds
+    }
+
     /// Requests a second.
     pub(super) fn rate(&self) -> f64 {
         self.done as f64 / self.seconds
@@ -97,7 +105,7 @@ impl Loaded {
 }
 
 /// What h2load prints, and its log: start, status and duration of each request, times in microseconds.
-fn parse(text: &str, log: &str, cpu: Duration, faults: u64) -> Result<Loaded> {
+fn parse(text: &str, log: &str, (cpu, waited): (Duration, Duration), faults: u64) -> Result<Loaded> {
     let line =
         |head: &str| text.lines().find_map(|line| line.strip_prefix(head)).with_context(|| format!("no `{head}`"));
     let counts = line("requests: ")?;
@@ -119,6 +127,7 @@ fn parse(text: &str, log: &str, cpu: Duration, faults: u64) -> Result<Loaded> {
         failed: count(" failed")? + count(" errored")? + count(" timeout")?,
         seconds,
         cpu,
+        waited,
         faults,
         times: sorted(times.map(|us| us / 1e3)),
     })
@@ -134,9 +143,10 @@ mod tests {
 requests: 1411 total, 1427 started, 1411 done, 1410 succeeded, 1 failed, 0 errored, 0 timeout
 ";
         let log = "1795442018588023\t200\t8122\n1795442018588019\t200\t2000\n1795442018588019\t-1\tx\n";
-        let loaded = parse(text, log, Duration::from_millis(141), 5).unwrap();
+        let loaded = parse(text, log, (Duration::from_millis(141), Duration::from_millis(110)), 5).unwrap();
         assert_eq!((loaded.done, loaded.failed, loaded.seconds, loaded.ms(0.0)), (1_410, 1, 0.5021, 2.0));
         assert_eq!((loaded.us_per_request(), loaded.cpu_pct().round()), (100.0, 28.0));
-        assert!(parse("requests: nothing", log, Duration::ZERO, 0).is_err());
+        assert!((loaded.load() - 0.5).abs() < 0.001, "{}", loaded.load());
+        assert!(parse("requests: nothing", log, (Duration::ZERO, Duration::ZERO), 0).is_err());
     }
 }

@@ -167,7 +167,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     );
     let mut steady_table = Table::new(
         "At half of the rate that zlib can hold",
-        &["library", "KB", "requests a second", "CPU, %", "p50, ms", "p99, ms"],
+        &["library", "KB", "requests a second", "CPU, %", "load", "p50, ms", "p99, ms"],
     );
     for kb in SIZES {
         for (at, library) in libraries.iter().enumerate() {
@@ -178,7 +178,13 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             row.extend([&cost.rate, &cost.faults].map(|of| number(median(of.iter().copied()))));
             cost_table.rows.push(row);
             let of = |what: fn(&Loaded) -> f64| number(median(cost.steady.iter().map(what)));
-            let row = [of(Loaded::rate), of(Loaded::cpu_pct), of(|one| one.ms(0.5)), of(|one| one.ms(0.99))];
+            let row = [
+                of(Loaded::rate),
+                of(Loaded::cpu_pct),
+                of(Loaded::load),
+                of(|one| one.ms(0.5)),
+                of(|one| one.ms(0.99)),
+            ];
             steady_table.rows.push([vec![library.name.to_owned(), kb.to_string()], row.to_vec()].concat());
         }
     }
@@ -212,7 +218,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             "nginx of Debian with one worker on the first core, `gzip_comp_level 6`, files of four kinds: pages, scripts and answers made by \
              the project from a seed, and text found below /usr/share. h2load with 16 connections on the second core asks for them in turn, \
              {seconds} s at a time, {rounds} rounds; in each all libraries one after the other, in another order each time. Processor time is \
-             the worker's (schedstat), for all that it does. Ratios are means of logarithms of those of the rounds. Every body was fetched \
+             the worker's (schedstat), for all that it does; load is that and the time in which it waited for a processor, over the time that \
+             passed. Ratios are means of logarithms of those of the rounds. Every body was fetched \
              once from every server and decompressed."
         ),
         json!({ "level": 6, "sizes_kb": SIZES, "bodies": BODIES, "rounds": rounds, "seconds": seconds }),

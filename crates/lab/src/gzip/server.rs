@@ -141,11 +141,12 @@ impl Server {
         self.worker
     }
 
-    /// Processor time of the worker, since it began.
-    pub(super) fn cpu(&self) -> Result<Duration> {
+    /// Of the worker since it began: processor time, and time in which it waited for a processor.
+    pub(super) fn cpu(&self) -> Result<(Duration, Duration)> {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.worker))?;
-        let nanos = text.split_whitespace().next().context("an empty schedstat")?.parse()?;
-        Ok(Duration::from_nanos(nanos))
+        let mut fields = text.split_whitespace().map(|field| field.parse().map(Duration::from_nanos));
+        let mut next = || fields.next().context("a short schedstat");
+        Ok((next()??, next()??))
     }
 
     /// Its page faults since then, those that needed no disk.

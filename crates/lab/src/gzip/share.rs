@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::load::Load;
+use super::load::{Load, Loaded};
 use super::server::{Library, Server};
 use super::{Body, order};
 use crate::experiment::Options;
@@ -27,7 +27,7 @@ pub(super) struct Shares {
     /// Images for each 16 bodies.
     images: usize,
     /// Processor time for a request, microseconds, by library and round.
-    us: Vec<Vec<f64>>,
+    runs: Vec<Vec<Loaded>>,
     rate: f64,
     pub(super) failed: u64,
 }
@@ -86,7 +86,7 @@ pub(super) fn run(
     }
     let paths = mix(images);
     let mut rate = None;
-    let (mut us, mut failed) = (vec![Vec::new(); servers.len()], 0);
+    let (mut runs, mut failed) = (vec![Vec::new(); servers.len()], 0);
     for round in 0..rounds {
         for at in order(round, servers.len()) {
             // Half of what zlib's server can do, for all of them.
@@ -95,10 +95,10 @@ pub(super) fn run(
             }
             let loaded = Load { rate, ..load }.run(&servers[at], &paths, dir)?;
             failed += loaded.failed;
-            us[at].push(loaded.us_per_request());
+            runs[at].push(loaded);
         }
     }
-    Ok(Shares { share, images: images * 16 / pages.len(), us, rate: rate.unwrap_or_default(), failed })
+    Ok(Shares { share, images: images * 16 / pages.len(), runs, rate: rate.unwrap_or_default(), failed })
 }
 
 /// Processor time for a request of a server with zlib, and zlib's share of it by perf's samples.
@@ -131,8 +131,9 @@ fn share_of(name: &str, report: &str) -> f64 {
 impl Shares {
     /// What of zlib's share a library saves: 1, all of it.
     pub(super) fn saved(&self, at: usize) -> (f64, Interval) {
-        let pairs = self.us[at].iter().zip(&self.us[0]);
-        let (ratio, interval) = ratio_of_runs(&pairs.map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>());
+        let pairs = self.runs[at].iter().zip(&self.runs[0]);
+        let ratios: Vec<f64> = pairs.map(|(ours, zlib)| ours.us_per_request() / zlib.us_per_request()).collect();
+        let (ratio, interval) = ratio_of_runs(&ratios);
         let saved = |ratio: f64| (1.0 - ratio) / self.share;
         (saved(ratio), Interval { low: saved(interval.high), high: saved(interval.low) })
     }
@@ -146,16 +147,31 @@ impl Shares {
                 number(self.rate),
                 number(self.share * 100.0)
             ),
-            &["library", "us for a request", "saved of all, %", "saved over zlib's share", "95 % interval"],
+            &[
+                "library",
+                "us for a request",
+                "saved of all, %",
+                "saved over zlib's share",
+                "95 % interval",
+                "CPU, %",
+                "load",
+                "p50, ms",
+                "p99, ms",
+            ],
         );
         for (at, library) in libraries.iter().enumerate() {
             let (saved, interval) = self.saved(at);
+            let of = |what: fn(&Loaded) -> f64| number(median(self.runs[at].iter().map(what)));
             table.rows.push(vec![
                 library.name.to_owned(),
-                number(median(self.us[at].iter().copied())),
+                of(Loaded::us_per_request),
                 number(saved * self.share * 100.0),
                 number(saved),
                 format!("{} to {}", number(interval.low), number(interval.high)),
+                of(Loaded::cpu_pct),
+                of(Loaded::load),
+                of(|one| one.ms(0.5)),
+                of(|one| one.ms(0.99)),
             ]);
         }
         table
