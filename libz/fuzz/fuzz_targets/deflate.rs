@@ -11,10 +11,10 @@ use weirgate_deflate::zlib::{FINISH, OK, STREAM_END, STREAM_SIZE, ZStream, stock
 use weirgate_deflate::{Choice, Counters, Scratch};
 
 /// More than a call can give: what it brings, and what waits from the calls before it.
-const ROOM: usize = 64 << 10;
+const ROOM: usize = 128 << 10;
 
-/// What the calls bring together, at most.
-const ALL_MAX: usize = 32 << 10;
+/// What the calls bring together, at most: more than a part, where memory is asked for that collects few.
+const ALL_MAX: usize = 64 << 10;
 
 fuzz_target!(|bytes: &[u8]| {
     let [mode, level, bits, mem, strategy, rest @ ..] = bytes else { return };
