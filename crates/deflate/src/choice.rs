@@ -162,6 +162,11 @@ impl Choice {
         if self.mode == Mode::Fast { level.min(1) } else { level }
     }
 
+    /// What the operator wants.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// Takes note that an engine is not on this host.
     pub fn lacks(&self, maker: Maker) {
         self.missing.fetch_or(1 << maker as u32, Ordering::Relaxed);

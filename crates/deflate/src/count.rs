@@ -28,7 +28,7 @@ pub enum Reason {
     Flush,
     /// Its pieces came slowly.
     Slow,
-    /// It is longer than what is collected.
+    /// It is longer than what is collected, and is not compressed part by part.
     Long,
     /// Only zlib does what was asked for: a level, a strategy, a dictionary, a header; or there is nothing to compress.
     Asked,

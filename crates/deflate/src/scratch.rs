@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use crate::accelerator::{Answer, Holder};
 use crate::cards::Cards;
-use crate::choice::{Choice, Pick};
+use crate::choice::{Choice, Mode, Pick};
 use crate::count::{Maker, Reason};
 use crate::engine::{Effort, Engine, Igzip, Libdeflate, Part, Stock, ZlibRs, bound};
 
@@ -148,7 +148,7 @@ impl Scratch {
         out: &mut [MaybeUninit<u8>],
     ) -> Option<(usize, Maker)> {
         // igzip looks back 32 KB.
-        if is_fast(choice)
+        if choice.mode() == Mode::Fast
             && settings.window_bits == 15
             && let Some(igzip) = self.igzip_loaded()
         {
@@ -210,11 +210,6 @@ impl Scratch {
         }
         if let Library::Loaded(igzip) = &mut self.igzip { Some(igzip) } else { None }
     }
-}
-
-/// Whether the least processor time is wanted, for which stock zlib streams at its first level.
-fn is_fast(choice: &Choice) -> bool {
-    choice.streaming(9) == 1
 }
 
 fn resized(kept: &mut Vec<MaybeUninit<u8>>, len: usize) -> Vec<MaybeUninit<u8>> {

@@ -26,7 +26,7 @@ pub(super) struct Shares {
     share: f64,
     /// Images for each 16 bodies.
     images: usize,
-    /// Processor time for a request, microseconds, by library and round.
+    /// By library and round.
     runs: Vec<Vec<Loaded>>,
     rate: f64,
     pub(super) failed: u64,
