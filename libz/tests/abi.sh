@@ -4,7 +4,7 @@
 here=$(realpath "$(dirname "$0")")
 # shellcheck source=libz/tests/common.sh
 . "$here/common.sh"
-system=$(ldconfig -p | awk '/libz\.so\.1 / && /x86-64|AArch64/ { print $NF }')
+system=${ZLIB:-$(ldconfig -p | awk '/libz\.so\.1 / && /x86-64|AArch64/ { print $NF }')}
 printf 'the interface of %s, beside %s (%s)\n' "$1" "$system" "$(dpkg-query -W -f '${Version}' zlib1g)"
 
 symbols() { nm -D --defined-only "$1" | awk '{ print $2, $3 }' | LC_ALL=C sort; }
@@ -29,7 +29,7 @@ imports() {
 table() { # NAME LINES_MIN ARGUMENT ...
   local name=$1 min=$2; shift 2
   cc -O1 -Wall -Wextra -Werror -o "$work/$name" "$here/$name.c" -lz
-  env -u LD_PRELOAD "$work/$name" "$@" >"$work/$name.system"
+  env -u LD_PRELOAD "${run[@]}" "$work/$name" "$@" >"$work/$name.system"
   ours "$work/$name" "$@" >"$work/$name.ours"
   if ! diff "$work/$name.system" "$work/$name.ours" >"$work/diff"; then
     printf '%d lines differ, the first of them (< the system, > ours):\n' "$(grep -c '^<' "$work/diff")"

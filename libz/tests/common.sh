@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Sourced by the tests of libweirgate_z.so, whose one argument is the library: what they share.
+# Sourced by the tests of libweirgate_z.so, whose one argument is the library: what they share. Of a library for another machine, CC
+# compiles programs, RUN is what runs them, and ZLIB is the libz that it stands beside.
 set -euo pipefail
 if [ $# != 1 ] || [ ! -r "$1" ]; then
   printf 'usage: %s LIBWEIRGATE_Z.so\n' "$0" >&2
@@ -11,6 +12,8 @@ mkdir -m 1777 "$work/bindings"
 # Where users who are not root find it, too.
 lib=$work/libweirgate_z.so
 install -m 755 "$1" "$lib"
+read -ra compiler <<<"${CC:-cc}"
+read -ra run <<<"${RUN:-}"
 passed=0
 failed=0
 started=()
@@ -45,9 +48,11 @@ finish() {
   [ "$failed" = 0 ]
 }
 
+cc() { command "${compiler[@]}" "$@"; }
+
 # Before a command: our library in place of the system's. The dynamic linker writes down which symbol of whose it binds to what.
 preload=(env "LD_PRELOAD=$lib" LD_DEBUG=bindings "LD_DEBUG_OUTPUT=$work/bindings/of")
-ours() { "${preload[@]}" "$@"; }
+ours() { "${preload[@]}" "${run[@]}" "$@"; }
 
 # Whether what ran by `ours` since the last look has had these of our functions, and no function of another libz.
 had() { # SYMBOL ...

@@ -502,9 +502,11 @@ fn small_windows_are_looked_back_in_only() {
             caller.choice = Choice::new(mode, 0.005);
             caller.all(&page, FINISH, 50_000);
             assert_eq!(inflate(-bits, &[], &caller.out), page);
-            // igzip does not find what is so far back.
-            let is_found = bits == 15 && mode == Mode::Same;
-            assert_eq!(caller.out.len() < 30_000, is_found, "{mode:?} {bits}: {}", caller.out.len());
+            let is_found = caller.out.len() < 30_000;
+            // Whether igzip finds what is so far back is its own affair: on x86-64 it does not, on aarch64 it does.
+            if bits < 15 || mode == Mode::Same {
+                assert_eq!(is_found, bits == 15, "{mode:?} {bits}: {}", caller.out.len());
+            }
         }
     }
 }
