@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
-use weirgate_deflate::engine::{Engine, Igzip, Libdeflate, Stock, bound};
+use weirgate_deflate::engine::{Effort, Engine, Igzip, Libdeflate, Part, Stock, ZlibRs, bound};
+use weirgate_deflate::qatzip::Qatzip;
 
 use crate::experiment::Options;
 use crate::plot::{Curve, Point, curves};
@@ -32,7 +33,8 @@ pub fn bench(options: &Options, bodies: &[(String, Vec<u8>)], each: Duration) ->
     let longest = bodies.iter().map(|(_, bytes)| bytes.len()).max().unwrap_or(0);
     let mut out = vec![MaybeUninit::uninit(); bound(longest)];
     let mut all = Vec::new();
-    for (name, level, mut engine) in engines() {
+    let lens: Vec<usize> = bodies.iter().map(|(_, bytes)| bytes.len()).collect();
+    for (name, level, mut engine) in engines(&lens) {
         options.say(format!("{name} {level}"));
         let measured = measure(engine.as_mut(), bodies, each, &mut out);
         let (bytes_out, time) =
@@ -77,14 +79,32 @@ pub fn bench(options: &Options, bodies: &[(String, Vec<u8>)], each: Duration) ->
     Ok(report)
 }
 
-/// All that there are here.
-fn engines() -> Vec<(&'static str, i32, Box<dyn Engine>)> {
+/// zlib-rs as it compresses the parts of long bodies, on whole ones.
+struct Whole(ZlibRs, Effort);
+
+impl Engine for Whole {
+    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+        self.0.part(self.1, &Part { before: &[], input, is_last: true }, out)
+    }
+}
+
+/// All that there are here, and take bodies of these lengths; zlib-rs at the efforts that stand for zlib's levels.
+fn engines(lens: &[usize]) -> Vec<(&'static str, i32, Box<dyn Engine>)> {
     let mut all: Vec<(&'static str, i32, Box<dyn Engine>)> = Vec::new();
     all.extend((1..=9).map(|level| (STOCK, level, Box::new(Stock::new(level)) as Box<dyn Engine>)));
     for level in 1..=Libdeflate::LEVEL_MAX {
         all.extend(Libdeflate::new(level).map(|engine| ("libdeflate", level, Box::new(engine) as Box<dyn Engine>)));
     }
+    for level in 1..=9 {
+        let engine = Effort::of(level).and_then(|effort| Some(Whole(ZlibRs::new(15)?, effort)));
+        all.extend(engine.map(|engine| ("zlib-rs", level, Box::new(engine) as Box<dyn Engine>)));
+    }
     all.extend(Igzip::load().map(|engine| ("igzip", 1, Box::new(engine) as Box<dyn Engine>)));
+    if lens.iter().all(|len| (Qatzip::INPUT_MIN..=Qatzip::INPUT_MAX).contains(len)) {
+        for level in 1..=8 {
+            all.extend(Qatzip::load(level).map(|engine| ("qatzip", level, Box::new(engine) as Box<dyn Engine>)));
+        }
+    }
     all
 }
 

@@ -11,7 +11,7 @@ use super::server::{Library, Server};
 use super::{Body, order};
 use crate::experiment::Options;
 use crate::report::{Table, number};
-use crate::stats::{Interval, median, ratio_of_runs};
+use crate::stats::{Interval, bootstrap, median};
 
 /// The share of the server's processor time that zlib is to have, and how far from it is near enough.
 const SHARE: f64 = 0.20;
@@ -133,7 +133,9 @@ impl Shares {
     pub(super) fn saved(&self, at: usize) -> (f64, Interval) {
         let pairs = self.runs[at].iter().zip(&self.runs[0]);
         let ratios: Vec<f64> = pairs.map(|(ours, zlib)| ours.us_per_request() / zlib.us_per_request()).collect();
-        let (ratio, interval) = ratio_of_runs(&ratios);
+        // A round in which the machine did something else says nothing.
+        let ratio = median(ratios.iter().copied());
+        let interval = bootstrap(&ratios, 2_000, 1, |drawn| median(drawn.iter().map(|ratio| **ratio)));
         let saved = |ratio: f64| (1.0 - ratio) / self.share;
         (saved(ratio), Interval { low: saved(interval.high), high: saved(interval.low) })
     }
