@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use weirgate_deflate::Choice;
 use weirgate_deflate::accelerator::{Client, Memory};
@@ -16,6 +16,9 @@ use crate::shared;
 
 /// The process's, and for ever: a pointer, since a child's is another one.
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+
+/// Whether this process was forked from one that has the library.
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
 /// When it was looked for an accelerator.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
@@ -49,6 +52,7 @@ extern "C" fn forked() {
         accelerator.forked();
     }
     LOOKED.store(0, Ordering::Relaxed);
+    IS_FORKED.store(true, Ordering::Relaxed);
 }
 
 /// This process's.
@@ -57,7 +61,7 @@ pub(crate) fn current() -> &'static Process {
     if let Some(process) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
         return process;
     }
-    let settings = settings::read();
+    let settings = settings::read(!IS_FORKED.load(Ordering::Relaxed));
     let client = Client::new(settings.patience, now, nap);
     let choice = Choice::new(settings.mode, settings.larger_max).with_accelerator(client, settings.offload);
     let new = Box::into_raw(Box::new(Process { settings, choice }));

@@ -56,8 +56,14 @@ pub(crate) fn loaded() {
     environment();
 }
 
-/// What is in force now. What cannot be understood is told on the standard error, and is as if it were not there.
-pub(crate) fn read() -> Settings {
+/// What is in force now. What cannot be understood is as if it were not there; the process that has loaded the library tells it on the
+/// standard error, and those that it forks do not again.
+pub(crate) fn read(is_first: bool) -> Settings {
+    let tell = |place: &dyn fmt::Display, line: Option<usize>, problem: &dyn fmt::Display| {
+        if is_first {
+            tell(place, line, problem);
+        }
+    };
     let environment = environment();
     let mut settings = Settings::default();
     match text(&environment.file) {
@@ -76,9 +82,16 @@ pub(crate) fn read() -> Settings {
 }
 
 fn environment() -> &'static Environment {
-    ENVIRONMENT.get_or_init(|| Environment {
-        file: std::env::var_os("WEIRGATE_Z_CONFIG").map_or_else(|| FILE.into(), PathBuf::from),
-        values: NAMES.map(|name| std::env::var(format!("WEIRGATE_Z_{}", name.to_uppercase())).ok()),
+    ENVIRONMENT.get_or_init(|| {
+        // SAFETY: it has no preconditions.
+        if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+            // The program has more rights than whoever started it, who says nothing here (secure_getenv(3)).
+            return Environment { file: FILE.into(), values: NAMES.map(|_| None) };
+        }
+        Environment {
+            file: std::env::var_os("WEIRGATE_Z_CONFIG").map_or_else(|| FILE.into(), PathBuf::from),
+            values: NAMES.map(|name| std::env::var(format!("WEIRGATE_Z_{}", name.to_uppercase())).ok()),
+        }
     })
 }
 

@@ -71,7 +71,12 @@ fn map(path: &Path) -> Option<&'static Counters> {
         .open(path)
         .ok()?;
     let len = size_of::<Counters>();
-    file.set_len(len as u64).ok()?;
+    // Where the file system is full, a write to what is not there would end the process.
+    // SAFETY: the file is open.
+    if unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len as libc::off_t) } != 0 {
+        let _others_may_have = fs::remove_file(path);
+        return None;
+    }
     // SAFETY: a new mapping of a file that is that long, and all zero: counters of a layout for which that is valid.
     unsafe {
         let prot = libc::PROT_READ | libc::PROT_WRITE;

@@ -20,7 +20,7 @@ pub enum Mode {
     /// As long as zlib's, at less processor time.
     #[default]
     Same,
-    /// At the least processor time, and not longer than zlib's at level 1.
+    /// At the least processor time, by levels that are about as good as zlib's level 1; that is not looked at.
     Fast,
 }
 
@@ -155,6 +155,19 @@ impl Choice {
         let Some(class) = self.class(level, len) else { return Pick::STOCK };
         let best = class.cheapest(self.candidates(class, level, len, false));
         best.map_or(Pick::STOCK, |best| self.route(class, level, best))
+    }
+
+    /// Whether a body that is longer than what is collected may be compressed part by part: it may until that was too large.
+    pub fn has_parts(&self, level: i32) -> bool {
+        let Some(class) = self.class(level, usize::MAX) else { return false };
+        self.mode == Mode::Fast || class.routes[Maker::ZlibRs as usize].up.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether a part's output is to be [compared](Self::compare), as zlib-rs's of the longest bodies.
+    pub fn looks_at_part(&self, level: i32) -> bool {
+        let Some(class) = self.class(level, usize::MAX) else { return false };
+        let seen = class.routes[Maker::ZlibRs as usize].seen.fetch_add(1, Ordering::Relaxed);
+        self.mode == Mode::Same && (seen < LOOK_FIRST || seen.is_multiple_of(LOOK_EVERY))
     }
 
     /// The level at which stock zlib streams where `level` was asked for.

@@ -8,6 +8,7 @@ use crate::cards::Cards;
 use crate::choice::{Choice, Mode, Pick};
 use crate::count::{Maker, Reason};
 use crate::engine::{Effort, Engine, Igzip, Libdeflate, Part, Stock, ZlibRs, bound};
+use crate::zlib::{FINISH, SYNC_FLUSH};
 
 /// Of outputs that were longer than this, the room is given back.
 const KEEP_MAX: usize = 1 << 20;
@@ -188,6 +189,16 @@ impl Scratch {
         let mut out = resized(&mut self.compared, bound(input.len()));
         if let Some(stock) = self.stock(settings).compress(input, &mut out) {
             choice.compare(settings.level, input.len(), made.maker, made.len, stock);
+        }
+        keep(&mut self.compared, out);
+    }
+
+    /// As [`compare`](Self::compare), of a part that became `ours` long.
+    pub(crate) fn compare_part(&mut self, settings: &Settings, choice: &Choice, part: &Part<'_>, ours: usize) {
+        let mut out = resized(&mut self.compared, bound(part.input.len()));
+        let flush = if part.is_last { FINISH } else { SYNC_FLUSH };
+        if let Some(stock) = self.stock(settings).flush(part.before, part.input, &mut out, flush) {
+            choice.compare(settings.level, usize::MAX, Maker::ZlibRs, ours, stock);
         }
         keep(&mut self.compared, out);
     }

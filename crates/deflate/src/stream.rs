@@ -32,7 +32,7 @@ use std::ptr;
 use self::state::{After, MAGIC, NO_FLUSH_YET, Phase, State, algorithm, fail};
 use crate::arena::{Arena, STATE_LEN, arrays_len};
 use crate::choice::Choice;
-use crate::count::{Counters, Made, Reason};
+use crate::count::{Counters, Made, Maker, Reason};
 use crate::engine::Part;
 use crate::scratch::{Compressed, Scratch, Settings};
 use crate::wrapper::Wrapper;
@@ -84,6 +84,9 @@ impl With<'_> {
         let (bytes_in, bytes_out) = (part.input.len() as u64, len as u64);
         let (bodies, nanos) = (part.before.is_empty().into(), ended.saturating_sub(began));
         self.counters.made(maker, Made { bodies, bytes_in, bytes_out, nanos });
+        if maker == Maker::ZlibRs && self.choice.looks_at_part(settings.level) {
+            self.scratch.compare_part(settings, self.choice, part, len);
+        }
         // What the call brings beside it comes after that.
         self.now = self.now.max(ended);
         Some(len)

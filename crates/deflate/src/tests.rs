@@ -559,6 +559,24 @@ fn a_long_body_goes_part_by_part_and_is_no_larger() {
 }
 
 #[test]
+fn long_bodies_that_parts_make_too_large_are_zlibs() {
+    // Matches one after the other at the same distance, which zlib's fourth level finds and zlib-rs's does not.
+    let text: Vec<u8> = (0..1_000_000).map(|n| b"abcdefghijklmnopqrst"[n % 20]).collect();
+    let mut caller = Caller::ours((4, 31, 8, 0));
+    for _ in 0..3 {
+        // SAFETY: it is the caller's own stream.
+        assert_eq!(unsafe { stream::reset(&raw mut *caller.strm) }, OK);
+        caller.out.clear();
+        caller.all(&text, FINISH, 4_096);
+        assert!(inflate(31, &[], &caller.out) == text);
+    }
+    let mut stock = Caller::new(false, (4, 31, 8, 0));
+    stock.all(&text, FINISH, 4_096);
+    assert!(caller.out.len() * 1_000 <= stock.out.len() * 1_005, "{} of {}", caller.out.len(), stock.out.len());
+    assert_eq!((caller.bodies(Maker::ZlibRs), caller.reasons(Reason::Long)), (1, 3));
+}
+
+#[test]
 fn parts_look_no_further_back_than_their_window() {
     let text = words(5, 300_000);
     // The smallest stages that are parts, and some that are not.

@@ -147,7 +147,7 @@ mod tests {
         let bodies = [("page".to_owned(), body(Kind::Html, 1, 20_000))];
         let mut out = vec![MaybeUninit::uninit(); bound(20_000)];
         let mut sizes = std::collections::BTreeMap::new();
-        for (name, level, mut engine) in engines() {
+        for (name, level, mut engine) in engines(&[]) {
             let (bytes, _) = measure(engine.as_mut(), &bodies, Duration::ZERO, &mut out).unwrap();
             sizes.insert((name, level), bytes);
         }

@@ -4,7 +4,6 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::ALIVE;
 use super::memory::Memory;
 use super::word::{Hold, State};
 use crate::count::Reason;
@@ -115,7 +114,7 @@ impl Client {
     /// From now on bodies go to this device, if it lives at `now`, and unless another thread is just looking which one it is. What was
     /// mapped before goes when its last thread has noticed.
     pub fn attach(&self, memory: Memory, now: u64) {
-        if !is_alive(&memory, now) {
+        if !memory.is_alive(now) {
             return;
         }
         let Ok(mut device) = self.device.try_lock() else { return };
@@ -134,7 +133,7 @@ impl Client {
     /// Whether the device that was attached last lives at `now`.
     pub fn is_alive(&self, now: u64) -> bool {
         let device = self.device.try_lock();
-        device.is_ok_and(|device| device.as_ref().is_some_and(|device| is_alive(device, now)))
+        device.is_ok_and(|device| device.as_ref().is_some_and(|device| device.is_alive(now)))
     }
 
     /// Instances that this process's threads hold.
@@ -161,7 +160,7 @@ impl Client {
             return Err(Reason::Paused);
         }
         let place = self.place(&mut holder.place).ok_or(Reason::Gone)?;
-        if !is_alive(&place.device, began) {
+        if !place.device.is_alive(began) {
             return Err(Reason::Gone);
         }
         let result = place.run(self, level, body, out, began).and_then(|(len, asleep)| {
@@ -181,7 +180,11 @@ impl Client {
     /// The thread's place at the device that was attached last.
     fn place<'a>(&self, place: &'a mut Option<Place>) -> Option<&'a mut Place> {
         let (number, forks) = (self.devices.load(Ordering::Acquire), self.process.forks.load(Ordering::Relaxed));
-        if place.as_ref().is_some_and(|place| (place.number, place.forks) != (number, forks)) {
+        let is_other = |place: &Place| {
+            // A child has a client of its own, whose devices are numbered anew.
+            !Arc::ptr_eq(&place.process, &self.process) || (place.number, place.forks) != (number, forks)
+        };
+        if place.as_ref().is_some_and(is_other) {
             *place = None;
         }
         if place.is_none() {
@@ -314,8 +317,4 @@ impl Holder {
         let Some(inflater) = &mut self.inflater else { return false };
         inflater.inflate(answer, body.len(), &mut self.inflated) && self.inflated == body
     }
-}
-
-fn is_alive(device: &Memory, now: u64) -> bool {
-    now.saturating_sub(device.alive()) < ALIVE
 }

@@ -125,6 +125,12 @@ impl Memory {
         self.instances
     }
 
+    /// Whether the device has said that it lives, not long before `now`.
+    pub fn is_alive(&self, now: u64) -> bool {
+        // A time to come is nonsense that somebody has written.
+        now.abs_diff(self.alive()) < super::ALIVE
+    }
+
     /// The longest body that the device takes.
     pub(super) fn body_max(&self) -> usize {
         (self.header().body_max.load(Ordering::Relaxed) as usize).min(BODY_MAX)

@@ -170,6 +170,37 @@ fn a_device_that_is_gone_is_not_waited_for_and_one_that_is_back_is_used() {
 }
 
 #[test]
+fn a_child_uses_the_device_of_its_own_time() {
+    let (first_file, first) = memory(1);
+    let device = Simulated::new(Server::new(first), 0, Faults::default());
+    let (parent, device) = beside(device, || {
+        let mut parent = Process::new(&first_file, PATIENT);
+        parent.compress(&body(1, 100)).unwrap();
+        parent
+    });
+    // The device comes again, and then the child begins, with its parent's memory and a client of its own.
+    parent.client.forked();
+    let (second_file, second) = memory(1);
+    let (result, second) = beside(Simulated::new(Server::new(second), 0, Faults::default()), || {
+        let mut child = Process::new(&second_file, PATIENT);
+        child.holder = parent.holder;
+        let result = child.compress(&body(2, 100));
+        assert_eq!(child.client.held(), 1);
+        std::mem::forget(child.holder);
+        result
+    });
+    assert!(result.is_ok(), "{result:?}");
+    assert_eq!((device.in_use(), second.in_use()), (1, 1), "the parent's is the parent's");
+}
+
+#[test]
+fn a_device_of_a_time_to_come_is_none() {
+    let (file, memory) = memory(1);
+    Server::new(memory).beat(1 << 63);
+    assert!(!Memory::open(file.as_fd()).unwrap().is_alive(real()));
+}
+
+#[test]
 fn where_all_instances_are_taken_the_next_one_has_none_until_one_is_given_back() {
     let (file, memory) = memory(2);
     let device = Simulated::new(Server::new(memory), 0, Faults::default());

@@ -420,7 +420,9 @@ impl State {
 
     /// Whether a body that is longer than what can be staged is compressed part by part.
     fn has_parts(&self, with: &With<'_>) -> bool {
-        self.stage_len() >= PART_MIN && Effort::of(with.choice.streaming(self.settings.level)).is_some()
+        self.stage_len() >= PART_MIN
+            && Effort::of(with.choice.streaming(self.settings.level)).is_some()
+            && with.choice.has_parts(self.settings.level)
     }
 
     /// From staging, with nothing staged, to stock zlib for all of it. As [`stage`](Self::stage)'s.

@@ -108,6 +108,7 @@ impl Server {
             "  server {{
     listen 127.0.0.1:{port};
     location / {{ proxy_pass http://127.0.0.1:{upstream}; }}
+    location /at-once {{ proxy_pass http://127.0.0.1:{upstream}; proxy_buffering off; }}
   }}
 "
         );

@@ -3,13 +3,13 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use weirgate_deflate::accelerator::{BODY_MAX, Batched, Faults, Memory, Server, Simulated, Step};
 use weirgate_deflate::nvcomp::Nvcomp;
@@ -69,7 +69,7 @@ impl Accelerator {
         let is_ended = interruption().context("signals cannot be caught")?;
         let gpu = if self.nvcomp { Some(self.gpu()?) } else { None };
         let body_max = if self.nvcomp { Nvcomp::INPUT_MAX } else { BODY_MAX };
-        let memory = make(&self.memory, self.instances, body_max, self.group.as_deref())
+        let (memory, file) = make(&self.memory, self.instances, body_max, self.group.as_deref())
             .with_context(|| format!("{}: no shared memory", self.memory.display()))?;
         let faults = Faults {
             crash_every: self.crash_at,
@@ -94,7 +94,10 @@ impl Accelerator {
                 Step::Crashed => return Err(Failure::from(anyhow!("the device has died"))),
             }
         }
-        let _others_may_have_removed_it = fs::remove_file(&self.memory);
+        // Another device may have taken its place.
+        if fs::metadata(&self.memory).is_ok_and(|meta| meta.ino() == file) {
+            let _others_may_have_removed_it = fs::remove_file(&self.memory);
+        }
         Ok(())
     }
 }
@@ -116,27 +119,43 @@ impl Device {
     }
 }
 
-/// Makes the file, in place of one that an earlier device has left.
-fn make(path: &Path, instances: u32, body_max: usize, group: Option<&str>) -> anyhow::Result<Memory> {
+/// Makes the file, in place of one that an earlier device has left, and says its inode.
+fn make(path: &Path, instances: u32, body_max: usize, group: Option<&str>) -> anyhow::Result<(Memory, u64)> {
+    let gid = group.map(gid).transpose()?;
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    match fs::remove_file(path) {
-        Err(problem) if problem.kind() != ErrorKind::NotFound => return Err(problem.into()),
-        _ => {}
+    match File::options().read(true).write(true).open(path) {
+        Err(problem) if problem.kind() == ErrorKind::NotFound => {}
+        Err(problem) => return Err(problem.into()),
+        Ok(there) => {
+            let there = Memory::open(there.as_fd()).context("there is a file that is no accelerator's: remove it")?;
+            ensure!(!there.is_alive(now()), "another accelerator runs there");
+        }
     }
     // By another name until it is whole: processes look for it all the time.
-    let new = path.with_extension("new");
-    let _there_is_none = fs::remove_file(&new);
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&new)?;
-    file.set_len(Memory::len_of(instances) as u64)?;
-    if let Some(group) = group {
-        chown(&new, None, Some(gid(group)?))?;
-        fs::set_permissions(&new, Permissions::from_mode(0o660))?;
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".{}", std::process::id()));
+    let made = made(Path::new(&new), instances, body_max, gid).and_then(|made| {
+        fs::rename(&new, path)?;
+        Ok(made)
+    });
+    if made.is_err() {
+        let _there_is_none = fs::remove_file(&new);
+    }
+    made
+}
+
+fn made(new: &Path, instances: u32, body_max: usize, gid: Option<u32>) -> anyhow::Result<(Memory, u64)> {
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(new)?;
+    // Where the file system is full, a write to what is not there would end its writer.
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, Memory::len_of(instances) as u64)?;
+    if let Some(gid) = gid {
+        chown(new, None, Some(gid))?;
+        fs::set_permissions(new, Permissions::from_mode(0o660))?;
     }
     let memory = Memory::make(File::as_fd(&file), instances, body_max)?;
-    fs::rename(&new, path)?;
-    Ok(memory)
+    Ok((memory, file.metadata()?.ino()))
 }
 
 /// A group's number, by /etc/group.
