@@ -1,9 +1,7 @@
 //! What a process keeps: what is in force, and the engines' choice by it. A child that was forked begins anew, so that a web server that
 //! reads its configuration again has workers by the settings of then.
 
-use std::fs::OpenOptions;
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -64,6 +62,7 @@ pub(crate) fn current() -> &'static Process {
     let settings = settings::read(!IS_FORKED.load(Ordering::Relaxed));
     let client = Client::new(settings.patience, now, nap);
     let choice = Choice::new(settings.mode, settings.larger_max).with_accelerator(client, settings.offload);
+    choice.load_libraries();
     let new = Box::into_raw(Box::new(Process { settings, choice }));
     match CURRENT.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: it was just made, and nobody frees it.
@@ -96,13 +95,74 @@ pub(crate) fn look(now: u64) {
     }
 }
 
-/// An accelerator's memory, if it is there and of someone who may be trusted with what this process sends.
+/// An accelerator's memory, if it is there, and is of someone who may be trusted with what this process sends: its process hands it to
+/// whoever connects to its socket.
 fn open(path: &Path) -> Option<Memory> {
-    let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
-    let owner = file.metadata().ok()?.uid();
+    let stream = connect(path)?;
+    let owner = peer(&stream)?;
     // SAFETY: it has no preconditions.
     let is_trusted = owner == 0 || owner == unsafe { libc::geteuid() };
-    if is_trusted { Memory::open(file.as_fd()).ok() } else { None }
+    if is_trusted { Memory::open(received(&stream)?.as_fd()).ok() } else { None }
+}
+
+/// Connects without waiting: a process that takes nobody is as none.
+fn connect(path: &Path) -> Option<OwnedFd> {
+    let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as _, sun_path: [0; 108] };
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let place = address.sun_path.get_mut(..bytes.len()).filter(|_| bytes.len() < 108)?;
+    place.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from as libc::c_char);
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: makes a socket of its own; the address is one, and as long as it says.
+    unsafe {
+        let fd = libc::socket(libc::AF_UNIX, kind, 0);
+        if fd < 0 {
+            return None;
+        }
+        let stream = OwnedFd::from_raw_fd(fd);
+        let len = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+        (libc::connect(fd, (&raw const address).cast(), len) == 0).then_some(stream)
+    }
+}
+
+/// Whose process is at the other end.
+fn peer(stream: &OwnedFd) -> Option<libc::uid_t> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: it writes to `peer`, which is as long as it is told.
+    let code = unsafe {
+        let to = (&raw mut peer).cast();
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len)
+    };
+    (code == 0).then_some(peer.uid)
+}
+
+/// The file that the other end sends, if it comes at once.
+fn received(stream: &OwnedFd) -> Option<OwnedFd> {
+    /// Milliseconds: a device looks for who connects more often.
+    const WAIT: libc::c_int = 5;
+    let mut byte = 0_u8;
+    let mut bytes = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // Room for one descriptor's message, aligned as it wants.
+    let mut room = [0_u64; 8];
+    // SAFETY: zeroed, it is a message of nothing; it is filled with rooms that are there for the calls. What is read is looked at as
+    // cmsg(3) has it.
+    unsafe {
+        let mut poll = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        if libc::poll(&raw mut poll, 1, WAIT) != 1 {
+            return None;
+        }
+        let mut message: libc::msghdr = std::mem::zeroed();
+        (message.msg_iov, message.msg_iovlen) = (&raw mut bytes, 1);
+        (message.msg_control, message.msg_controllen) = (room.as_mut_ptr().cast(), size_of_val(&room) as _);
+        if libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) != 1 {
+            return None;
+        }
+        let head = libc::CMSG_FIRSTHDR(&raw const message).as_ref()?;
+        let wanted = libc::CMSG_LEN(size_of::<libc::c_int>() as u32) as usize;
+        let is_file = head.cmsg_level == libc::SOL_SOCKET && head.cmsg_type == libc::SCM_RIGHTS;
+        (is_file && head.cmsg_len as usize == wanted)
+            .then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(head).cast::<libc::c_int>().read_unaligned()))
+    }
 }
 
 /// Nanoseconds of the clock that never goes back; no system call, by the vDSO.

@@ -32,7 +32,7 @@ pub(crate) struct Settings {
     pub(crate) larger_max: f64,
     /// Where the daemon looks for counters.
     pub(crate) counters: PathBuf,
-    /// An accelerator's memory.
+    /// An accelerator's socket.
     pub(crate) accelerator: PathBuf,
     pub(crate) offload: Offload,
     pub(crate) patience: Patience,
@@ -44,7 +44,7 @@ impl Default for Settings {
             mode: Mode::Same,
             larger_max: 0.005,
             counters: "/run/weirgate/deflate".into(),
-            accelerator: "/run/weirgate/accelerator".into(),
+            accelerator: "/run/weirgate-accelerator".into(),
             offload: Offload::Measured,
             patience: Patience::default(),
         }

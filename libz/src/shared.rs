@@ -1,12 +1,14 @@
 //! The process's counters: its own, and where a daemon wants to see them, in a file that it maps.
 //!
 //! A daemon that wants to see them has made the folder; without it nothing is written. The file belongs to the process's user, so that
-//! nobody else can take its pages away.
+//! nobody else can take its pages away. Its name is drawn at random: process numbers are other ones in other namespaces, and come again. When a
+//! process has not said for long that it lives, the daemon adds the file up and removes it; who lives all the same begins another one.
 
 use std::fs;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use weirgate_deflate::Counters;
@@ -18,6 +20,8 @@ static OWN: Counters = Counters::new();
 static CURRENT: AtomicPtr<Counters> = AtomicPtr::new((&raw const OWN).cast_mut());
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 static BUSY: AtomicBool = AtomicBool::new(false);
+/// The file that is mapped; only who is busy looks at it.
+static FILE: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// The parent counts in its file, and the child is to have one of its own: until then it counts for itself, from nothing.
 pub(crate) fn forked() {
@@ -25,6 +29,15 @@ pub(crate) fn forked() {
     CURRENT.store((&raw const OWN).cast_mut(), Ordering::Relaxed);
     LOOKED.store(0, Ordering::Relaxed);
     BUSY.store(false, Ordering::Relaxed);
+}
+
+/// Says in the file that the process ends.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static ENDED: extern "C" fn() = ended;
+
+extern "C" fn ended() {
+    counters().end();
 }
 
 /// The counters now.
@@ -41,15 +54,23 @@ pub(crate) fn look(now: u64, folder: &Path) {
         return;
     }
     LOOKED.store(now.max(1), Ordering::Relaxed);
-    let file = folder.join(std::process::id().to_string());
-    // A daemon that has begun anew has another folder, and an earlier process of this number may have left its file.
-    let is_there = is_shared() && file.exists();
-    if folder.is_dir()
-        && !is_there
-        && let Some(mapped) = map(&file)
-    {
-        mapped.begin_with(counters());
-        CURRENT.store(std::ptr::from_ref(mapped).cast_mut(), Ordering::Release);
+    counters().beat(now);
+    if let Ok(mut file) = FILE.try_lock() {
+        // A daemon that has begun anew has another folder, and one for which this process had ended has removed the file.
+        let is_there = is_shared() && file.as_ref().is_some_and(|file| file.exists());
+        if !is_there
+            && folder.is_dir()
+            && let Some((path, mapped)) = map(folder)
+        {
+            if is_shared() {
+                mapped.begin();
+            } else {
+                mapped.begin_with(counters());
+            }
+            mapped.beat(now);
+            CURRENT.store(std::ptr::from_ref(mapped).cast_mut(), Ordering::Release);
+            *file = Some(path);
+        }
     }
     BUSY.store(false, Ordering::Release);
 }
@@ -58,17 +79,21 @@ fn is_shared() -> bool {
     !std::ptr::eq(counters(), &raw const OWN)
 }
 
-/// Makes the file, in place of one that an earlier process of the same number has left, and maps it. What was mapped before stays,
-/// since others may be counting there: a page for each start of a daemon.
-fn map(path: &Path) -> Option<&'static Counters> {
-    let _there_was_none = fs::remove_file(path);
+/// Makes a file and maps it. What was mapped before stays, since others may be counting there: a page for each start of a daemon.
+fn map(folder: &Path) -> Option<(PathBuf, &'static Counters)> {
+    let mut name = [0_u8; 16];
+    // SAFETY: it writes to these bytes.
+    if unsafe { libc::getrandom(name.as_mut_ptr().cast(), name.len(), libc::GRND_NONBLOCK) } != name.len() as isize {
+        return None;
+    }
+    let path = folder.join(format!("{:032x}", u128::from_ne_bytes(name)));
     let file = fs::OpenOptions::new()
         .read(true)
         .write(true)
         .create_new(true)
         .mode(0o644)
         .custom_flags(libc::O_NOFOLLOW)
-        .open(path)
+        .open(&path)
         .ok()?;
     let len = size_of::<Counters>();
     // Where the file system is full, a write to what is not there would end the process.
@@ -81,6 +106,6 @@ fn map(path: &Path) -> Option<&'static Counters> {
     unsafe {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let at = libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0);
-        (at != libc::MAP_FAILED).then(|| &*at.cast::<Counters>())
+        (at != libc::MAP_FAILED).then(|| (path, &*at.cast::<Counters>()))
     }
 }

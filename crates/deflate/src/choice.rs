@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicI8, AtomicU32, AtomicU64, Ordering};
 
 use crate::accelerator::Client;
 use crate::count::Maker;
+use crate::engine::Igzip;
 use crate::qatzip::Qatzip;
 
 /// What an operator wants of a response.
@@ -178,6 +179,17 @@ impl Choice {
     /// What the operator wants.
     pub const fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// Loads the libraries of engines that are not linked in, and takes note of those that are not there: to be called while the process
+    /// still has the root and the rights that it began with.
+    pub fn load_libraries(&self) {
+        if self.mode == Mode::Fast && Igzip::load().is_none() {
+            self.lacks(Maker::Igzip);
+        }
+        if !Qatzip::is_there() {
+            self.lacks(Maker::Qatzip);
+        }
     }
 
     /// Takes note that an engine is not on this host.

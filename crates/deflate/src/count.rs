@@ -98,7 +98,10 @@ impl Reason {
 }
 
 /// "wgdeflt" and the number of this layout.
-const MAGIC: u64 = 0x7767_6465_666c_7402;
+const MAGIC: u64 = 0x7767_6465_666c_7403;
+
+/// After this long without a sign of life, in nanoseconds, a process has ended, or does nothing and will begin anew.
+pub const ALIVE: u64 = 60_000_000_000;
 
 /// Counters of one maker: bodies, or for streams those begun; bytes in; bytes out; nanoseconds, of whole bodies only.
 type Row = [AtomicU64; 4];
@@ -112,6 +115,8 @@ pub struct Counters {
     reasons: [AtomicU64; Reason::ALL.len()],
     /// Instances of an accelerator that are its now.
     instances: AtomicU64,
+    /// When its process last said that it lives, in nanoseconds of the monotonic clock; 1: it has ended.
+    alive: AtomicU64,
 }
 
 /// What they said at one time.
@@ -123,6 +128,8 @@ pub struct Totals {
     pub reasons: [u64; Reason::ALL.len()],
     /// Instances of an accelerator that are its now: nothing for a process that has ended.
     pub instances: u64,
+    /// When its process last said that it lives; of several ones the latest.
+    pub alive: u64,
 }
 
 /// What one maker did.
@@ -146,6 +153,7 @@ impl Counters {
             made: [const { [const { AtomicU64::new(0) }; 4] }; Maker::ALL.len()],
             reasons: [const { AtomicU64::new(0) }; Reason::ALL.len()],
             instances: AtomicU64::new(0),
+            alive: AtomicU64::new(0),
         }
     }
 
@@ -157,6 +165,21 @@ impl Counters {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Counters of nothing, in memory that is all zero.
+    pub fn begin(&self) {
+        self.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Their process lives at `now`.
+    pub fn beat(&self, now: u64) {
+        self.alive.store(now.max(2), Ordering::Relaxed);
+    }
+
+    /// Their process ends.
+    pub fn end(&self) {
+        self.alive.store(1, Ordering::Relaxed);
     }
 
     /// Sets them back to nothing.
@@ -194,6 +217,7 @@ impl Counters {
             made: self.made.each_ref().map(row),
             reasons: self.reasons.each_ref().map(load),
             instances: load(&self.instances),
+            alive: load(&self.alive),
         }
     }
 }
@@ -220,7 +244,13 @@ impl Totals {
         }
         totals.reasons = totals.reasons.map(|_| next());
         totals.instances = next();
+        totals.alive = next();
         Some(totals)
+    }
+
+    /// Whether their process lives at `now`, as far as it has said.
+    pub const fn is_alive(&self, now: u64) -> bool {
+        now.abs_diff(self.alive) < ALIVE
     }
 
     /// Both together.
@@ -236,6 +266,7 @@ impl Totals {
             *count = count.wrapping_add(more);
         }
         self.instances = self.instances.wrapping_add(other.instances);
+        self.alive = self.alive.max(other.alive);
         self
     }
 }
@@ -247,7 +278,8 @@ mod tests {
     /// The bytes that another process would see.
     fn bytes(counters: &Counters) -> Vec<u8> {
         let rows = counters.made.iter().flatten();
-        let words = [&counters.magic].into_iter().chain(rows).chain(&counters.reasons).chain([&counters.instances]);
+        let words = [&counters.magic].into_iter().chain(rows).chain(&counters.reasons);
+        let words = words.chain([&counters.instances, &counters.alive]);
         words.flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect()
     }
 

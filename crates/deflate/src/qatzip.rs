@@ -130,6 +130,12 @@ impl Qatzip {
     /// What is longer would be more pieces than are handed over at a time.
     pub const INPUT_MAX: usize = PIECES_MAX * PIECE;
 
+    /// Whether its library is there; it is loaded from then on, and the card is not started.
+    pub fn is_there() -> bool {
+        // SAFETY: QATzip has no constructors that could harm.
+        unsafe { Library::open(c"libqatzip.so.3") }.is_some()
+    }
+
     /// Starts the card, if the process has not yet, at a level of 1 to 9. `None`: no library, no card, no such level.
     ///
     /// Cards have fewer: those in the fourth Xeon make no difference among 1 to 5, nor among 6 to 8 (qatlib's dc_session.c). 9 is 8

@@ -17,8 +17,10 @@ card() {
   env "LD_PRELOAD=$lib" "LD_LIBRARY_PATH=$work" "WEIRGATE_Z_COUNTERS=$work/counters" $python - "$work/text" "$work/counters" <<'END'
 import os, struct, sys, zlib
 text = open(sys.argv[1], "rb").read()
+parents = set()
 def bodies(engine):
-    words = open(f"{sys.argv[2]}/{os.getpid()}", "rb").read()
+    name, = set(os.listdir(sys.argv[2])) - parents
+    words = open(f"{sys.argv[2]}/{name}", "rb").read()
     return struct.unpack_from("=Q", words, 8 + 32 * engine)[0]
 def stock(): return bodies(0)
 def libdeflate(): return bodies(1)
@@ -31,6 +33,7 @@ for _ in range(20):
 assert sizes[0] > len(text), "the card's own output"
 assert qatzip() == 4, f"{qatzip()} by the card, at levels 6 to 9"
 assert libdeflate() > 0 and sizes[-1] < len(text) / 3, sizes
+parents.update(os.listdir(sys.argv[2]))
 child = os.fork()
 if child == 0:
     assert zlib.decompress(zlib.compress(text, 5)) == text

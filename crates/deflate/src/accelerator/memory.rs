@@ -1,7 +1,7 @@
 //! What the device and the processes share: a header, instances, and for each room for a body and for what it becomes.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -15,6 +15,9 @@ pub const BODY_MAX: usize = 256 << 10;
 const ANSWER_MAX: usize = bound(BODY_MAX).next_multiple_of(PAGE);
 
 const PAGE: usize = 4_096;
+
+/// Whoever has the file can write to it, and no more.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 /// "wgaccel" and the number of this layout.
 const MAGIC: u64 = 0x7767_6163_6365_6c01;
@@ -70,25 +73,48 @@ impl Memory {
         (PAGE + instances as usize * size_of::<Instance>()).next_multiple_of(PAGE)
     }
 
-    /// The device's: maps a file of that length that is all zero, and writes its header, which says that bodies are to have up to
-    /// `body_max` bytes.
+    /// The device's: a file of memory that keeps its length, and its mapping. Its header says that bodies are to have up to `body_max`
+    /// bytes.
     ///
     /// # Errors
-    /// As mmap(2)'s, or the file has another length.
-    pub fn make(file: BorrowedFd<'_>, instances: u32, body_max: usize) -> io::Result<Self> {
-        let memory = Self::map(file, Self::len_of(instances), instances)?;
+    /// There is not so much memory.
+    pub fn make(instances: u32, body_max: usize) -> io::Result<(OwnedFd, Self)> {
+        let len = Self::len_of(instances);
+        // SAFETY: makes a file of its own.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"weirgate-accelerator".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        // SAFETY: the file is open.
+        let reserved = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len as libc::off_t) };
+        if reserved != 0 {
+            return Err(io::Error::from_raw_os_error(reserved));
+        }
+        // SAFETY: as above.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS | libc::F_SEAL_SEAL) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let memory = Self::map(file.as_fd(), len, instances)?;
         memory.header().instances.store(instances, Ordering::Relaxed);
         memory.header().body_max.store(body_max.min(BODY_MAX) as u32, Ordering::Relaxed);
         memory.header().magic.store(MAGIC, Ordering::Release);
-        Ok(memory)
+        Ok((file, memory))
     }
 
     /// A process's: maps the file of a device.
     ///
     /// # Errors
-    /// As mmap(2)'s; `InvalidData`: it is no such file, or of another release.
+    /// As mmap(2)'s; `InvalidData`: it is no such file, one that can be cut off, or of another release.
     pub fn open(file: BorrowedFd<'_>) -> io::Result<Self> {
         let len = len(file)?;
+        // SAFETY: the file is open.
+        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        if seals < 0 || seals & SEALS != SEALS {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         if len < PAGE {
             return Err(io::ErrorKind::InvalidData.into());
         }

@@ -1,8 +1,7 @@
 #![allow(clippy::disallowed_methods, reason = "a process and a device run beside each other, and by a clock")]
 
-use std::ffi::CString;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -13,15 +12,7 @@ use crate::engine::{Inflater, bound};
 
 /// The device's memory, as a file and mapped.
 fn memory(instances: u32) -> (OwnedFd, Memory) {
-    let name = CString::new("accelerator").unwrap();
-    // SAFETY: makes a file of its own.
-    let file = unsafe {
-        let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
-        assert!(fd >= 0 && libc::ftruncate(fd, Memory::len_of(instances) as i64) == 0);
-        OwnedFd::from_raw_fd(fd)
-    };
-    let memory = Memory::make(file.as_fd(), instances, BODY_MAX).unwrap();
-    (file, memory)
+    Memory::make(instances, BODY_MAX).unwrap()
 }
 
 fn real() -> u64 {
@@ -253,7 +244,6 @@ fn nonsense_in_the_memory_harms_nobody() {
         // SAFETY: a mapping of its own of the whole file, which nobody else writes to now.
         unsafe {
             let len = Memory::len_of(2);
-            use std::os::fd::AsRawFd as _;
             let prot = libc::PROT_READ | libc::PROT_WRITE;
             let at = libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0).cast::<u8>();
             // Instances begin with the second page.
@@ -276,6 +266,15 @@ fn nonsense_in_the_memory_harms_nobody() {
     let other = Memory::open(file.as_fd()).unwrap();
     assert_eq!(other.instances(), 2);
     assert!(Memory::open(std::fs::File::open("/dev/null").unwrap().as_fd()).is_err());
+    // SAFETY: the file is open.
+    let cut = unsafe { libc::ftruncate(file.as_raw_fd(), 0) };
+    assert!(cut < 0, "nobody cuts it off");
+    // One that could be is not mapped.
+    // SAFETY: makes a file of its own.
+    let other = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"other".as_ptr(), libc::MFD_CLOEXEC)) };
+    // SAFETY: the file is open.
+    assert_eq!(unsafe { libc::ftruncate(other.as_raw_fd(), Memory::len_of(2) as i64) }, 0);
+    assert_eq!(Memory::open(other.as_fd()).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
 }
 
 /// A GPU that takes bodies of up to 64 KB.
@@ -296,8 +295,8 @@ impl crate::nvcomp::Batch for Gpu {
 
 #[test]
 fn what_is_posted_together_is_compressed_together() {
-    let (file, _) = memory(3);
-    let mut device = Batched::new(Server::new(Memory::make(file.as_fd(), 3, 64 << 10).unwrap()), Gpu::default(), 2);
+    let (file, memory) = Memory::make(3, 64 << 10).unwrap();
+    let mut device = Batched::new(Server::new(memory), Gpu::default(), 2);
     assert_eq!(device.step(real()), Step::Idle);
     thread::scope(|scope| {
         let threads: Vec<_> = (0..3)

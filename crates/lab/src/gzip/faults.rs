@@ -216,9 +216,9 @@ impl Fault {
         let _there_was_none = fs::remove_dir_all(dir);
         let counters = dir.join("counters");
         fs::create_dir_all(&counters)?;
-        let memory = dir.join("accelerator");
-        let mut device = Device::start(&options.weirgate, &memory, self.told)?;
-        let library = library.with("WEIRGATE_Z_ACCELERATOR", &memory).with("WEIRGATE_Z_COUNTERS", &counters);
+        let socket = dir.join("accelerator");
+        let mut device = Device::start(&options.weirgate, &socket, self.told)?;
+        let library = library.with("WEIRGATE_Z_ACCELERATOR", &socket).with("WEIRGATE_Z_COUNTERS", &counters);
         let server = Server::workers(dir, &library, root, WORKERS)?;
         let third = (seconds / 3.0 * 1e3) as u64;
         let (returned, seen) = clients::beside(server.port, bodies, || {
@@ -233,7 +233,7 @@ impl Fault {
                     device.wait()?;
                     pause(third);
                     let before = by_accelerator(&counters)?;
-                    device = Device::start(&options.weirgate, &memory, &[])?;
+                    device = Device::start(&options.weirgate, &socket, &[])?;
                     until_used(&counters, before)?
                 }
                 Then::GoesOn => {
@@ -292,16 +292,16 @@ impl Uncounted for Totals {
 }
 
 impl Device {
-    fn start(weirgate: &Path, memory: &PathBuf, told: &[&str]) -> Result<Self> {
+    fn start(weirgate: &Path, socket: &PathBuf, told: &[&str]) -> Result<Self> {
         let mut command = Command::new(weirgate);
-        command.args(["deflate", "accelerator", "--memory"]).arg(memory).args(told);
+        command.args(["deflate", "accelerator", "--socket"]).arg(socket).args(told);
         let child =
             command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("cannot start the accelerator")?;
         let mut device = Self { child };
         let began = Instant::now();
-        while !memory.exists() {
+        while !socket.exists() {
             ensure!(device.child.try_wait()?.is_none(), "the accelerator ended at once");
-            ensure!(began.elapsed() < Duration::from_secs(10), "the accelerator made no {}", memory.display());
+            ensure!(began.elapsed() < Duration::from_secs(10), "the accelerator made no {}", socket.display());
             pause(2);
         }
         Ok(device)

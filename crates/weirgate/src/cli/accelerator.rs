@@ -1,16 +1,22 @@
 //! `weirgate deflate accelerator`: the process of a GPU, or of a simulated card.
 
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::ErrorKind;
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::fs::{self, Permissions};
+use std::io::{ErrorKind, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
 use weirgate_deflate::accelerator::{BODY_MAX, Batched, Faults, Memory, Server, Simulated, Step};
 use weirgate_deflate::nvcomp::Nvcomp;
 
@@ -21,9 +27,9 @@ use crate::fabric::run::interruption;
 /// Compress for libweirgate_z.so: by a GPU, or as a card would, by libdeflate on one thread, after a time and with faults.
 #[derive(Debug, Args)]
 pub(super) struct Accelerator {
-    /// Shared memory, made anew: where libweirgate_z.so looks for it
-    #[arg(long, value_name = "FILE", default_value = "/run/weirgate/accelerator")]
-    memory: PathBuf,
+    /// Its socket: where libweirgate_z.so looks for it
+    #[arg(long, value_name = "FILE", default_value = "/run/weirgate-accelerator")]
+    socket: PathBuf,
     /// A group whose processes may use it beside its owner's, as nginx's workers (www-data)
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
@@ -61,6 +67,9 @@ enum Device {
     Gpu(Batched<Nvcomp>),
 }
 
+/// How often it is looked for who connects, in nanoseconds: a process waits for five milliseconds.
+const LOOK_EVERY: u64 = 1_000_000;
+
 /// How long it sleeps where there is nothing to do.
 const NAP: Duration = Duration::from_micros(50);
 
@@ -69,8 +78,8 @@ impl Accelerator {
         let is_ended = interruption().context("signals cannot be caught")?;
         let gpu = if self.nvcomp { Some(self.gpu()?) } else { None };
         let body_max = if self.nvcomp { Nvcomp::INPUT_MAX } else { BODY_MAX };
-        let (memory, file) = make(&self.memory, self.instances, body_max, self.group.as_deref())
-            .with_context(|| format!("{}: no shared memory", self.memory.display()))?;
+        let (file, memory) = Memory::make(self.instances, body_max).context("no shared memory")?;
+        let socket = listen(&self.socket, self.group.as_deref()).with_context(|| self.socket.display().to_string())?;
         let faults = Faults {
             crash_every: self.crash_at,
             slow_every: self.slow_every,
@@ -84,7 +93,56 @@ impl Accelerator {
             None => Device::Simulated(Simulated::new(server, self.latency_us.saturating_mul(1_000), faults)),
         };
         device.step(now());
-        out.line(&format!("{}: {} instances", self.memory.display(), self.instances))?;
+        out.line(&format!("{}: {} instances", self.socket.display(), self.instances))?;
+        out.flush()?;
+        let mut looked = 0;
+        loop {
+            let step = device.step(now());
+            if now() - looked >= LOOK_EVERY {
+                looked = now();
+                hand_out(&socket, &file);
+            }
+            match step {
+                Step::Idle if is_ended.load(Ordering::Relaxed) => break,
+                Step::Idle => thread::sleep(NAP),
+                Step::Busy => {}
+                Step::Crashed => return Err(Failure::from(anyhow!("the device has died"))),
+            }
+        }
+        let _others_may_have_removed_it = fs::remove_file(&self.socket);
+        Ok(())
+    }
+}
+
+enum Device {
+    Simulated(Simulated),
+    Gpu(Batched<Nvcomp>),
+}
+
+/// How long it sleeps where there is nothing to do.
+const NAP: Duration = Duration::from_micros(50);
+
+impl Accelerator {
+    pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let is_ended = interruption().context("signals cannot be caught")?;
+        let gpu = if self.nvcomp { Some(self.gpu()?) } else { None };
+        let body_max = if self.nvcomp { Nvcomp::INPUT_MAX } else { BODY_MAX };
+        let (file, memory) = Memory::make(self.instances, body_max).context("no shared memory")?;
+        let socket = listen(&self.socket, self.group.as_deref()).with_context(|| self.socket.display().to_string())?;
+        let faults = Faults {
+            crash_every: self.crash_at,
+            slow_every: self.slow_every,
+            slow: self.slow_ms.saturating_mul(1_000_000),
+            wrong_every: self.wrong_every,
+            fail_every: self.fail_every,
+        };
+        let server = Server::new(memory);
+        let mut device = match gpu {
+            Some(gpu) => Device::Gpu(Batched::new(server, gpu, self.instances as usize)),
+            None => Device::Simulated(Simulated::new(server, self.latency_us.saturating_mul(1_000), faults)),
+        };
+        device.step(now());
+        out.line(&format!("{}: {} instances", self.socket.display(), self.instances))?;
         out.flush()?;
         loop {
             match device.step(now()) {
@@ -119,43 +177,52 @@ impl Device {
     }
 }
 
-/// Makes the file, in place of one that an earlier device has left, and says its inode.
-fn make(path: &Path, instances: u32, body_max: usize, group: Option<&str>) -> anyhow::Result<(Memory, u64)> {
+/// Listens at a place where no other device does; who may connect may use the device.
+fn listen(path: &Path, group: Option<&str>) -> anyhow::Result<OwnedFd> {
     let gid = group.map(gid).transpose()?;
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    match File::options().read(true).write(true).open(path) {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    };
+    match fs::symlink_metadata(path) {
         Err(problem) if problem.kind() == ErrorKind::NotFound => {}
         Err(problem) => return Err(problem.into()),
-        Ok(there) => {
-            let there = Memory::open(there.as_fd()).context("there is a file that is no accelerator's: remove it")?;
-            ensure!(!there.is_alive(now()), "another accelerator runs there");
-        }
+        Ok(meta) if !meta.file_type().is_socket() => bail!("there is something that is no socket: remove it"),
+        // What an earlier device has left answers nobody.
+        Ok(_) => match rustix::net::connect(&socket()?, &address) {
+            Err(Errno::CONNREFUSED) => fs::remove_file(path)?,
+            Err(problem) if problem != Errno::AGAIN => return Err(problem.into()),
+            _ => bail!("another accelerator is there"),
+        },
     }
-    // By another name until it is whole: processes look for it all the time.
-    let mut new = path.as_os_str().to_owned();
-    new.push(format!(".{}", std::process::id()));
-    let made = made(Path::new(&new), instances, body_max, gid).and_then(|made| {
-        fs::rename(&new, path)?;
-        Ok(made)
-    });
-    if made.is_err() {
-        let _there_is_none = fs::remove_file(&new);
+    let socket = socket()?;
+    // Nobody but the owner, until it is the group's as well.
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = rustix::net::bind(&socket, &address);
+    rustix::process::umask(before);
+    bound?;
+    if let Some(gid) = gid {
+        chown(path, None, Some(gid))?;
+        fs::set_permissions(path, Permissions::from_mode(0o660))?;
     }
-    made
+    rustix::net::listen(&socket, 128)?;
+    Ok(socket)
 }
 
-fn made(new: &Path, instances: u32, body_max: usize, gid: Option<u32>) -> anyhow::Result<(Memory, u64)> {
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(new)?;
-    // Where the file system is full, a write to what is not there would end its writer.
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, Memory::len_of(instances) as u64)?;
-    if let Some(gid) = gid {
-        chown(new, None, Some(gid))?;
-        fs::set_permissions(new, Permissions::from_mode(0o660))?;
+/// Hands the memory to who has connected.
+fn hand_out(socket: &OwnedFd, memory: &OwnedFd) {
+    while let Ok(stream) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC) {
+        let files = [memory.as_fd()];
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        let _has_room = control.push(SendAncillaryMessage::ScmRights(&files));
+        // Who has gone does not want it.
+        let _ = rustix::net::sendmsg(&stream, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL);
     }
-    let memory = Memory::make(File::as_fd(&file), instances, body_max)?;
-    Ok((memory, file.metadata()?.ino()))
 }
 
 /// A group's number, by /etc/group.

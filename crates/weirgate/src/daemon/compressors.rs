@@ -1,6 +1,5 @@
 //! Processes that compress by `libweirgate_z.so`: what each counts in a file of its own, added up, and kept when it has ended.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,11 +8,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context as _;
 use weirgate_deflate::count::{Maker, Reason, Totals};
+use weirgate_linux::clock;
 
 use crate::view::api;
 
 /// Files that are looked at; who has more processes than this compress sees no more of them until some have ended.
-const FILES_MAX: usize = 4_096;
+const FILES_MAX: usize = 65_536;
 
 /// More than the file of a process has.
 const BYTES_MAX: u64 = 4_096;
@@ -40,16 +40,15 @@ impl Compressors {
     pub(crate) fn look(&self) -> api::Deflate {
         let mut ended = self.ended();
         let (mut all, mut processes) = (Totals::default(), 0);
-        for (pid, path) in self.files() {
-            // In this order: who ends in between has counted all that it will.
-            let runs = Path::new("/proc").join(pid.to_string()).exists();
-            let totals = read(&path);
-            if runs {
-                all = all.and(&totals.unwrap_or_default());
-                processes += u64::from(totals.is_some());
+        let now = clock::monotonic().as_nanos();
+        for path in self.files() {
+            // One that is just being made is no counters yet.
+            let Some(totals) = read(&path) else { continue };
+            if totals.is_alive(now) {
+                all = all.and(&totals);
+                processes += 1;
             } else if fs::remove_file(&path).is_ok() {
-                let totals = Totals { instances: 0, ..totals.unwrap_or_default() };
-                *ended = ended.and(&totals);
+                *ended = ended.and(&Totals { instances: 0, ..totals });
             }
         }
         row(&all.and(&ended), processes)
@@ -60,17 +59,18 @@ impl Compressors {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// By process.
-    fn files(&self) -> BTreeMap<u32, PathBuf> {
+    /// Those whose names processes may have drawn.
+    fn files(&self) -> impl Iterator<Item = PathBuf> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let files = entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())));
-        files.take(FILES_MAX).collect()
+        let is_drawn = |name: &[u8]| name.len() == 32 && name.iter().all(u8::is_ascii_hexdigit);
+        let files = entries.filter(move |entry| is_drawn(entry.file_name().as_encoded_bytes()));
+        files.map(|entry| entry.path()).take(FILES_MAX)
     }
 }
 
 impl Drop for Compressors {
     fn drop(&mut self) {
-        for path in self.files().values() {
+        for path in self.files() {
             let _ = fs::remove_file(path);
         }
         let _ = fs::remove_dir(&self.folder);
@@ -112,11 +112,14 @@ fn row(totals: &Totals, processes: u64) -> api::Deflate {
 mod tests {
     use super::*;
 
-    /// A file as a process writes it: the counters' bytes, of which the first body of the first engine is one.
-    fn count(folder: &Path, name: &str, bodies: u64) {
+    /// A file as a process writes it: the counters' bytes, of which the first body of the first engine is one, and the last word when it
+    /// lived.
+    fn count(folder: &Path, name: &str, bodies: u64, alive: u64) {
         let mut bytes = vec![0; size_of::<weirgate_deflate::Counters>()];
-        bytes[..8].copy_from_slice(&0x7767_6465_666c_7402_u64.to_ne_bytes());
+        let last = bytes.len() - 8;
+        bytes[..8].copy_from_slice(&0x7767_6465_666c_7403_u64.to_ne_bytes());
         bytes[8..16].copy_from_slice(&bodies.to_ne_bytes());
+        bytes[last..].copy_from_slice(&alive.to_ne_bytes());
         fs::write(folder.join(name), bytes).unwrap();
     }
 
@@ -126,19 +129,21 @@ mod tests {
         let compressors = Compressors::open(&dir.path().join("control.sock")).unwrap();
         let folder = dir.path().join("deflate");
         assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o7777, 0o1777);
-        count(&folder, &std::process::id().to_string(), 3);
-        // No process has such a number (PID_MAX_LIMIT is 2^22).
-        count(&folder, "999999999", 4);
-        count(&folder, "not a process", 5);
-        fs::write(folder.join("1"), b"nonsense").unwrap();
-        std::os::unix::fs::symlink(folder.join("999999999"), folder.join("2")).unwrap();
+        let now = clock::monotonic().as_nanos();
+        let [lives, ended, killed, nonsense, link] = [0, 1, 2, 3, 4].map(|n| format!("{n:032x}"));
+        count(&folder, &lives, 3, now);
+        count(&folder, &ended, 4, 1);
+        count(&folder, &killed, 20, now.saturating_sub(2 * weirgate_deflate::count::ALIVE));
+        count(&folder, "not a process", 5, now);
+        fs::write(folder.join(&nonsense), b"nonsense").unwrap();
+        std::os::unix::fs::symlink(folder.join(&ended), folder.join(&link)).unwrap();
         for _ in 0..2 {
             let seen = compressors.look();
-            assert_eq!((seen.processes, seen.engines[0].bodies, seen.engines[0].name.as_str()), (1, 7, "zlib"));
+            assert_eq!((seen.processes, seen.engines[0].bodies, seen.engines[0].name.as_str()), (1, 27, "zlib"));
         }
-        assert!(!folder.join("999999999").exists());
-        count(&folder, &std::process::id().to_string(), 10);
-        assert_eq!(compressors.look().engines[0].bodies, 14);
+        assert!(!folder.join(ended).exists() && !folder.join(killed).exists());
+        count(&folder, &lives, 10, now);
+        assert_eq!(compressors.look().engines[0].bodies, 34);
         fs::remove_file(folder.join("not a process")).unwrap();
         drop(compressors);
         assert!(!folder.exists());
