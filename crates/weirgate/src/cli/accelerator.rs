@@ -114,52 +114,6 @@ impl Accelerator {
     }
 }
 
-enum Device {
-    Simulated(Simulated),
-    Gpu(Batched<Nvcomp>),
-}
-
-/// How long it sleeps where there is nothing to do.
-const NAP: Duration = Duration::from_micros(50);
-
-impl Accelerator {
-    pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
-        let is_ended = interruption().context("signals cannot be caught")?;
-        let gpu = if self.nvcomp { Some(self.gpu()?) } else { None };
-        let body_max = if self.nvcomp { Nvcomp::INPUT_MAX } else { BODY_MAX };
-        let (file, memory) = Memory::make(self.instances, body_max).context("no shared memory")?;
-        let socket = listen(&self.socket, self.group.as_deref()).with_context(|| self.socket.display().to_string())?;
-        let faults = Faults {
-            crash_every: self.crash_at,
-            slow_every: self.slow_every,
-            slow: self.slow_ms.saturating_mul(1_000_000),
-            wrong_every: self.wrong_every,
-            fail_every: self.fail_every,
-        };
-        let server = Server::new(memory);
-        let mut device = match gpu {
-            Some(gpu) => Device::Gpu(Batched::new(server, gpu, self.instances as usize)),
-            None => Device::Simulated(Simulated::new(server, self.latency_us.saturating_mul(1_000), faults)),
-        };
-        device.step(now());
-        out.line(&format!("{}: {} instances", self.socket.display(), self.instances))?;
-        out.flush()?;
-        loop {
-            match device.step(now()) {
-                Step::Idle if is_ended.load(Ordering::Relaxed) => break,
-                Step::Idle => thread::sleep(NAP),
-                Step::Busy => {}
-                Step::Crashed => return Err(Failure::from(anyhow!("the device has died"))),
-            }
-        }
-        // Another device may have taken its place.
-        if fs::metadata(&self.memory).is_ok_and(|meta| meta.ino() == file) {
-            let _others_may_have_removed_it = fs::remove_file(&self.memory);
-        }
-        Ok(())
-    }
-}
-
 impl Accelerator {
     fn gpu(&self) -> anyhow::Result<Nvcomp> {
         let wanted = "no GPU: it wants an NVIDIA GPU, its driver (libcuda.so.1) and nvCOMP (libnvcomp.so.6 or .so.5, on the linker's path)";
