@@ -1,6 +1,7 @@
 //! `accelerator`: a real nginx whose responses a simulated accelerator compresses, and everything that can go wrong with one.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -165,6 +166,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     }
     options.say("system calls");
     let place = dir.join("calls");
+    let _there_was_none = fs::remove_dir_all(&place);
     fs::create_dir_all(&place)?;
     let device = Device::start(&options.weirgate, &place.join("accelerator"), &[])?;
     let with = library.with("WEIRGATE_Z_ACCELERATOR", place.join("accelerator"));
@@ -296,14 +298,11 @@ impl Device {
         let mut command = Command::new(weirgate);
         command.args(["deflate", "accelerator", "--socket"]).arg(socket).args(told);
         let child =
-            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("cannot start the accelerator")?;
+            command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("cannot start the accelerator")?;
         let mut device = Self { child };
-        let began = Instant::now();
-        while !socket.exists() {
-            ensure!(device.child.try_wait()?.is_none(), "the accelerator ended at once");
-            ensure!(began.elapsed() < Duration::from_secs(10), "the accelerator made no {}", socket.display());
-            pause(2);
-        }
+        let mut said = String::new();
+        BufReader::new(device.child.stdout.take().context("its output")?).read_line(&mut said)?;
+        ensure!(!said.is_empty(), "the accelerator ended at once: is there something at {}?", socket.display());
         Ok(device)
     }
 
