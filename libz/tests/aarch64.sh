@@ -4,6 +4,8 @@
 # usage: libz/tests/aarch64.sh
 set -euo pipefail
 cd "$(dirname "$0")"
+# shellcheck source=libz/tests/debian.sh
+. ./debian.sh
 target=aarch64-unknown-linux-gnu
 tools=aarch64-linux-gnu
 missing=()
@@ -22,13 +24,10 @@ fi
 work=$(mktemp -d /tmp/weirgate-aarch64.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
-# The lists of arm64's packages are apt's for this one download.
-release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
-mkdir -p "$work/lists/partial" "$work/cache" "$work/debs" "$work/zlib"
-printf 'deb [arch=arm64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian %s main\n' "$release" >"$work/sources.list"
+own_lists "$work" deb arch=arm64
+mkdir -p "$work/cache" "$work/debs" "$work/zlib"
 chmod -R a+rwX "$work"
-apt=(apt-get -qq -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/nonexistent -o "Dir::State::Lists=$work/lists"
-  -o "Dir::Cache=$work/cache" -o "APT::Architectures=$(dpkg --print-architecture),arm64")
+apt+=(-o "Dir::Cache=$work/cache" -o "APT::Architectures=$(dpkg --print-architecture),arm64")
 "${apt[@]}" update
 (cd "$work/debs" && "${apt[@]}" download zlib1g:arm64 zlib1g-dev:arm64)
 for package in "$work"/debs/*.deb; do

@@ -4,18 +4,15 @@
 # usage: libz/tests/zlib.sh LIBWEIRGATE_Z.so
 # shellcheck source=libz/tests/common.sh
 . "$(dirname "$0")/common.sh"
+# shellcheck source=libz/tests/debian.sh
+. "$(dirname "$0")/debian.sh"
 version=$(dpkg-query -W -f '${source:Version}' zlib1g)
 printf "zlib's own programs, of Debian's source package zlib %s, on %s\n" "$version" "$1"
 
-# The list of sources is apt's for this one download, and in a folder of its own.
 fetch() {
-  local release lists="$work/lists"
-  release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
-  mkdir -p "$lists/partial" "$work/source"
-  chmod -R a+rwX "$lists" "$work/source"
-  printf 'deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian %s main\n' "$release" >"$work/sources.list"
+  own_lists "$work" deb-src
+  mkdir -m 777 "$work/source"
   cd "$work/source"
-  apt=(apt-get -qq -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/nonexistent -o "Dir::State::Lists=$lists")
   "${apt[@]}" update
   "${apt[@]}" source --download-only "zlib=$version"
   dpkg-source --no-check -x zlib_*.dsc tree

@@ -45,9 +45,6 @@ pub enum Step {
     Crashed,
 }
 
-/// Instances are looked after this often, in nanoseconds.
-const LOOK_EVERY: u64 = 1_000_000_000;
-
 /// For how long an instance that is not used stays its holder's, in nanoseconds.
 pub const LEASE: u64 = 10_000_000_000;
 

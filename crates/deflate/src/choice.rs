@@ -140,15 +140,14 @@ impl Choice {
             return self.route(class, level, Maker::Accelerator);
         }
         let Some(best) = class.cheapest(all()) else { return Pick::STOCK };
+        if seen % TRY_EVERY < TRY_EVERY - 1 {
+            return self.route(class, level, best);
+        }
         let here = class.cheapest(self.candidates(class, level, len, false));
         let others = all().filter(|maker| *maker != best && (is_away(*maker) || is_away(best) && here == Some(*maker)));
         let turn = (seen / TRY_EVERY) as usize;
-        let other = match others.clone().count() {
-            0 => None,
-            count => others.clone().nth(turn % count),
-        };
-        let is_turn = seen % TRY_EVERY == TRY_EVERY - 1;
-        self.route(class, level, other.filter(|_| is_turn).unwrap_or(best))
+        let other = others.clone().nth(turn % others.count().max(1));
+        self.route(class, level, other.unwrap_or(best))
     }
 
     /// Who does so where no device can.
@@ -167,8 +166,7 @@ impl Choice {
     /// Whether a part's output is to be [compared](Self::compare), as zlib-rs's of the longest bodies.
     pub fn looks_at_part(&self, level: i32) -> bool {
         let Some(class) = self.class(level, usize::MAX) else { return false };
-        let seen = class.routes[Maker::ZlibRs as usize].seen.fetch_add(1, Ordering::Relaxed);
-        self.mode == Mode::Same && (seen < LOOK_FIRST || seen.is_multiple_of(LOOK_EVERY))
+        self.mode == Mode::Same && class.routes[Maker::ZlibRs as usize].is_looked_at()
     }
 
     /// The level at which stock zlib streams where `level` was asked for.
@@ -262,9 +260,7 @@ impl Choice {
             Mode::Fast => 1,
             Mode::Same => level + i32::from(route.up.load(Ordering::Relaxed)),
         };
-        let seen = route.seen.fetch_add(1, Ordering::Relaxed);
-        let is_looked_at = seen < LOOK_FIRST || seen.is_multiple_of(LOOK_EVERY);
-        Pick { maker, level, compare: self.mode == Mode::Same && is_looked_at }
+        Pick { maker, level, compare: self.mode == Mode::Same && route.is_looked_at() }
     }
 
     /// `None`: there is nothing to choose at such a level.
@@ -315,6 +311,12 @@ impl Route {
             cost: AtomicU32::new(0),
             known: AtomicU32::new(0),
         }
+    }
+
+    /// Whether the next body of its is compressed by zlib as well.
+    fn is_looked_at(&self) -> bool {
+        let seen = self.seen.fetch_add(1, Ordering::Relaxed);
+        seen < LOOK_FIRST || seen.is_multiple_of(LOOK_EVERY)
     }
 }
 

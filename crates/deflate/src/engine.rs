@@ -1,6 +1,6 @@
 //! Engines that compress a whole body at once, or one part of it after the other, into raw deflate (RFC 1951).
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
@@ -8,6 +8,7 @@ use libdeflate_sys as lib;
 use libz_rs_sys as zlib_rs;
 
 use crate::arena::{Arena, STATE_LEN, arrays_len};
+use crate::library::Library;
 use crate::zlib::{DEFAULT_STRATEGY, DEFLATED, FINISH, OK, STREAM_END, STREAM_SIZE, SYNC_FLUSH, ZStream, stock};
 
 /// Compresses bodies, one after the other.
@@ -372,26 +373,15 @@ impl Igzip {
 
     /// `None`: there is no such library.
     pub fn load() -> Option<Self> {
-        // The library stays loaded: threads keep its functions.
         // SAFETY: it has no constructors that could harm, and its functions are of these types (igzip_lib.h).
         let functions = unsafe {
-            let library = libc::dlopen(c"libisal.so.2".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
-            let find = |name: &CStr| NonNull::new(libc::dlsym(library, name.as_ptr()));
-            if library.is_null() {
-                return None;
-            }
-            let init = |name| find(name).map(|at| std::mem::transmute::<NonNull<c_void>, Init>(at));
-            let deflate = |name| find(name).map(|at| std::mem::transmute::<NonNull<c_void>, Deflate>(at));
-            let set_dict = find(c"isal_deflate_set_dict")?;
+            let library = Library::open(c"libisal.so.2")?;
             Functions {
-                stateless_init: init(c"isal_deflate_stateless_init")?,
-                stateless: deflate(c"isal_deflate_stateless")?,
-                init: init(c"isal_deflate_init")?,
-                set_dict: std::mem::transmute::<
-                    NonNull<c_void>,
-                    unsafe extern "C" fn(*mut c_void, *const u8, u32) -> c_int,
-                >(set_dict),
-                deflate: deflate(c"isal_deflate")?,
+                stateless_init: library.find(c"isal_deflate_stateless_init")?,
+                stateless: library.find(c"isal_deflate_stateless")?,
+                init: library.find(c"isal_deflate_init")?,
+                set_dict: library.find(c"isal_deflate_set_dict")?,
+                deflate: library.find(c"isal_deflate")?,
             }
         };
         let memory = |len: usize| vec![0; len / size_of::<u128>()].into_boxed_slice();

@@ -184,21 +184,20 @@ impl Scratch {
         &mut self.stock
     }
 
-    /// Compresses a body, of which another engine has `made` something, by stock zlib as well, and tells `choice`.
-    pub(crate) fn compare(&mut self, settings: &Settings, choice: &Choice, input: &[u8], made: &Compressed) {
-        let mut out = resized(&mut self.compared, bound(input.len()));
-        if let Some(stock) = self.stock(settings).compress(input, &mut out) {
-            choice.compare(settings.level, input.len(), made.maker, made.len, stock);
-        }
-        keep(&mut self.compared, out);
-    }
-
-    /// As [`compare`](Self::compare), of a part that became `ours` long.
-    pub(crate) fn compare_part(&mut self, settings: &Settings, choice: &Choice, part: &Part<'_>, ours: usize) {
+    /// Compresses a part of a body, or all of it, that became `ours` long by another engine, by stock zlib as well, and tells `choice`; `len`
+    /// is the body's.
+    pub(crate) fn compare(
+        &mut self,
+        settings: &Settings,
+        choice: &Choice,
+        part: &Part<'_>,
+        len: usize,
+        (maker, ours): (Maker, usize),
+    ) {
         let mut out = resized(&mut self.compared, bound(part.input.len()));
         let flush = if part.is_last { FINISH } else { SYNC_FLUSH };
         if let Some(stock) = self.stock(settings).flush(part.before, part.input, &mut out, flush) {
-            choice.compare(settings.level, usize::MAX, Maker::ZlibRs, ours, stock);
+            choice.compare(settings.level, len, maker, ours, stock);
         }
         keep(&mut self.compared, out);
     }

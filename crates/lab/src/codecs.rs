@@ -4,10 +4,10 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use weirgate_deflate::engine::{Effort, Engine, Igzip, Libdeflate, Part, Stock, ZlibRs, bound};
 use weirgate_deflate::qatzip::Qatzip;
+use weirgate_linux::clock::thread_cpu;
 
 use crate::experiment::Options;
 use crate::plot::{Curve, Point, curves};
@@ -117,24 +117,18 @@ fn measure(
 ) -> Option<(usize, Duration)> {
     let (mut spent, mut least) = (Duration::ZERO, Duration::MAX);
     loop {
-        let began = cpu();
+        let began = thread_cpu();
         let mut bytes = 0;
         for (_, body) in bodies {
             bytes += engine.compress(body, out)?;
         }
-        let took = cpu().saturating_sub(began);
+        let took = thread_cpu().saturating_sub(began).to_std();
         (spent, least) = (spent + took, least.min(took));
         if spent >= each {
             // A clock of nanoseconds: more than none.
             return Some((bytes, least.max(Duration::from_nanos(1))));
         }
     }
-}
-
-/// Processor time of this thread.
-fn cpu() -> Duration {
-    let at = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(at.tv_sec.unsigned_abs(), u32::try_from(at.tv_nsec).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ impl Nginx {
     /// Has it read its configuration again, and waits until a worker has begun by that; the others end when they have answered.
     pub(crate) fn reload(&self) -> Result<()> {
         let before = self.workers()?;
-        let master = rustix::process::Pid::from_raw(i32::try_from(self.child.id())?).context("a process id")?;
+        let master = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(master, rustix::process::Signal::HUP)?;
         let deadline = Instant::now() + Duration::from_secs(10);
         while self.workers()?.iter().all(|worker| before.contains(worker)) {

@@ -2,8 +2,8 @@
 
 use std::mem::MaybeUninit;
 
+use super::Step;
 use super::server::{Job, Server};
-use super::{LOOK_EVERY, Step};
 use crate::engine::bound;
 use crate::nvcomp::{Batch, Body};
 
@@ -13,8 +13,6 @@ pub struct Batched<B> {
     server: Server,
     engine: B,
     slots: Vec<Slot>,
-    /// When instances were looked after.
-    looked: u64,
 }
 
 /// Room for one of a batch's bodies.
@@ -27,16 +25,12 @@ struct Slot {
 impl<B: Batch> Batched<B> {
     /// A device that takes up to `batch` bodies at a time.
     pub fn new(server: Server, engine: B, batch: usize) -> Self {
-        Self { server, engine, slots: (0..batch).map(|_| Slot::default()).collect(), looked: 0 }
+        Self { server, engine, slots: (0..batch).map(|_| Slot::default()).collect() }
     }
 
     /// Takes the bodies that are there, and answers them.
     pub fn step(&mut self, now: u64) -> Step {
         self.server.beat(now);
-        if now.saturating_sub(self.looked) > LOOK_EVERY {
-            self.looked = now;
-            self.server.reclaim(now);
-        }
         let mut jobs: Vec<Job> = Vec::new();
         for slot in &mut self.slots {
             let Some(job) = self.server.take(&mut slot.body) else { break };

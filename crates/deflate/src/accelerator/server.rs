@@ -12,7 +12,12 @@ pub struct Server {
     memory: Memory,
     /// The instance that is looked at next.
     next: u32,
+    /// When instances were taken back.
+    looked: u64,
 }
+
+/// That is done this often, in nanoseconds.
+const LOOK_EVERY: u64 = 1_000_000_000;
 
 /// A body that the device has taken.
 #[derive(Debug)]
@@ -26,12 +31,16 @@ pub struct Job {
 impl Server {
     /// Of memory that was [made](Memory::make).
     pub const fn new(memory: Memory) -> Self {
-        Self { memory, next: 0 }
+        Self { memory, next: 0, looked: 0 }
     }
 
-    /// Says that the device lives. To be called more often than every [`ALIVE`](super::ALIVE).
-    pub fn beat(&self, now: u64) {
+    /// Says that the device lives, and takes instances back now and then. To be called more often than every [`ALIVE`](super::ALIVE).
+    pub fn beat(&mut self, now: u64) {
         self.memory.beat(now);
+        if now.saturating_sub(self.looked) > LOOK_EVERY {
+            self.looked = now;
+            self.reclaim(now);
+        }
     }
 
     /// Takes a body, which is copied to `body`, if there is one.
@@ -74,8 +83,8 @@ impl Server {
         }
     }
 
-    /// Takes instances from those that have not used theirs for [`LEASE`]. To be called every second or so.
-    pub fn reclaim(&self, now: u64) {
+    /// Takes instances from those that have not used theirs for [`LEASE`].
+    pub(super) fn reclaim(&self, now: u64) {
         for index in 0..self.memory.instances() {
             let instance = self.memory.instance(index);
             let is_old = now.saturating_sub(instance.used.load(Ordering::Relaxed)) > LEASE;

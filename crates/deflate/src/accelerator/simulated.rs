@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 
+use super::Step;
 use super::server::{Job, Server};
-use super::{LOOK_EVERY, Step};
 use crate::engine::{Engine, Libdeflate, bound};
 
 /// What the device does wrong. Each is for one of so many bodies, 0: for none; where two fall on one body, it is the first that is named here.
@@ -37,8 +37,6 @@ pub struct Simulated {
     bodies: u64,
     wrong: u64,
     last_answer: Vec<u8>,
-    /// When instances were looked after.
-    looked: u64,
 }
 
 #[derive(Debug)]
@@ -69,17 +67,12 @@ impl Simulated {
             bodies: 0,
             wrong: 0,
             last_answer: Vec::new(),
-            looked: 0,
         }
     }
 
     /// Takes bodies and answers those whose time has come.
     pub fn step(&mut self, now: u64) -> Step {
         self.server.beat(now);
-        if now.saturating_sub(self.looked) > LOOK_EVERY {
-            self.looked = now;
-            self.server.reclaim(now);
-        }
         let mut step = Step::Idle;
         let mut body = std::mem::take(&mut self.body);
         if let Some(job) = self.server.take(&mut body) {

@@ -73,9 +73,7 @@ fn trace(dir: &Path, server: &Server, bodies: &[&Body]) -> Result<Calls> {
         (0..TIMES).try_for_each(|_| bodies.iter().try_for_each(|body| fetch::get(server.port, &body.name).map(drop)));
     // What comes after the last byte.
     pause(100);
-    if let Some(pid) = i32::try_from(strace.id()).ok().and_then(Pid::from_raw) {
-        kill_process(pid, Signal::TERM)?;
-    }
+    kill_process(Pid::from_child(&strace), Signal::TERM)?;
     strace.wait()?;
     asked?;
     Ok(count(&fs::read_to_string(&file)?, TIMES * bodies.len()))

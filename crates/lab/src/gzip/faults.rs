@@ -116,8 +116,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let library = library.with("WEIRGATE_Z_ACCELERATOR_USE", "always").with("WEIRGATE_Z_ACCELERATOR_WAIT_US", WAIT_US);
     let bodies: Vec<&Body> = bodies.iter().collect();
     let reloads = if full { 1_000 } else { 50 };
-    let many = Fault { name: "none, and the server reads its configuration", ..NONE };
-    let many = Fault { then: Then::Reloads(reloads), ..many };
+    let name = "none, and the server reads its configuration";
+    let many = Fault { name, told: &[], then: Then::Reloads(reloads), reason: None };
 
     let mut table = Table::new(
         "Faults under load",
@@ -140,7 +140,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         let Outcome { seen, totals, alerts: more, returned } = &outcome;
         failed += seen.failed;
         alerts += more;
-        uncounted += totals.uncounted(seen.requests);
+        uncounted += uncounted_of(totals, seen.requests);
         let done = totals.made[Maker::Accelerator as usize].bodies;
         let is_noticed = fault.reason.is_none_or(|reason| totals.reasons[reason as usize] > 0);
         if !is_noticed || done == 0 && fault.told != ["--fail-every", "1"] {
@@ -201,8 +201,6 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         vec![table, calls],
     )
 }
-
-const NONE: Fault = Fault { name: "", told: &[], then: Then::Nothing, reason: None };
 
 impl Fault {
     fn run(
@@ -279,18 +277,11 @@ fn read(counters: &Path) -> Result<Totals> {
     Ok(all)
 }
 
-/// What the counters do not tell.
-trait Uncounted {
-    /// Of so many bodies, how many were counted by no engine, or by two, or by another than the accelerator without a reason.
-    fn uncounted(&self, requests: u64) -> u64;
-}
-
-impl Uncounted for Totals {
-    fn uncounted(&self, requests: u64) -> u64 {
-        let bodies: u64 = self.made.iter().map(|made| made.bodies).sum();
-        let others = bodies - self.made[Maker::Accelerator as usize].bodies;
-        bodies.abs_diff(requests) + others.abs_diff(self.reasons.iter().sum())
-    }
+/// Of so many bodies, how many were counted by no engine, or by two, or by another than the accelerator without a reason.
+fn uncounted_of(totals: &Totals, requests: u64) -> u64 {
+    let bodies: u64 = totals.made.iter().map(|made| made.bodies).sum();
+    let others = bodies - totals.made[Maker::Accelerator as usize].bodies;
+    bodies.abs_diff(requests) + others.abs_diff(totals.reasons.iter().sum())
 }
 
 impl Device {
@@ -317,8 +308,7 @@ impl Device {
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("a process id")?;
-        Ok(kill_process(pid, signal)?)
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 }
 

@@ -19,6 +19,7 @@ use rustix::net::{
 };
 use weirgate_deflate::accelerator::{BODY_MAX, Batched, Faults, Memory, Server, Simulated, Step};
 use weirgate_deflate::nvcomp::Nvcomp;
+use weirgate_linux::clock;
 
 use super::Failure;
 use super::output::Output;
@@ -112,9 +113,7 @@ impl Accelerator {
         let _others_may_have_removed_it = fs::remove_file(&self.socket);
         Ok(())
     }
-}
 
-impl Accelerator {
     fn gpu(&self) -> anyhow::Result<Nvcomp> {
         let wanted = "no GPU: it wants an NVIDIA GPU, its driver (libcuda.so.1) and nvCOMP (libnvcomp.so.6 or .so.5, on the linker's path)";
         Nvcomp::load(self.algorithm, self.instances as usize).context(wanted)
@@ -195,6 +194,5 @@ fn gid(group: &str) -> anyhow::Result<u32> {
 
 /// The monotonic clock, which processes of a host share.
 fn now() -> u64 {
-    let at = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(at.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(at.tv_nsec).unwrap_or(0)
+    clock::monotonic().as_nanos()
 }
