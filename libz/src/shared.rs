@@ -2,13 +2,12 @@
 //!
 //! A daemon that wants to see them has made the folder; without it nothing is written. The file belongs to the process's user, so that
 //! nobody else can take its pages away. Its name is drawn at random: process numbers are other ones in other namespaces, and come again. When a
-//! process has not said for long that it lives, the daemon adds the file up and removes it; who lives all the same begins another one.
+//! process has not said for an hour that it lives, the daemon adds the file up and removes it; who lives all the same begins another one.
 
 use std::fs;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use weirgate_deflate::Counters;
@@ -20,8 +19,8 @@ static OWN: Counters = Counters::new();
 static CURRENT: AtomicPtr<Counters> = AtomicPtr::new((&raw const OWN).cast_mut());
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 static BUSY: AtomicBool = AtomicBool::new(false);
-/// The file that is mapped; only who is busy looks at it.
-static FILE: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// The name of the file that is mapped, in two halves; only who is busy looks at it.
+static NAME: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// The parent counts in its file, and the child is to have one of its own: until then it counts for itself, from nothing.
 pub(crate) fn forked() {
@@ -55,22 +54,21 @@ pub(crate) fn look(now: u64, folder: &Path) {
     }
     LOOKED.store(now.max(1), Ordering::Relaxed);
     counters().beat(now);
-    if let Ok(mut file) = FILE.try_lock() {
-        // A daemon that has begun anew has another folder, and one for which this process had ended has removed the file.
-        let is_there = is_shared() && file.as_ref().is_some_and(|file| file.exists());
-        if !is_there
-            && folder.is_dir()
-            && let Some((path, mapped)) = map(folder)
-        {
-            if is_shared() {
-                mapped.begin();
-            } else {
-                mapped.begin_with(counters());
-            }
-            mapped.beat(now);
-            CURRENT.store(std::ptr::from_ref(mapped).cast_mut(), Ordering::Release);
-            *file = Some(path);
+    // A daemon that has begun anew has another folder, and one for which this process had ended has removed the file.
+    let name = NAME.each_ref().map(|half| half.load(Ordering::Relaxed));
+    let is_there = is_shared() && path(folder, name).exists();
+    if !is_there
+        && folder.is_dir()
+        && let Some((name, mapped)) = map(folder)
+    {
+        if is_shared() {
+            mapped.begin();
+        } else {
+            mapped.begin_with(counters());
         }
+        mapped.beat(now);
+        CURRENT.store(std::ptr::from_ref(mapped).cast_mut(), Ordering::Release);
+        NAME.iter().zip(name).for_each(|(half, drawn)| half.store(drawn, Ordering::Relaxed));
     }
     BUSY.store(false, Ordering::Release);
 }
@@ -79,14 +77,19 @@ fn is_shared() -> bool {
     !std::ptr::eq(counters(), &raw const OWN)
 }
 
+fn path(folder: &Path, [first, second]: [u64; 2]) -> PathBuf {
+    folder.join(format!("{first:016x}{second:016x}"))
+}
+
 /// Makes a file and maps it. What was mapped before stays, since others may be counting there: a page for each start of a daemon.
-fn map(folder: &Path) -> Option<(PathBuf, &'static Counters)> {
-    let mut name = [0_u8; 16];
+fn map(folder: &Path) -> Option<([u64; 2], &'static Counters)> {
+    let mut name = [0_u64; 2];
+    let len = size_of_val(&name);
     // SAFETY: it writes to these bytes.
-    if unsafe { libc::getrandom(name.as_mut_ptr().cast(), name.len(), libc::GRND_NONBLOCK) } != name.len() as isize {
+    if unsafe { libc::getrandom(name.as_mut_ptr().cast(), len, libc::GRND_NONBLOCK) } != len as isize {
         return None;
     }
-    let path = folder.join(format!("{:032x}", u128::from_ne_bytes(name)));
+    let path = path(folder, name);
     let file = fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -106,6 +109,6 @@ fn map(folder: &Path) -> Option<(PathBuf, &'static Counters)> {
     unsafe {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let at = libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0);
-        (at != libc::MAP_FAILED).then(|| (path, &*at.cast::<Counters>()))
+        (at != libc::MAP_FAILED).then(|| (name, &*at.cast::<Counters>()))
     }
 }

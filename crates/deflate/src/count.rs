@@ -100,8 +100,11 @@ impl Reason {
 /// "wgdeflt" and the number of this layout.
 const MAGIC: u64 = 0x7767_6465_666c_7403;
 
-/// After this long without a sign of life, in nanoseconds, a process has ended, or does nothing and will begin anew.
-pub const ALIVE: u64 = 60_000_000_000;
+/// After this long without a sign of life, in nanoseconds, a process compresses no more.
+const AWAKE: u64 = 60_000_000_000;
+
+/// And after this long it has ended: it may have one stream all the while, which it will count.
+const OVER: u64 = 3_600_000_000_000;
 
 /// Counters of one maker: bodies, or for streams those begun; bytes in; bytes out; nanoseconds, of whole bodies only.
 type Row = [AtomicU64; 4];
@@ -248,9 +251,14 @@ impl Totals {
         Some(totals)
     }
 
-    /// Whether their process lives at `now`, as far as it has said.
-    pub const fn is_alive(&self, now: u64) -> bool {
-        now.abs_diff(self.alive) < ALIVE
+    /// Whether their process compresses at `now`: it has said so within a minute.
+    pub const fn is_awake(&self, now: u64) -> bool {
+        now.abs_diff(self.alive) < AWAKE
+    }
+
+    /// Whether their process has ended at `now`: it has said so, or nothing for an hour.
+    pub const fn is_over(&self, now: u64) -> bool {
+        self.alive == 1 || now.abs_diff(self.alive) > OVER
     }
 
     /// Both together.

@@ -44,11 +44,16 @@ impl Compressors {
         for path in self.files() {
             // One that is just being made is no counters yet.
             let Some(totals) = read(&path) else { continue };
-            if totals.is_alive(now) {
+            if totals.is_awake(now) {
                 all = all.and(&totals);
                 processes += 1;
-            } else if fs::remove_file(&path).is_ok() {
-                *ended = ended.and(&Totals { instances: 0, ..totals });
+                continue;
+            }
+            let idle = Totals { instances: 0, ..totals };
+            if totals.is_over(now) && fs::remove_file(&path).is_ok() {
+                *ended = ended.and(&idle);
+            } else {
+                all = all.and(&idle);
             }
         }
         row(&all.and(&ended), processes)
@@ -112,8 +117,8 @@ fn row(totals: &Totals, processes: u64) -> api::Deflate {
 mod tests {
     use super::*;
 
-    /// A file as a process writes it: the counters' bytes, of which the first body of the first engine is one, and the last word when it
-    /// lived.
+    /// A file as a process writes it: the counters' bytes, of which the first word is of bodies of the first engine, and the last one when
+    /// it lived.
     fn count(folder: &Path, name: &str, bodies: u64, alive: u64) {
         let mut bytes = vec![0; size_of::<weirgate_deflate::Counters>()];
         let last = bytes.len() - 8;
@@ -130,20 +135,21 @@ mod tests {
         let folder = dir.path().join("deflate");
         assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o7777, 0o1777);
         let now = clock::monotonic().as_nanos();
-        let [lives, ended, killed, nonsense, link] = [0, 1, 2, 3, 4].map(|n| format!("{n:032x}"));
+        let [lives, ended, killed, idle, nonsense, link] = [0, 1, 2, 3, 4, 5].map(|n| format!("{n:032x}"));
         count(&folder, &lives, 3, now);
         count(&folder, &ended, 4, 1);
-        count(&folder, &killed, 20, now.saturating_sub(2 * weirgate_deflate::count::ALIVE));
+        count(&folder, &killed, 20, now + 2 * 3_600_000_000_000);
+        count(&folder, &idle, 100, now + 2 * 60_000_000_000);
         count(&folder, "not a process", 5, now);
         fs::write(folder.join(&nonsense), b"nonsense").unwrap();
         std::os::unix::fs::symlink(folder.join(&ended), folder.join(&link)).unwrap();
         for _ in 0..2 {
             let seen = compressors.look();
-            assert_eq!((seen.processes, seen.engines[0].bodies, seen.engines[0].name.as_str()), (1, 27, "zlib"));
+            assert_eq!((seen.processes, seen.engines[0].bodies, seen.engines[0].name.as_str()), (1, 127, "zlib"));
         }
-        assert!(!folder.join(ended).exists() && !folder.join(killed).exists());
+        assert!(!folder.join(ended).exists() && !folder.join(killed).exists() && folder.join(idle).exists());
         count(&folder, &lives, 10, now);
-        assert_eq!(compressors.look().engines[0].bodies, 34);
+        assert_eq!(compressors.look().engines[0].bodies, 134);
         fs::remove_file(folder.join("not a process")).unwrap();
         drop(compressors);
         assert!(!folder.exists());
