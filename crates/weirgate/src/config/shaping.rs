@@ -5,6 +5,7 @@ pub(crate) mod notes;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use weirgate_linux::dataplane::COALESCE;
 use weirgate_switch::bridge::Direction;
 use weirgate_switch::class::Ports;
 use weirgate_switch::frame::{Accounting, Layer, Mac};
@@ -17,7 +18,6 @@ use super::{Namespace, directory, or};
 
 /// A device's ring takes what comes meanwhile.
 const COALESCE_MAX: Duration = Duration::from_millis(1);
-const COALESCE: Duration = Duration::from_micros(100);
 
 /// Two Ethernet packets: a queue of less has no room for anything, and a limit whose burst is less cannot be met.
 const TWO_PACKETS: Bytes = Bytes::new(2 * 1_514);
