@@ -33,8 +33,8 @@ fuzz_target!(|bytes: &[u8]| {
         out.truncate(at + given);
         let has_moved = left < part.len() || given > 0;
         match code {
-            // It may have found out that there is nothing more to flush.
-            OK => assert!(has_moved || flush != 0 || room == 0, "nothing happened, and it is well"),
+            // It may have found out that there is nothing more to do.
+            OK => assert!(has_moved || part.is_empty(), "nothing happened, and it is well"),
             BUF_ERROR => assert!(!has_moved, "something happened, and it is an error"),
             STREAM_END => assert!(flush == FINISH && left == 0),
             other => panic!("code {other}"),
@@ -46,8 +46,9 @@ fuzz_target!(|bytes: &[u8]| {
         let (part, after) = more.split_at((usize::from(*len) * 4).min(more.len()));
         rest = after;
         now += u64::from(*wait) * 100_000;
-        let room = usize::from(op / 8) + 1;
         let flush = [0, 0, 0, 1, 2, 3, 5, 0][usize::from(op % 8)];
+        // With six bytes or less a flush's mark may come again and again (zlib.h).
+        let room = usize::from(op / 8) + if flush == 0 { 1 } else { 7 };
         // Long bodies of short inputs.
         let part = part.repeat(usize::from(*times) + 1);
         let mut left = &part[..];
