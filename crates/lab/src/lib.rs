@@ -17,6 +17,7 @@ mod gzip;
 mod limit;
 mod links;
 pub mod machine;
+mod multipath;
 pub mod net;
 mod nginx;
 pub mod plot;
@@ -91,6 +92,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "accelerator",
         about: "an nginx whose responses a simulated card compresses, and everything that goes wrong with one",
         run: gzip::accelerator,
+    },
+    Experiment {
+        name: "multipath",
+        about: "a host with unlike uplinks: one transfer over all of them, pinned TCP, MPTCP",
+        run: multipath::run,
     },
     Experiment { name: "bench-shape", about: "what a bucket, a wheel and an aggregate cost", run: bench_shape::run },
     Experiment {

@@ -16,6 +16,8 @@ pub mod poll;
 pub mod route_cc;
 pub mod sched;
 pub mod tap;
+pub mod tcp;
 pub mod tun;
+pub mod udp;
 pub mod vhost;
 pub mod wait;

@@ -23,6 +23,8 @@ pub struct LinkSetup<'a> {
     pub addresses: &'a [IpAddr],
     /// Networks all of whose addresses are the host's own (`local` routes): any of them can be bound and answers.
     pub local: &'a [Prefix],
+    /// Of its default routes: those of the device with the lowest one count.
+    pub metric: u32,
 }
 
 /// The gateway that the default routes name. It is on no host: a TUN device asks nobody for a neighbour. (TEST-NET-1,
@@ -56,7 +58,7 @@ impl LinkSetup<'_> {
     /// # Errors
     /// What `ip` refused, with its words.
     pub fn apply(&self, ns: &Netns) -> Result<(), LinkError> {
-        let Self { device, mtu, queue_packets, addresses, local } = self;
+        let Self { device, mtu, queue_packets, addresses, local, metric } = self;
         let mut batch = String::from("link set dev lo up\n");
         // No link-local address of its own: no router solicitations on the emulated link.
         let _ = writeln!(batch, "link set dev {device} addrgenmode none");
@@ -68,8 +70,8 @@ impl LinkSetup<'_> {
         for prefix in *local {
             let _ = writeln!(batch, "route add local {prefix} dev lo");
         }
-        let _ = writeln!(batch, "route add default via {GATEWAY_V4} dev {device} onlink");
-        let _ = writeln!(batch, "route add default via {GATEWAY_V6} dev {device} onlink");
+        let _ = writeln!(batch, "route add default via {GATEWAY_V4} dev {device} metric {metric} onlink");
+        let _ = writeln!(batch, "route add default via {GATEWAY_V6} dev {device} metric {} onlink", metric + 1);
         ip_batch(ns, &batch)
     }
 }

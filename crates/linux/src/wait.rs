@@ -11,6 +11,7 @@ use weirgate_units::Duration;
 const EVENTS_MAX: usize = 128;
 
 /// An epoll instance whose timeouts are in nanoseconds (Linux 5.11).
+#[derive(Debug)]
 pub struct Waiter {
     epoll: OwnedFd,
     events: Vec<libc::epoll_event>,

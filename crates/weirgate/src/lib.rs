@@ -14,5 +14,6 @@ pub mod fabric;
 pub mod http;
 pub mod journal;
 pub mod metrics;
+pub mod transfer;
 pub mod view;
 pub mod watch;

@@ -21,14 +21,16 @@ const ARROWS: &[(&str, &[&str])] = &[
 const ARROWS_IMPURE: &[(&str, &[&str])] = &[
     // Pure but for the C libraries that compress.
     ("deflate", &[]),
+    // Pure but for the libraries that encrypt.
+    ("spray", &["units", "shape"]),
     ("store", &["units", "sockets"]),
     ("linux", &["units", "sockets", "tune", "port", "shape", "switch"]),
     ("lab", &["units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "deflate", "linux", "store"]),
     (
         "weirgate",
         &[
-            "units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "deflate", "linux", "store",
-            "lab",
+            "units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "deflate", "spray", "linux",
+            "store", "lab",
         ],
     ),
 ];

@@ -24,7 +24,7 @@ use weirgate_units::{Duration, Instant, Prefix};
 
 use super::topology::{LinkId, LinkSettings, Topology};
 
-/// The device of every emulated host.
+/// The device of every emulated host; a client of several links has `wan1`, `wan2` and so on as well.
 const DEVICE: &str = "wan";
 
 /// Entries of each device's ring. It gives its sender no back-pressure and drops what does not fit, so it must hold what
@@ -47,8 +47,8 @@ pub struct Emulator {
     bell: Arc<OwnedFd>,
     thread: Option<JoinHandle<Result<()>>>,
     links: usize,
-    /// Each device's namespace, for the drops that only the kernel knows.
-    hosts: Vec<Netns>,
+    /// Each device's namespace and name, for the drops that only the kernel knows.
+    hosts: Vec<(Netns, String)>,
     promptness: Promptness,
 }
 
@@ -112,17 +112,18 @@ impl Emulator {
         // The edges' devices come first, in order, then the links' clients.
         let mut edge_tables: Vec<_> = topology.edges.iter().map(|_| Table::new()).collect();
         for edge in &topology.edges {
-            carrier.devices.push(set_up(edge.namespace.netns(), &edge.addresses, &[], topology.mtu)?);
-            hosts.push(Netns::by_name(edge.namespace.name())?);
+            carrier.devices.push(set_up(edge.namespace.netns(), 0, &edge.addresses, &[], topology.mtu)?);
+            hosts.push((Netns::by_name(edge.namespace.name())?, device(0)));
         }
         for (at, link) in topology.links.iter().enumerate() {
             let edge = topology.edges.get(link.edge.0).context("the edge is of another topology")?;
             let sources: Vec<_> = link.networks.iter().map(|network| first_host(*network)).collect();
             let client = link.client.netns();
+            let before = topology.links[..at].iter().filter(|other| other.client.name() == link.client.name()).count();
             // IPv6 binds to an address of a local network only so; IPv4 does anyway.
             link.client.set_sysctl("net.ipv6.ip_nonlocal_bind", "1")?;
-            carrier.devices.push(set_up(client, &sources, &link.networks, topology.mtu)?);
-            hosts.push(Netns::by_name(link.client.name())?);
+            carrier.devices.push(set_up(client, before, &sources, &link.networks, topology.mtu)?);
+            hosts.push((Netns::by_name(link.client.name())?, device(before)));
             let seed = topology.seed.wrapping_add(2 * at as u64);
             let mut add = |settings, seed, device| {
                 let port = carrier.switch.add_port(Impair::new(now, settings, seed, Wire::new()));
@@ -183,7 +184,7 @@ impl Emulator {
         counters.dropped_ring = self
             .hosts
             .iter()
-            .map(|ns| dropped_out(ns, DEVICE))
+            .map(|(ns, device)| dropped_out(ns, device))
             .sum::<std::io::Result<u64>>()
             .context("reading drops")?;
         Ok(counters)
@@ -232,10 +233,17 @@ fn ended() -> anyhow::Error {
 }
 
 /// A device in `ns`, up, with its addresses and routes.
-fn set_up(ns: &Netns, addresses: &[IpAddr], local: &[Prefix], mtu: u16) -> Result<Tun> {
-    let tun = Tun::create(ns, DEVICE)?;
-    LinkSetup { device: DEVICE, mtu, queue_packets: RING_PACKETS, addresses, local }.apply(ns)?;
+fn set_up(ns: &Netns, number: usize, addresses: &[IpAddr], local: &[Prefix], mtu: u16) -> Result<Tun> {
+    let device = device(number);
+    let tun = Tun::create(ns, &device)?;
+    let metric = number as u32;
+    LinkSetup { device: &device, mtu, queue_packets: RING_PACKETS, addresses, local, metric }.apply(ns)?;
     Ok(tun)
+}
+
+/// A host's device, by its number among those of the host.
+fn device(number: usize) -> String {
+    if number == 0 { DEVICE.to_owned() } else { format!("{DEVICE}{number}") }
 }
 
 /// The first address of a network that a host can have: network + 1, or the network's own where it is a single address.

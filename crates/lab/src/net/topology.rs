@@ -76,6 +76,9 @@ impl<'a> Topology<'a> {
     /// Joins `client` to `edge`: a device `wan`, default routes through it, and every address of `networks` the client's own,
     /// to be bound and to answer; the first of each (network + 1) is the source where nothing is bound.
     ///
+    /// A client of several links has a device for each, `wan`, `wan1` and so on in their order, of which the first has the default routes
+    /// that count where no device is named.
+    ///
     /// Networks of one edge must not overlap, else the longer prefix gets the packets; different edges are different worlds.
     pub fn link(&mut self, edge: EdgeId, client: &'a Namespace, networks: &[Prefix], settings: LinkSettings) -> LinkId {
         self.links.push(Link { edge, client, networks: networks.to_vec(), settings });

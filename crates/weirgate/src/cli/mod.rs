@@ -15,6 +15,7 @@ mod query;
 mod records;
 mod replay;
 mod sockets;
+mod transfer;
 mod tune;
 mod undo;
 
@@ -59,6 +60,12 @@ enum Command {
     Fabric(fabric::Fabric),
     /// Engines that compress a web server's responses
     Deflate(deflate::Deflate),
+    /// Send files over all of this host's paths at once
+    Send(transfer::Send),
+    /// Receive files that `weirgate send` sends
+    Receive(transfer::Receive),
+    /// This host's key, by which others know it
+    Key(transfer::Key),
     /// Experiments on this kernel: namespaces, emulated links, real servers
     Lab(lab::Lab),
     /// Ask the recorded telemetry in SQL
@@ -135,6 +142,12 @@ fn dispatch(command: Command, out: &mut Output) -> Result<(), Failure> {
         Command::Limit(limit) => limit.run(out),
         Command::Fabric(fabric) => fabric.run(out),
         Command::Deflate(deflate) => deflate.run(out),
+        Command::Send(send) => send.run(out),
+        Command::Receive(receive) => {
+            log();
+            receive.run(out)
+        }
+        Command::Key(key) => key.run(out),
         Command::Lab(lab) => {
             log();
             lab.run(out)

@@ -1,0 +1,76 @@
+//! A client with several uplinks, and a server.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use anyhow::Result;
+use weirgate_linux::link::ip_batch;
+use weirgate_units::Prefix;
+
+use super::sets::Set;
+use crate::net::{Emulator, Namespace, Topology};
+
+/// The server's address.
+pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
+
+/// Namespaces and links; they go with this value.
+pub(super) struct Ground {
+    pub(super) client: Namespace,
+    pub(super) server: Namespace,
+    rates: Vec<u64>,
+    _emulator: Emulator,
+}
+
+impl Ground {
+    pub(super) fn new(set: &Set, seed: u64) -> Result<Self> {
+        let (client, server) = (Namespace::create("client")?, Namespace::create("server")?);
+        let mut topology = Topology::new(seed);
+        let hub = topology.edge(&server, &[SERVER.into()]);
+        for (at, link) in set.links.iter().enumerate() {
+            let network = Prefix::of(IpAddr::from(Ipv4Addr::new(10, 1, at as u8, 0)), 24);
+            topology.link(hub, &client, &[network], link.settings());
+        }
+        let emulator = Emulator::start(topology)?;
+        for namespace in [&client, &server] {
+            for (key, value) in [
+                ("net.ipv4.tcp_rmem", "4096 131072 67108864"),
+                ("net.ipv4.tcp_wmem", "4096 65536 67108864"),
+                ("net.mptcp.enabled", "1"),
+            ] {
+                namespace.set_sysctl(key, value)?;
+            }
+        }
+        // A packet of an uplink's address goes by that uplink, for MPTCP, which binds to addresses.
+        let mut batch = String::new();
+        for at in 0..set.links.len() {
+            let (ip, device, table) = (Self::address(at), Self::device(at), 100 + at);
+            batch.push_str(&format!("route add default via 192.0.2.1 dev {device} onlink table {table}\n"));
+            batch.push_str(&format!("rule add from {ip} table {table}\n"));
+            batch.push_str(&format!("mptcp endpoint add {ip} dev {device} subflow\n"));
+        }
+        batch.push_str("mptcp limits set subflow 8 add_addr_accepted 8\n");
+        ip_batch(client.netns(), &batch)?;
+        ip_batch(server.netns(), "mptcp limits set subflow 8 add_addr_accepted 8\n")?;
+        let rates = set.links.iter().map(|link| link.mbit * 1_000_000).collect();
+        Ok(Self { client, server, rates, _emulator: emulator })
+    }
+
+    /// An uplink's rate, in bit/s.
+    pub(super) fn rate(&self, at: usize) -> u64 {
+        self.rates[at]
+    }
+
+    /// An uplink's device.
+    pub(super) fn device(at: usize) -> String {
+        if at == 0 { "wan".to_owned() } else { format!("wan{at}") }
+    }
+
+    /// Its address.
+    pub(super) fn address(at: usize) -> IpAddr {
+        Ipv4Addr::new(10, 1, at as u8, 1).into()
+    }
+
+    /// The server's, with a port.
+    pub(super) fn server(port: u16) -> SocketAddr {
+        (SERVER, port).into()
+    }
+}

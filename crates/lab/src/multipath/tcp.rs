@@ -1,0 +1,80 @@
+//! The kernel's TCP: connections that are pinned to uplinks, and one over all of them.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use weirgate_linux::tcp::{Options, connect, listen};
+
+use super::ground::Ground;
+
+/// Each arm's server has a port of its own.
+static PORT: AtomicU16 = AtomicU16::new(5_201);
+
+/// What so many connections, each pinned to the uplink that it names, get together, in Mbit/s.
+pub(super) fn pinned(ground: &Ground, pins: &[usize], congestion: &str, seconds: u64) -> Result<f64> {
+    let devices: Vec<(SocketAddr, String)> =
+        pins.iter().map(|at| (SocketAddr::new(Ground::address(*at), 0), Ground::device(*at))).collect();
+    let plans = devices.iter().map(|(local, device)| {
+        (*local, Options { congestion: Some(congestion), device: Some(device), multipath: false })
+    });
+    run(ground, &plans.collect::<Vec<_>>(), seconds)
+}
+
+/// What one connection of the kernel's MPTCP gets, in Mbit/s.
+pub(super) fn multipath(ground: &Ground, congestion: &str, seconds: u64) -> Result<f64> {
+    let options = Options { congestion: Some(congestion), device: None, multipath: true };
+    run(ground, &[(SocketAddr::new(Ground::address(0), 0), options)], seconds)
+}
+
+fn run(ground: &Ground, plans: &[(SocketAddr, Options<'_>)], seconds: u64) -> Result<f64> {
+    let port = PORT.fetch_add(1, Ordering::Relaxed);
+    let options = plans.first().map_or_else(Options::default, |(_, options)| Options { device: None, ..*options });
+    let listener = ground.server.netns().within(|| listen(Ground::server(port), &options))??;
+    let received = AtomicU64::new(0);
+    let streams = plans.iter().map(|(local, options)| {
+        Ok(ground.client.netns().within(|| connect(*local, Ground::server(port), options))??)
+    });
+    let streams: Vec<TcpStream> = streams.collect::<Result<_>>()?;
+    let servers = plans.iter().map(|_| Ok(listener.accept()?.0)).collect::<Result<Vec<_>>>()?;
+    let began = Instant::now();
+    let until = began + Duration::from_secs(seconds);
+    thread::scope(|scope| {
+        for stream in &servers {
+            let received = &received;
+            scope.spawn(move || read(stream, received));
+        }
+        for stream in &streams {
+            scope.spawn(move || write(stream, until));
+        }
+        thread::sleep(Duration::from_secs(seconds));
+        let all = received.load(Ordering::Relaxed);
+        for stream in streams.iter().chain(&servers) {
+            let _has_ended = stream.shutdown(Shutdown::Both);
+        }
+        Ok(all as f64 * 8.0 / 1e6 / seconds as f64)
+    })
+}
+
+fn read(mut stream: &TcpStream, received: &AtomicU64) {
+    let mut room = vec![0; 256 << 10];
+    while let Ok(len) = stream.read(&mut room)
+        && len > 0
+    {
+        received.fetch_add(len as u64, Ordering::Relaxed);
+    }
+}
+
+fn write(mut stream: &TcpStream, until: Instant) {
+    let bytes = vec![0x5a; 256 << 10];
+    while Instant::now() < until {
+        match stream.write(&bytes) {
+            Ok(_) => {}
+            Err(problem) if problem.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}

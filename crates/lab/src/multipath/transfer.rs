@@ -1,0 +1,85 @@
+//! `weirgate send` to `weirgate receive`.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::ground::{Ground, SERVER};
+use crate::experiment::Options;
+
+/// What came of a transfer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    /// Of payload, its beginning and its end included.
+    pub(super) mbit: f64,
+    /// How often a path that worked was taken for dead.
+    pub(super) downs: u64,
+    /// Processor time of both sides.
+    pub(super) core_per_gbit: f64,
+}
+
+/// A process that ends with this value.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _has_ended = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends by the uplinks that are named a file of what they carry in so many seconds.
+pub(super) fn run(options: &Options, ground: &Ground, uplinks: &[usize], seconds: u64, dir: &Path) -> Result<Sent> {
+    // What they carry is known by whoever made them; one more is no harm.
+    let place = dir.join("transfer");
+    fs::create_dir_all(place.join("in"))?;
+    let rate: u64 = uplinks.iter().map(|at| ground.rate(*at)).sum();
+    let len = rate / 8 * seconds;
+    File::create(place.join("file"))?.set_len(len)?;
+    let weirgate = |what: &str| {
+        let mut command = Command::new(&options.weirgate);
+        command.arg(what);
+        command
+    };
+    let key = |name: &str| -> Result<String> {
+        let output = weirgate("key").arg("--key").arg(place.join(name)).output()?;
+        ensure!(output.status.success(), "weirgate key: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    };
+    let (sender, receiver) = (key("sender.key")?, key("receiver.key")?);
+    let mut receive = weirgate("receive");
+    receive.args(["--once", "--allow", &sender, "--listen", &format!("{SERVER}:4747"), "--key"]);
+    receive.arg(place.join("receiver.key")).arg(place.join("in")).stdout(Stdio::piped());
+    let mut receiving =
+        Ended(ground.server.netns().within(|| receive.spawn())?.context("cannot start weirgate receive")?);
+    let mut said = BufReader::new(receiving.0.stdout.take().context("its output")?);
+    said.read_line(&mut String::new())?;
+    let mut send = weirgate("send");
+    send.args(["--json", "--peer", &receiver, "--key"]).arg(place.join("sender.key"));
+    for at in uplinks {
+        send.args(["--from", &Ground::device(*at)]);
+    }
+    send.arg(place.join("file")).arg(SERVER.to_string());
+    let before = cpu(&receiving.0)?;
+    let output = ground.client.netns().within(|| send.output())?.context("cannot start weirgate send")?;
+    ensure!(output.status.success(), "weirgate send: {}", String::from_utf8_lossy(&output.stderr));
+    let said: Value = serde_json::from_slice(&output.stdout)?;
+    let took = said["seconds"].as_f64().context("seconds")?;
+    let downs = said["paths"].as_array().into_iter().flatten().filter_map(|path| path["downs"].as_u64()).sum();
+    let sender_cpu = said["cpu_seconds"].as_f64().unwrap_or(0.0);
+    let spent = cpu(&receiving.0).unwrap_or(before).saturating_sub(before).as_secs_f64() + sender_cpu;
+    fs::remove_file(place.join("in/file"))?;
+    Ok(Sent { mbit: len as f64 * 8.0 / 1e6 / took, downs, core_per_gbit: spent / (len as f64 * 8.0 / 1e9) })
+}
+
+/// Processor time of a process.
+fn cpu(child: &Child) -> Result<Duration> {
+    let text = fs::read_to_string(format!("/proc/{}/schedstat", child.id()))?;
+    let nanos = text.split_whitespace().next().context("an empty schedstat")?.parse()?;
+    Ok(Duration::from_nanos(nanos))
+}

@@ -1,0 +1,197 @@
+//! The loop around connections: datagrams in, datagrams out, and timers.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use weirgate_linux::clock;
+use weirgate_linux::udp::{Room, Udp};
+use weirgate_linux::wait::Waiter;
+use weirgate_spray::{Connection, Event, Sink, Source};
+use weirgate_units::Instant;
+
+/// Datagrams of one path that go in one call, at most: as many as the kernel cuts.
+const BATCH_MAX: usize = 64;
+
+/// Datagrams that are made before it is looked at what came.
+const BURST: usize = 256;
+
+/// Batches that are received before something is sent.
+const RECEIVES: usize = 8;
+
+/// What a program does with a connection.
+pub trait App: Source + Sink {
+    /// Something has happened.
+    ///
+    /// # Errors
+    /// The connection is of no more use: it is closed, with this as the reason.
+    fn handle_event(&mut self, connection: &mut Connection, event: Event) -> Result<()>;
+
+    /// What came was handed over: whatever follows from it.
+    ///
+    /// # Errors
+    /// As [`handle_event`](Self::handle_event).
+    fn advance(&mut self, connection: &mut Connection) -> Result<()>;
+}
+
+/// Sockets, and what is between them and connections.
+#[derive(Debug)]
+pub struct Driver {
+    sockets: Vec<Udp>,
+    waiter: Waiter,
+    room: Room,
+    out: Vec<u8>,
+    batches: Vec<Batch>,
+}
+
+/// Datagrams that go to one address in one call.
+#[derive(Debug)]
+struct Batch {
+    local: SocketAddr,
+    remote: SocketAddr,
+    bytes: Vec<u8>,
+    each: usize,
+    count: usize,
+    /// A shorter one was the last.
+    is_full: bool,
+}
+
+impl Driver {
+    /// Over these sockets.
+    ///
+    /// # Errors
+    /// Where the process has too many files open.
+    pub fn new(sockets: Vec<Udp>) -> Result<Self> {
+        let waiter = Waiter::new()?;
+        for (token, socket) in sockets.iter().enumerate() {
+            waiter.add(socket, token as u64)?;
+        }
+        Ok(Self { sockets, waiter, room: Room::default(), out: Vec::new(), batches: Vec::new() })
+    }
+
+    /// Where the sockets are bound.
+    pub fn locals(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.sockets.iter().map(Udp::local)
+    }
+
+    /// Sends what a connection has to send now; whether it has more.
+    ///
+    /// # Errors
+    /// Where a socket is of no more use.
+    pub fn transmit(&mut self, connection: &mut Connection, app: &mut impl App) -> Result<bool> {
+        let mut count = 0;
+        let now = clock::monotonic();
+        while count < BURST
+            && let Some(transmit) = connection.poll_transmit(now, app, &mut self.out)
+        {
+            count += 1;
+            self.add(transmit.local, transmit.remote)?;
+        }
+        for mut batch in std::mem::take(&mut self.batches) {
+            self.flush(&mut batch)?;
+        }
+        Ok(count == BURST)
+    }
+
+    fn add(&mut self, local: SocketAddr, remote: SocketAddr) -> Result<()> {
+        let len = self.out.len();
+        let of = self.batches.iter().position(|batch| (batch.local, batch.remote) == (local, remote));
+        let mut batch = match of {
+            Some(at) => self.batches.swap_remove(at),
+            None => Batch { local, remote, bytes: Vec::new(), each: len, count: 0, is_full: false },
+        };
+        if batch.is_full || len > batch.each || batch.count >= BATCH_MAX || batch.bytes.len() + len > 65_000 {
+            self.flush(&mut batch)?;
+        }
+        if batch.count == 0 {
+            batch.each = len;
+        }
+        batch.bytes.extend(&self.out);
+        batch.count += 1;
+        batch.is_full = len < batch.each;
+        self.batches.push(batch);
+        Ok(())
+    }
+
+    fn flush(&self, batch: &mut Batch) -> Result<()> {
+        if batch.count == 0 {
+            return Ok(());
+        }
+        let of = |socket: &&Udp| socket.local() == batch.local || socket.local().ip().is_unspecified();
+        if let Some(socket) = self.sockets.iter().find(of) {
+            let step = socket.datagrams_max().max(1) * batch.each;
+            for part in batch.bytes.chunks(step) {
+                let sent = socket.send(batch.local.ip(), batch.remote, part, batch.each);
+                // A path that does not work loses what is sent on it: the connection finds out.
+                if let Err(problem) = sent
+                    && problem.kind() == ErrorKind::InvalidInput
+                {
+                    return Err(problem).with_context(|| format!("{} cannot send to {}", batch.local, batch.remote));
+                }
+            }
+        }
+        batch.bytes.clear();
+        (batch.count, batch.is_full) = (0, false);
+        Ok(())
+    }
+
+    /// Waits until something comes or `until`, and hands over what came: to which address, from where, and its bytes.
+    ///
+    /// # Errors
+    /// Where waiting is refused.
+    pub fn receive(
+        &mut self,
+        until: Option<Instant>,
+        mut each: impl FnMut(SocketAddr, SocketAddr, &mut [u8]),
+    ) -> Result<()> {
+        let timeout = until.map(|until| until.saturating_since(clock::monotonic()));
+        let ready: Vec<u64> = self.waiter.wait(timeout)?.collect();
+        for token in ready {
+            let Some(socket) = self.sockets.get(token as usize) else { continue };
+            for _ in 0..RECEIVES {
+                // Nothing is there any more, or the path says that somebody is not there: the connection finds out.
+                if socket.receive(&mut self.room, &mut each).is_err() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one connection until it is closed.
+    ///
+    /// # Errors
+    /// The application's, after the other side was told; and where sockets are of no more use.
+    pub fn run(&mut self, connection: &mut Connection, app: &mut impl App) -> Result<()> {
+        let mut result = Ok(());
+        loop {
+            connection.handle_timeout(clock::monotonic());
+            if let Err(problem) = step(connection, app)
+                && result.is_ok()
+            {
+                connection.close(clock::monotonic(), 1, &format!("{problem:#}"));
+                result = Err(problem);
+            }
+            let has_more = self.transmit(connection, app)?;
+            if connection.is_closed() {
+                return result;
+            }
+            let now = clock::monotonic();
+            let until = if has_more { Some(now) } else { connection.poll_at(now) };
+            self.receive(until, |local, remote, datagram| {
+                connection.handle_datagram(clock::monotonic(), (local, remote), datagram, app);
+            })?;
+        }
+    }
+}
+
+/// Hands what has happened to the application.
+///
+/// # Errors
+/// The application's.
+pub fn step(connection: &mut Connection, app: &mut impl App) -> Result<()> {
+    while let Some(event) = connection.poll_event() {
+        app.handle_event(connection, event)?;
+    }
+    app.advance(connection)
+}

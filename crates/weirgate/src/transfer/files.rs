@@ -1,0 +1,317 @@
+//! A file that is received: written in any order beside its place, and put there when it is whole and right.
+//!
+//! Beside `NAME` there are `.NAME.weirgate-part`, its bytes, and `.NAME.weirgate-have`, which of them are there: so that a transfer goes on
+//! after either side was killed. What the second one says is only believed in so far as the whole file's hash is right in the end.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+use weirgate_spray::ranges::Ranges;
+
+use super::manifest;
+
+/// Bytes that are read again at a time, to hash them.
+const HASH_STEP: usize = 1 << 20;
+
+/// A file that is not whole yet.
+#[derive(Debug)]
+pub struct Part {
+    folder: OwnedFd,
+    name: OsString,
+    file: File,
+    meta: manifest::File,
+    have: Ranges,
+    /// Of the bytes before this offset.
+    hasher: blake3::Hasher,
+    hashed: u64,
+    /// Whether more is there than was noted.
+    is_dirty: bool,
+}
+
+impl Part {
+    /// Begins a file below `root`, or, where it `resumes`, goes on with what is there of one of the same length and time. Makes folders on
+    /// the way; goes through no symbolic link.
+    ///
+    /// # Errors
+    /// Its place is none, or cannot be written to.
+    pub fn open(root: &OwnedFd, meta: &manifest::File, resumes: bool) -> Result<Self> {
+        let path = meta.relative()?;
+        let named = || path.display().to_string();
+        let folder = folder(root, path.parent().unwrap_or(Path::new(""))).with_context(named)?;
+        let name = path.file_name().with_context(named)?.to_owned();
+        let (have, flags) = match resumes.then(|| note(&folder, &name, meta)).flatten() {
+            Some(have) => (have, OFlags::CREATE),
+            None => (Ranges::new(), OFlags::CREATE | OFlags::TRUNC),
+        };
+        let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file =
+            rustix::fs::openat(&folder, beside(&name, "part"), flags, Mode::RUSR | Mode::WUSR).with_context(named)?;
+        rustix::fs::ftruncate(&file, meta.len).with_context(named)?;
+        Ok(Self {
+            folder,
+            name,
+            file: file.into(),
+            meta: meta.clone(),
+            have,
+            hasher: blake3::Hasher::new(),
+            hashed: 0,
+            is_dirty: false,
+        })
+    }
+
+    /// What is there.
+    pub const fn have(&self) -> &Ranges {
+        &self.have
+    }
+
+    /// Writes bytes where they belong.
+    ///
+    /// # Errors
+    /// As pwrite(2)'s; `InvalidInput`: beyond the file's end.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let range = offset..offset + bytes.len() as u64;
+        if range.end > self.meta.len {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.file.write_all_at(bytes, offset)?;
+        self.have.insert(range);
+        self.is_dirty = true;
+        Ok(())
+    }
+
+    /// Hashes some of what is there from the beginning on; whether that was all.
+    ///
+    /// # Errors
+    /// It cannot be read again.
+    pub fn hash_some(&mut self) -> io::Result<bool> {
+        let end = self.have.first().filter(|first| first.start == 0).map_or(0, |first| first.end);
+        let len = usize::try_from(end.saturating_sub(self.hashed)).unwrap_or(usize::MAX).min(HASH_STEP);
+        if len > 0 {
+            let mut bytes = vec![0; len];
+            self.file.read_exact_at(&mut bytes, self.hashed)?;
+            self.hasher.update(&bytes);
+            self.hashed += len as u64;
+        }
+        Ok(self.hashed == self.meta.len)
+    }
+
+    /// Whether so much came since the last piece was hashed that one more is worth it.
+    pub fn wants_hashing(&self) -> bool {
+        let end = self.have.first().filter(|first| first.start == 0).map_or(0, |first| first.end);
+        end >= self.hashed + HASH_STEP as u64
+    }
+
+    /// Whether all of it is there.
+    pub fn is_whole(&self) -> bool {
+        self.have.covers(&(0..self.meta.len))
+    }
+
+    /// Notes what is there, for a transfer that goes on with it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn save(&mut self) -> io::Result<()> {
+        if !std::mem::take(&mut self.is_dirty) || self.is_whole() && self.hashed == self.meta.len {
+            return Ok(());
+        }
+        let have: Vec<(u64, u64)> = self.have.iter().map(|range| (range.start, range.end)).collect();
+        let text = serde_json::to_vec(&(self.meta.len, self.meta.modified, have))?;
+        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let (new, place) = (beside(&self.name, "new"), beside(&self.name, "have"));
+        let file = rustix::fs::openat(&self.folder, &new, flags, Mode::RUSR | Mode::WUSR)?;
+        File::from(file).write_all_at(&text, 0)?;
+        Ok(rustix::fs::renameat(&self.folder, &new, &self.folder, &place)?)
+    }
+
+    /// Puts it in its place, if it is whole and has this hash.
+    ///
+    /// # Errors
+    /// It has another one: what is there is thrown away. Or it cannot be put there.
+    pub fn finish(mut self, wanted: &str) -> Result<()> {
+        while !self.hash_some().with_context(|| self.meta.path.clone())? {}
+        let Self { folder, name, file, meta, hasher, .. } = self;
+        let named = || meta.path.clone();
+        if hasher.finalize().to_hex().as_str() != wanted {
+            for what in ["part", "have"] {
+                let _is_not_there = rustix::fs::unlinkat(&folder, beside(&name, what), AtFlags::empty());
+            }
+            anyhow::bail!(
+                "{}: what was sent is not what the sender's file is now: it was changed meanwhile, or an earlier part of it was; send it \
+                 again",
+                meta.path
+            );
+        }
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(meta.mode & 0o777)).with_context(named)?;
+        let modified = Timespec {
+            tv_sec: meta.modified.div_euclid(1_000_000_000),
+            tv_nsec: meta.modified.rem_euclid(1_000_000_000) as _,
+        };
+        let times = Timestamps { last_access: modified, last_modification: modified };
+        rustix::fs::futimens(&file, &times).with_context(named)?;
+        rustix::fs::renameat(&folder, beside(&name, "part"), &folder, &name).with_context(named)?;
+        let _is_not_there = rustix::fs::unlinkat(&folder, beside(&name, "have"), AtFlags::empty());
+        Ok(())
+    }
+}
+
+/// Whether a file system has room for so many bytes more.
+///
+/// # Errors
+/// It has not.
+pub fn has_room(root: &OwnedFd, wanted: u64) -> Result<()> {
+    let free = rustix::fs::fstatvfs(root).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize))?;
+    ensure!(wanted <= free, "{wanted} bytes are to be received, and there is room for {free}");
+    Ok(())
+}
+
+/// A file's namesake beside it.
+fn beside(name: &OsString, what: &str) -> OsString {
+    let mut beside = OsString::from(".");
+    beside.push(name);
+    beside.push(".weirgate-");
+    beside.push(what);
+    beside
+}
+
+/// A folder below `root`, made where it is not there.
+fn folder(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let mut at = root.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?;
+    for part in path.components() {
+        match rustix::fs::mkdirat(&at, part.as_os_str(), Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(problem) => return Err(problem),
+        }
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        at = rustix::fs::openat2(&at, part.as_os_str(), flags, Mode::empty(), resolve)?;
+    }
+    Ok(at)
+}
+
+/// What is there of a file from before: its noted part, or all of it where it is in its place, with the same length and time.
+///
+/// # Errors
+/// Its place is none.
+pub fn before(root: &OwnedFd, meta: &manifest::File) -> Result<Ranges> {
+    let path = meta.relative()?;
+    let mut all = Ranges::new();
+    if in_place(root, meta).is_some() {
+        all.insert(0..meta.len);
+        return Ok(all);
+    }
+    let folder = folder(root, path.parent().unwrap_or(Path::new(""))).with_context(|| path.display().to_string())?;
+    let name = path.file_name().with_context(|| path.display().to_string())?.to_owned();
+    Ok(note(&folder, &name, meta).unwrap_or_default())
+}
+
+/// A file that is in its place, with the length and the time that are wanted.
+pub fn in_place(root: &OwnedFd, meta: &manifest::File) -> Option<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let file = rustix::fs::openat2(root, meta.relative().ok()?, flags, Mode::empty(), resolve).ok().map(File::from)?;
+    let stat = rustix::fs::fstat(&file).ok()?;
+    let modified = stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as i64);
+    (stat.st_size as u64 == meta.len && modified == meta.modified).then_some(file)
+}
+
+/// What was noted of a file of the same length and time, if its part is still there.
+fn note(folder: &OwnedFd, name: &OsString, meta: &manifest::File) -> Option<Ranges> {
+    let read = |what: &str| {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat(folder, beside(name, what), flags, Mode::empty()).ok().map(File::from)
+    };
+    let (part, noted) = (read("part")?, read("have")?);
+    let (len, modified, have): (u64, i64, Vec<(u64, u64)>) = serde_json::from_reader(noted).ok()?;
+    if (len, modified) != (meta.len, meta.modified) || part.metadata().ok()?.len() != len {
+        return None;
+    }
+    let mut ranges = Ranges::new();
+    for (start, end) in have {
+        ranges.insert(clamped(start..end, len));
+    }
+    Some(ranges)
+}
+
+fn clamped(range: Range<u64>, len: u64) -> Range<u64> {
+    range.start.min(len)..range.end.min(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+
+    use super::*;
+
+    fn root(dir: &Path) -> OwnedFd {
+        File::open(dir).unwrap().into()
+    }
+
+    fn meta(path: &str, len: u64) -> manifest::File {
+        manifest::File { path: path.into(), len, mode: 0o640, modified: 1_700_000_000_123_456_789 }
+    }
+
+    fn hash(bytes: &[u8]) -> String {
+        blake3::hash(bytes).to_hex().to_string()
+    }
+
+    #[test]
+    fn a_file_is_in_its_place_when_it_is_whole_and_right() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut part = Part::open(&root(dir.path()), &meta("a/b/c", 6), false).unwrap();
+        part.write(3, b"def").unwrap();
+        assert!(!part.is_whole() && !dir.path().join("a/b/c").exists());
+        part.write(0, b"abc").unwrap();
+        assert!(part.write(6, b"g").is_err());
+        part.finish(&hash(b"abcdef")).unwrap();
+        let placed = std::fs::metadata(dir.path().join("a/b/c")).unwrap();
+        assert_eq!(
+            (placed.len(), placed.mode() & 0o777, placed.mtime(), placed.mtime_nsec()),
+            (6, 0o640, 1_700_000_000, 123_456_789)
+        );
+        assert_eq!(std::fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1, "nothing else is left");
+        let mut part = Part::open(&root(dir.path()), &meta("d", 3), false).unwrap();
+        part.write(0, b"abc").unwrap();
+        assert!(part.finish(&hash(b"abd")).unwrap_err().to_string().contains("send it again"));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_there_is_gone_on_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut part = Part::open(&root(dir.path()), &meta("f", 9), false).unwrap();
+        part.write(0, b"abc").unwrap();
+        part.write(6, b"ghi").unwrap();
+        part.save().unwrap();
+        drop(part);
+        let mut part = Part::open(&root(dir.path()), &meta("f", 9), true).unwrap();
+        assert!(part.have().iter().cloned().eq([0..3, 6..9]));
+        part.write(3, b"def").unwrap();
+        part.finish(&hash(b"abcdefghi")).unwrap();
+        // Another time, or nothing noted: from the beginning.
+        let mut part = Part::open(&root(dir.path()), &meta("g", 9), true).unwrap();
+        part.write(0, b"abc").unwrap();
+        part.save().unwrap();
+        let other = manifest::File { modified: 5, ..meta("g", 9) };
+        assert!(Part::open(&root(dir.path()), &other, true).unwrap().have().is_empty());
+    }
+
+    #[test]
+    fn no_link_leads_out_of_the_folder() {
+        let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        symlink(out.path(), dir.path().join("link")).unwrap();
+        symlink(out.path().join("x"), dir.path().join(".f.weirgate-part")).unwrap();
+        for path in ["link/f", "../f", "f"] {
+            assert!(Part::open(&root(dir.path()), &meta(path, 1), false).is_err(), "{path}");
+        }
+        assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
+        assert!(has_room(&root(dir.path()), 1).is_ok() && has_room(&root(dir.path()), u64::MAX).is_err());
+    }
+}

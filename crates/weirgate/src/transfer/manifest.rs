@@ -1,0 +1,269 @@
+//! What the two sides of a transfer say to each other: lines of JSON, in both directions of the connection's first object.
+//!
+//! The sender names all files in its first line. Each file's bytes are an object of its own: the first file's the second object, and so on.
+//! Where it wants to go on with an earlier transfer it waits for what the receiver has. When it has read a file to its end it says its
+//! hash; the receiver puts the file in its place if what it has written has the same.
+
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+/// Of this release.
+pub const VERSION: u32 = 1;
+
+/// The first object, and what lies between two of one side's.
+pub const TALK: u64 = 0;
+const STEP: u64 = 2;
+
+/// The longest line: a million files.
+const LINE_MAX: usize = 256 << 20;
+
+/// A line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// The sender's first one.
+    Files {
+        /// [`VERSION`].
+        version: u32,
+        /// Whether it waits for [`Have`](Self::Have).
+        resume: bool,
+        /// All of them.
+        files: Vec<File>,
+    },
+    /// The receiver's, of what it has of each file, in their order.
+    Have(Vec<Vec<(u64, u64)>>),
+    /// The sender's, of a file that was read to its end: BLAKE3, in hexadecimal digits.
+    Hash {
+        /// Which one, from 0.
+        file: usize,
+        /// Of all of its bytes.
+        blake3: String,
+    },
+    /// The receiver's: a file is in its place.
+    Done {
+        /// Which one, from 0.
+        file: usize,
+    },
+}
+
+/// A file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    /// Where it goes, below the receiver's folder.
+    pub path: String,
+    /// Bytes.
+    pub len: u64,
+    /// Permissions: the lower nine bits of its mode.
+    pub mode: u32,
+    /// When it was changed last, in nanoseconds of Unix time.
+    pub modified: i64,
+}
+
+/// The object that has a file's bytes.
+pub const fn object(file: usize) -> u64 {
+    TALK + STEP * (file as u64 + 1)
+}
+
+/// The file whose bytes an object has.
+pub fn file(object: u64) -> Option<usize> {
+    (object > TALK && object.is_multiple_of(STEP)).then(|| usize::try_from(object / STEP - 1).ok()).flatten()
+}
+
+impl File {
+    /// Its place below a folder, if it is below it.
+    ///
+    /// # Errors
+    /// It is not: an absolute path, or one that goes up.
+    pub fn relative(&self) -> Result<PathBuf> {
+        let path = Path::new(&self.path);
+        let is_below = path.components().all(|part| matches!(part, Component::Normal(_)));
+        ensure!(
+            is_below && !self.path.is_empty() && !self.path.contains('\0'),
+            "{:?} is no place below a folder",
+            self.path
+        );
+        Ok(path.components().collect())
+    }
+}
+
+/// Bytes of lines that come in any order, and lines.
+#[derive(Debug, Default)]
+pub struct Lines {
+    bytes: Vec<u8>,
+    have: weirgate_spray::ranges::Ranges,
+    /// Of these, what was read as lines.
+    read: usize,
+}
+
+impl Lines {
+    /// Bytes came.
+    ///
+    /// # Errors
+    /// They are more than any line has.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let at = usize::try_from(offset)?;
+        let end = at + bytes.len();
+        ensure!(end <= LINE_MAX, "the other side says more than {LINE_MAX} bytes about its files");
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[at..end].copy_from_slice(bytes);
+        self.have.insert(offset..offset + bytes.len() as u64);
+        Ok(())
+    }
+
+    /// The next line, if all of it is there.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn read(&mut self) -> Result<Option<Line>> {
+        let end = self.have.first().filter(|first| first.start == 0).map_or(0, |first| first.end as usize);
+        let Some(len) = self.bytes[self.read.min(end)..end].iter().position(|byte| *byte == b'\n') else {
+            return Ok(None);
+        };
+        let line = &self.bytes[self.read..self.read + len];
+        let read = serde_json::from_slice(line).with_context(|| {
+            format!("a line that is none: {}", String::from_utf8_lossy(&line[..line.len().min(200)]))
+        })?;
+        self.read += len + 1;
+        Ok(Some(read))
+    }
+}
+
+/// Lines to be sent, which stay until the connection ends: they are few.
+#[derive(Debug, Default)]
+pub struct Talk {
+    bytes: Vec<u8>,
+}
+
+impl Talk {
+    /// Says a line: how many bytes there are now.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn say(&mut self, line: &Line) -> Result<u64> {
+        serde_json::to_writer(&mut self.bytes, line)?;
+        self.bytes.push(b'\n');
+        Ok(self.bytes.len() as u64)
+    }
+
+    /// The bytes from an offset on.
+    pub fn read(&self, offset: u64, out: &mut [u8]) {
+        let at = offset as usize;
+        if let Some(bytes) = self.bytes.get(at..at + out.len()) {
+            out.copy_from_slice(bytes);
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Whether nothing was said yet.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+/// Names all files that `paths` mean: files, and what is below folders. Each with where it is here.
+///
+/// # Errors
+/// One cannot be read, is neither a file nor a folder, or two would go to the same place.
+pub fn list(paths: &[PathBuf]) -> Result<Vec<(PathBuf, File)>> {
+    let mut all = Vec::new();
+    for path in paths {
+        let name = path.canonicalize().with_context(|| path.display().to_string())?;
+        let name = PathBuf::from(name.file_name().with_context(|| format!("{} has no name", path.display()))?);
+        add(path, &name, &mut all)?;
+    }
+    let mut places: Vec<&str> = all.iter().map(|(_, file)| file.path.as_str()).collect();
+    places.sort_unstable();
+    if let Some(two) = places.windows(2).find(|two| two[0] == two[1]) {
+        bail!("two of these files would both be {}", two[0]);
+    }
+    Ok(all)
+}
+
+fn add(path: &Path, name: &Path, all: &mut Vec<(PathBuf, File)>) -> Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    let meta = std::fs::metadata(path).with_context(|| path.display().to_string())?;
+    if meta.is_dir() {
+        let mut entries: Vec<_> = std::fs::read_dir(path)
+            .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
+            .with_context(|| path.display().to_string())?;
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        return entries.iter().try_for_each(|entry| add(&entry.path(), &name.join(entry.file_name()), all));
+    }
+    ensure!(meta.is_file(), "{} is neither a file nor a folder", path.display());
+    let place = name.to_str().with_context(|| format!("{} has a name that is not UTF-8", path.display()))?;
+    let modified = meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec());
+    let file = File { path: place.to_owned(), len: meta.len(), mode: meta.mode() & 0o777, modified };
+    all.push((path.to_owned(), file));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str) -> File {
+        File { path: path.into(), len: 1, mode: 0o644, modified: 0 }
+    }
+
+    #[test]
+    fn lines_are_read_when_all_of_them_is_there() {
+        let (mut talk, mut lines) = (Talk::default(), Lines::default());
+        let said = [Line::Files { version: 1, resume: true, files: vec![of("a/b")] }, Line::Done { file: 3 }];
+        for line in &said {
+            talk.say(line).unwrap();
+        }
+        let mut bytes = vec![0; talk.len() as usize];
+        talk.read(0, &mut bytes);
+        let (first, second) = bytes.split_at(30);
+        lines.write(30, second).unwrap();
+        assert_eq!(lines.read().unwrap(), None);
+        lines.write(0, first).unwrap();
+        for line in said {
+            assert_eq!(lines.read().unwrap(), Some(line));
+        }
+        assert_eq!(lines.read().unwrap(), None);
+        lines.write(talk.len(), b"nonsense\n").unwrap();
+        assert!(lines.read().unwrap_err().to_string().starts_with("a line that is none: nonsense"));
+        assert!(lines.write(LINE_MAX as u64, b"x").is_err());
+    }
+
+    #[test]
+    fn objects_are_files_in_their_order() {
+        assert_eq!([object(0), object(1)], [2, 4]);
+        assert_eq!([file(0), file(2), file(4), file(3)], [None, Some(0), Some(1), None]);
+    }
+
+    #[test]
+    fn places_are_below_the_folder() {
+        assert_eq!(of("a/b").relative().unwrap(), Path::new("a/b"));
+        for path in ["", "/etc/passwd", "../a", "a/../../b", "a\0b", ".", "./a"] {
+            assert!(of(path).relative().is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn folders_are_walked_through_and_nothing_is_overwritten_by_its_namesake() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        std::fs::create_dir_all(root.join("sub")).unwrap();
+        std::fs::write(root.join("b"), b"12").unwrap();
+        std::fs::write(root.join("sub/a"), b"123").unwrap();
+        let names =
+            |all: Vec<(PathBuf, File)>| all.into_iter().map(|(_, file)| (file.path, file.len)).collect::<Vec<_>>();
+        let wanted = [("root/b".to_owned(), 2), ("root/sub/a".to_owned(), 3)];
+        assert_eq!(names(list(std::slice::from_ref(&root)).unwrap()), wanted);
+        assert_eq!(names(list(&[root.join("sub/../b")]).unwrap()), [("b".to_owned(), 2)]);
+        let twice = list(&[root.join("b"), root.join("b")]).unwrap_err();
+        assert_eq!(twice.to_string(), "two of these files would both be b");
+        assert!(list(&[root.join("missing")]).is_err());
+        assert!(list(&[PathBuf::from("/dev/null")]).unwrap_err().to_string().contains("neither a file nor a folder"));
+    }
+}
