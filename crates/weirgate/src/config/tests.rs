@@ -62,7 +62,7 @@ fn the_example_s_ports_limits_and_classes_are_sound_and_shown_in_full() {
     let config = Config::from_text(&shaping_example(), &root()).unwrap();
     let shaping = &config.shaping;
     assert_eq!((shaping.ports.len(), shaping.limits.len(), shaping.classes.len()), (3, 1, 1));
-    assert_eq!((shaping.threads, shaping.coalesce), (1, Duration::from_micros(100)));
+    assert_eq!((shaping.threads, shaping.coalesce), (1, Duration::from_micros(250)));
     assert_eq!(shaping.limits[0].rate.as_bits_per_sec(), 200_000_000);
     assert_eq!(shaping.notes, []);
     for table in ["port", "limit", "class"] {
