@@ -107,6 +107,21 @@ pub struct Limit {
     pub accounting: Accounting,
 }
 
+impl Limit {
+    /// What may pass at once at a rate: what the mode needs to meet it on a machine that wakes up late, or what was configured; and no
+    /// less than what is due while the switch rests for `coalesce`, and a packet.
+    pub(crate) fn burst_at(&self, rate: BitRate, coalesce: Duration) -> Bytes {
+        let time = match self.mode {
+            // As late as a virtual machine's processor may be taken away for a moment.
+            Mode::Pace | Mode::Gate | Mode::Borrow => Duration::from_millis(5),
+            // A sender whose packets are dropped needs room for a window.
+            Mode::Drop => Duration::from_millis(50),
+        };
+        let due = Bytes::new(rate.bytes_in(coalesce).as_u64().saturating_add(1_514));
+        self.burst.unwrap_or_else(|| rate.bytes_in(time)).max(due).max(TWO_PACKETS)
+    }
+}
+
 /// What belongs together below a chain of limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {
