@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use weirgate_spray::ranges::Ranges;
 
@@ -49,11 +49,20 @@ impl Part {
         let name = path.file_name().with_context(named)?.to_owned();
         let (have, flags) = match resumes.then(|| note(&folder, &name, meta)).flatten() {
             Some(have) => (have, OFlags::CREATE),
-            None => (Ranges::new(), OFlags::CREATE | OFlags::TRUNC),
+            None => {
+                // Of an earlier transfer, whose bytes are gone.
+                let _is_not_there = rustix::fs::unlinkat(&folder, beside(&name, "have"), AtFlags::empty());
+                (Ranges::new(), OFlags::CREATE)
+            }
         };
         let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file =
             rustix::fs::openat(&folder, beside(&name, "part"), flags, Mode::RUSR | Mode::WUSR).with_context(named)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .with_context(|| format!("{}: another transfer writes it", named()))?;
+        if have.is_empty() {
+            rustix::fs::ftruncate(&file, 0).with_context(named)?;
+        }
         rustix::fs::ftruncate(&file, meta.len).with_context(named)?;
         Ok(Self {
             folder,
@@ -136,6 +145,7 @@ impl Part {
     /// # Errors
     /// It has another one: what is there is thrown away. Or it cannot be put there.
     pub fn finish(mut self, wanted: &str) -> Result<()> {
+        ensure!(self.is_whole(), "{}: its end came, and not all of it", self.meta.path);
         while !self.hash_some().with_context(|| self.meta.path.clone())? {}
         let Self { folder, name, file, meta, hasher, .. } = self;
         let named = || meta.path.clone();
@@ -214,10 +224,11 @@ pub fn before(root: &OwnedFd, meta: &manifest::File) -> Result<Ranges> {
 
 /// A file that is in its place, with the length and the time that are wanted.
 pub fn in_place(root: &OwnedFd, meta: &manifest::File) -> Option<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    // A pipe would have the opener wait.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let file = rustix::fs::openat2(root, meta.relative().ok()?, flags, Mode::empty(), resolve).ok().map(File::from)?;
-    let stat = rustix::fs::fstat(&file).ok()?;
+    let stat = rustix::fs::fstat(&file).ok().filter(|stat| FileType::from_raw_mode(stat.st_mode).is_file())?;
     let modified = stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as i64);
     (stat.st_size as u64 == meta.len && modified == meta.modified).then_some(file)
 }
