@@ -880,7 +880,7 @@ impl Connection {
             is_asking = true;
         }
         if let Some(from) = data {
-            content.chunk = self.put_chunk(now, at, from, room, source, out);
+            content.chunk = self.put_chunk(from, room, source, out);
             is_asking |= content.chunk.is_some();
         }
         if out.len() == HEADER_LEN {
@@ -1051,35 +1051,26 @@ impl Connection {
         None
     }
 
-    fn put_chunk(
-        &mut self,
-        _now: Instant,
-        at: usize,
-        from: From,
-        room: usize,
-        source: &mut impl Source,
-        out: &mut Vec<u8>,
-    ) -> Option<Chunk> {
-        let (chunk, object) = match from {
+    fn put_chunk(&mut self, from: From, room: usize, source: &mut impl Source, out: &mut Vec<u8>) -> Option<Chunk> {
+        let chunk = match from {
             From::Object(id) => {
                 let entry = self.objects.get_mut(&id)?;
                 let most = room.checked_sub(out.len() + data_len(id, entry.out.offset()))?;
                 let chunk = entry.out.next(id, most as u64)?;
                 // Each object has a packet in turn.
                 self.active.rotate_left(1);
-                (chunk, id)
+                chunk
             }
             From::Again(chunk) => {
                 let most = room.checked_sub(out.len() + data_len(chunk.object, chunk.start))? as u64;
                 let end = chunk.end.min(chunk.start + most);
-                (Chunk { end, is_last: chunk.is_last && end == chunk.end, ..chunk }, chunk.object)
+                Chunk { end, is_last: chunk.is_last && end == chunk.end, ..chunk }
             }
         };
-        let _ = at;
-        put_data(out, object, chunk.start, chunk.is_last, None);
+        put_data(out, chunk.object, chunk.start, chunk.is_last, None);
         let begin = out.len();
         out.resize(begin + (chunk.end - chunk.start) as usize, 0);
-        source.read(object, chunk.start, &mut out[begin..]);
+        source.read(chunk.object, chunk.start, &mut out[begin..]);
         Some(chunk)
     }
 

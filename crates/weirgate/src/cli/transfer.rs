@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 use serde_json::json;
 use weirgate_linux::clock;
@@ -253,13 +253,11 @@ impl Receive {
             if is_ended.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let mut called = Vec::new();
             driver.receive(Some(if has_more { now } else { until }), |local, remote, datagram| {
                 let id = match Datagram::parse(datagram) {
-                    Ok(Datagram::Init { connection, .. }) => {
+                    Ok(Datagram::Init { connection, message, .. }) => {
                         if !sessions.contains_key(&connection) && sessions.len() < SESSIONS_MAX {
-                            called.extend(answer(&secret, &settings, &self.allow, connection, datagram, &root));
-                            sessions.extend(called.drain(..));
+                            sessions.extend(answer(&secret, &settings, &self.allow, connection, message, &root));
                         }
                         connection
                     }
@@ -280,10 +278,9 @@ fn answer(
     settings: &Settings,
     allow: &[Public],
     id: ConnectionId,
-    datagram: &[u8],
+    message: &[u8],
     root: &Arc<OwnedFd>,
 ) -> Option<(ConnectionId, Session)> {
-    let Ok(Datagram::Init { message, .. }) = Datagram::parse(datagram) else { return None };
     let called =
         crypto::answer(secret, init_message(message)?, &Connection::hello(settings), |peer| allow.contains(peer));
     match called {
@@ -395,9 +392,7 @@ fn sockets(from: &[String], remote: SocketAddr) -> Result<Vec<Udp>> {
 fn random() -> Result<(ConnectionId, u64)> {
     let mut bytes = [0; 16];
     let len = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    if len != bytes.len() {
-        bail!(anyhow!("the system has no randomness"));
-    }
+    ensure!(len == bytes.len(), "the system has no randomness");
     let (id, seed) = bytes.split_at(8);
     let of = |half: &[u8]| half.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
     Ok((ConnectionId(of(id)), of(seed)))

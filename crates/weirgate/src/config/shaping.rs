@@ -19,8 +19,11 @@ use super::{Namespace, directory, or};
 /// A device's ring takes what comes meanwhile.
 const COALESCE_MAX: Duration = Duration::from_millis(1);
 
+/// An Ethernet packet, in bytes.
+const PACKET: u64 = 1_514;
+
 /// Two Ethernet packets: a queue of less has no room for anything, and a limit whose burst is less cannot be met.
-const TWO_PACKETS: Bytes = Bytes::new(2 * 1_514);
+const TWO_PACKETS: Bytes = Bytes::new(2 * PACKET);
 
 /// The switch; without ports there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -117,7 +120,7 @@ impl Limit {
             // A sender whose packets are dropped needs room for a window.
             Mode::Drop => Duration::from_millis(50),
         };
-        let due = Bytes::new(rate.bytes_in(coalesce).as_u64().saturating_add(1_514));
+        let due = Bytes::new(rate.bytes_in(coalesce).as_u64().saturating_add(PACKET));
         self.burst.unwrap_or_else(|| rate.bytes_in(time)).max(due).max(TWO_PACKETS)
     }
 }

@@ -26,7 +26,7 @@ const HASH_STEP: usize = 1 << 20;
 pub struct Part {
     folder: OwnedFd,
     name: OsString,
-    file: File,
+    file: Locked,
     meta: manifest::File,
     have: Ranges,
     /// Of the bytes before this offset.
@@ -34,6 +34,24 @@ pub struct Part {
     hashed: u64,
     /// Whether more is there than was noted.
     is_dirty: bool,
+}
+
+/// A file that only this value writes to. The lock goes with it: where it only went with the file, it would last until a process that
+/// is forked meanwhile executes its program.
+#[derive(Debug)]
+struct Locked(File);
+
+impl Locked {
+    fn new(file: File) -> io::Result<Self> {
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _it_was_locked = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 impl Part {
@@ -58,16 +76,15 @@ impl Part {
         let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file =
             rustix::fs::openat(&folder, beside(&name, "part"), flags, Mode::RUSR | Mode::WUSR).with_context(named)?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .with_context(|| format!("{}: another transfer writes it", named()))?;
+        let file = Locked::new(file.into()).with_context(|| format!("{}: another transfer writes it", named()))?;
         if have.is_empty() {
-            rustix::fs::ftruncate(&file, 0).with_context(named)?;
+            file.0.set_len(0).with_context(named)?;
         }
-        rustix::fs::ftruncate(&file, meta.len).with_context(named)?;
+        file.0.set_len(meta.len).with_context(named)?;
         Ok(Self {
             folder,
             name,
-            file: file.into(),
+            file,
             meta: meta.clone(),
             have,
             hasher: blake3::Hasher::new(),
@@ -90,7 +107,7 @@ impl Part {
         if range.end > self.meta.len {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.file.write_all_at(bytes, offset)?;
+        self.file.0.write_all_at(bytes, offset)?;
         self.have.insert(range);
         self.is_dirty = true;
         Ok(())
@@ -105,7 +122,7 @@ impl Part {
         let len = usize::try_from(end.saturating_sub(self.hashed)).unwrap_or(usize::MAX).min(HASH_STEP);
         if len > 0 {
             let mut bytes = vec![0; len];
-            self.file.read_exact_at(&mut bytes, self.hashed)?;
+            self.file.0.read_exact_at(&mut bytes, self.hashed)?;
             self.hasher.update(&bytes);
             self.hashed += len as u64;
         }
@@ -159,13 +176,13 @@ impl Part {
                 meta.path
             );
         }
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(meta.mode & 0o777)).with_context(named)?;
+        rustix::fs::fchmod(&file.0, Mode::from_raw_mode(meta.mode & 0o777)).with_context(named)?;
         let modified = Timespec {
             tv_sec: meta.modified.div_euclid(1_000_000_000),
             tv_nsec: meta.modified.rem_euclid(1_000_000_000) as _,
         };
         let times = Timestamps { last_access: modified, last_modification: modified };
-        rustix::fs::futimens(&file, &times).with_context(named)?;
+        rustix::fs::futimens(&file.0, &times).with_context(named)?;
         rustix::fs::renameat(&folder, beside(&name, "part"), &folder, &name).with_context(named)?;
         let _is_not_there = rustix::fs::unlinkat(&folder, beside(&name, "have"), AtFlags::empty());
         Ok(())
@@ -310,6 +327,9 @@ mod tests {
         let mut part = Part::open(&root(dir.path()), &meta("g", 9), true).unwrap();
         part.write(0, b"abc").unwrap();
         part.save().unwrap();
+        let second = Part::open(&root(dir.path()), &meta("g", 9), true).unwrap_err();
+        assert!(second.to_string().contains("another transfer writes it"), "{second:#}");
+        drop(part);
         let other = manifest::File { modified: 5, ..meta("g", 9) };
         assert!(Part::open(&root(dir.path()), &other, true).unwrap().have().is_empty());
     }
