@@ -332,9 +332,11 @@ impl Dataplane {
             }
             let Some(allowed) = self.bridge.may_read(now, self.queues[at].source) else { continue };
             let read = self.read_queue(now, at, allowed);
-            self.bridge.handle_read(now, self.queues[at].source, read, self.queues[at].ready);
-            more |= self.queues[at].ready;
+            let Queue { source, ready, .. } = self.queues[at];
+            self.bridge.handle_read(now, source, read, ready);
             now = clock::boottime();
+            // What a limit or a backlog holds back is not more to do now.
+            more |= ready && self.bridge.source_at(source).is_some_and(|at| at <= now);
         }
         more
     }
