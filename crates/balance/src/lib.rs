@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+pub mod alike;
 mod conga;
 mod drill;
 mod flowlet;
@@ -20,6 +21,7 @@ pub mod symmetry;
 #[cfg(test)]
 mod testing;
 pub mod topology;
+mod weighted;
 
 pub use conga::{Conga, CongaSettings, Estimator, Header};
 pub use drill::{DrillPerFlow, LOOKS_MAX, Looks, LooksError, Memory, Rule};
@@ -29,6 +31,7 @@ pub use label::{Label, LabelSettings};
 pub use presto::{CELL, Cell, Cells, Schedule, ScheduleError, gcd};
 pub use reps::Reps;
 pub use spread::{Ecmp, RoundRobin, Wcmp, random, shortest};
+pub use weighted::{Share, Weighted};
 
 /// An output port, by its number in the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
