@@ -105,7 +105,8 @@ mod tests {
         let order: Vec<usize> = Weighted::new(&shares(&[20, 50, 5])).take(20).collect();
         assert_eq!(order[..3], [1, 0, 2], "each has one, the fastest first");
         let counts = [0, 1, 2].map(|at| order.iter().filter(|one| **one == at).count());
-        assert_eq!(counts, [5, 13, 2], "{order:?}");
+        // Of 5.3, 13.3 and 1.3.
+        assert_eq!(counts, [5, 14, 1], "{order:?}");
         // Never the same one for long, though it is two thirds of all.
         assert!(order.windows(5).all(|five| five.iter().any(|at| *at != five[0])), "{order:?}");
     }

@@ -15,5 +15,6 @@ pub mod http;
 pub mod journal;
 pub mod metrics;
 pub mod transfer;
+mod uplink;
 pub mod view;
 pub mod watch;

@@ -1,0 +1,438 @@
+//! All uplinks of a host: what is known of each, which of them new flows go to, and what is to be done about it.
+//!
+//! Ground rules:
+//!
+//! - `handle_...` takes what was seen, `poll_act` says what is to be done, in its order, and `ruleset` what the kernel's rules are to be.
+//! - Flows of an uplink that fell silent are given up only where another one works: where none does, they lose nothing by waiting.
+//! - What is decided is said with its reason. Weights follow what is measured in steps of a tenth, so that not every second makes an order anew.
+//! - Work per call: uplinks times pools, times an order's slots where one has to be made.
+
+mod order;
+
+use std::collections::VecDeque;
+
+use weirgate_balance::alike::{Alike, Measure};
+use weirgate_units::{Duration, Instant, Prefix};
+
+use self::order::{Candidate, Turns};
+use super::health::{Ask, Health, State};
+use super::marks::Marks;
+use super::measure::{self, Direction, Measured, Sockets, Weight, weights};
+use super::ruleset::{FlowRule, Order, RuledUplink, Ruleset};
+use super::{Kind, Place};
+
+/// A silent uplink's flows are looked for so often once more: some began while the first ones were given up.
+const GIVE_UP_TIMES: u32 = 3;
+const GIVE_UP_EVERY: Duration = Duration::from_secs(1);
+/// How often likeness and weights are judged.
+const JUDGE_EVERY: Duration = Duration::from_secs(1);
+
+/// What is configured of an uplink.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UplinkSettings {
+    pub(crate) name: String,
+    pub(crate) device: String,
+    pub(crate) measure: measure::Settings,
+    pub(crate) is_backup: bool,
+    /// Which medium, as a number.
+    pub(crate) medium: Option<u32>,
+    pub(crate) masquerade: bool,
+    pub(crate) prefixes: Vec<Prefix>,
+}
+
+/// What is configured of all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) marks: Marks,
+    pub(crate) uplinks: Vec<UplinkSettings>,
+    /// Rules with the uplinks of each.
+    pub(crate) rules: Vec<(FlowRule, Vec<Place>)>,
+    pub(crate) inside: Vec<Prefix>,
+}
+
+/// What is to be seen of an uplink's device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Site {
+    /// Why nothing can go by it, in words.
+    pub(crate) trouble: Option<String>,
+    /// Whether there is a way for each family.
+    pub(crate) families: [bool; 2],
+    pub(crate) addresses: Vec<std::net::IpAddr>,
+    pub(crate) near: Vec<Prefix>,
+    /// Targets that can be asked by it.
+    pub(crate) targets: usize,
+}
+
+/// Packets and bytes, as a counter has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Counted {
+    /// What came since the counter said `before`; all of it where it began anew.
+    const fn since(self, before: Self) -> Self {
+        if self.packets < before.packets || self.bytes < before.bytes {
+            return self;
+        }
+        Self { packets: self.packets - before.packets, bytes: self.bytes - before.bytes }
+    }
+
+    const fn add(&mut self, more: Self) {
+        self.packets += more.packets;
+        self.bytes += more.bytes;
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// The kernel's rules are to be made anew.
+    Rules,
+    /// The next flows of these go elsewhere.
+    Orders(Vec<(usize, Kind)>),
+    /// The flows of an uplink are to be ended.
+    GiveUp(Place),
+    /// To be said; whether it is more than a detail.
+    Say(String, bool),
+}
+
+/// An uplink and all that is known of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Uplink {
+    pub(crate) settings: UplinkSettings,
+    pub(crate) health: Health,
+    pub(crate) measured: Measured,
+    pub(crate) site: Site,
+    pub(crate) is_drained: bool,
+    /// Flows that it carries, by kind.
+    pub(crate) flows: [u32; 4],
+    /// What left by it for beyond its gateway, and what came from there.
+    pub(crate) passed: [Counted; 2],
+    /// The weight in force.
+    pub(crate) weight: u64,
+    counters: Option<[Counted; 2]>,
+    given_up: Option<(u32, Instant)>,
+}
+
+/// The uplinks.
+#[derive(Clone, Debug)]
+pub(crate) struct Fleet {
+    settings: Settings,
+    uplinks: Vec<Uplink>,
+    ruled: Vec<RuledUplink>,
+    rules: Vec<FlowRule>,
+    /// By pool: that of all uplinks, then those of the rules.
+    turns: Vec<[Turns; 4]>,
+    orders: Vec<Order>,
+    alike: Alike,
+    judged_at: Option<Instant>,
+    acts: VecDeque<Act>,
+}
+
+impl Fleet {
+    pub(crate) fn new(now: Instant, settings: Settings) -> Self {
+        let uplink = |settings: &UplinkSettings| Uplink {
+            health: Health::new(now, 1, settings.measure.is_metered),
+            measured: Measured::new(settings.measure),
+            settings: settings.clone(),
+            site: Site { targets: 1, ..Site::default() },
+            is_drained: false,
+            flows: [0; 4],
+            passed: [Counted::default(); 2],
+            weight: 1,
+            counters: None,
+            given_up: None,
+        };
+        let uplinks: Vec<Uplink> = settings.uplinks.iter().map(uplink).collect();
+        let mediums: Vec<Option<u32>> = settings.uplinks.iter().map(|uplink| uplink.medium).collect();
+        let pools = settings.rules.len() + 1;
+        let mut fleet = Self {
+            rules: settings.rules.iter().map(|(rule, _)| rule.clone()).collect(),
+            ruled: Vec::new(),
+            uplinks,
+            turns: vec![<[Turns; 4]>::default(); pools],
+            orders: vec![Order::default(); pools],
+            alike: Alike::new(&mediums),
+            judged_at: None,
+            acts: VecDeque::new(),
+            settings,
+        };
+        fleet.judge(now);
+        fleet.rule_anew();
+        fleet
+    }
+
+    /// What is to be seen of an uplink's device now.
+    pub(crate) fn handle_site(&mut self, now: Instant, place: Place, site: Site) {
+        let uplink = &mut self.uplinks[place];
+        if uplink.site == site {
+            return;
+        }
+        if uplink.site.targets != site.targets {
+            // What was asked may be nobody's by now.
+            uplink.health.handle_targets(site.targets);
+        }
+        let link = site.trouble.as_deref().map_or(Ok(()), Err);
+        uplink.health.handle_link(now, link);
+        uplink.site = site;
+        self.settle(now);
+        self.rule_anew();
+    }
+
+    /// What the counters of an uplink say: what left for beyond its gateway, and what came from there.
+    pub(crate) fn handle_counters(&mut self, now: Instant, place: Place, counters: [Counted; 2]) {
+        let uplink = &mut self.uplinks[place];
+        // What was counted before the first look is of an earlier daemon.
+        let before = uplink.counters.replace(counters).unwrap_or(counters);
+        let [sent, received] = [0, 1].map(|way| counters[way].since(before[way]));
+        uplink.passed[0].add(sent);
+        uplink.passed[1].add(received);
+        uplink.measured.handle_bytes(now, sent.bytes, received.bytes);
+        uplink.health.handle_traffic(now, sent.packets, received.packets);
+        self.settle(now);
+    }
+
+    /// The flows of each uplink, by kind.
+    pub(crate) fn handle_flows(&mut self, now: Instant, flows: &[[u32; 4]]) {
+        for (uplink, flows) in self.uplinks.iter_mut().zip(flows) {
+            uplink.flows = *flows;
+        }
+        self.settle(now);
+        self.order();
+    }
+
+    /// A question was answered.
+    pub(crate) fn handle_answer(&mut self, now: Instant, place: Place, serial: u32) {
+        let uplink = &mut self.uplinks[place];
+        if let Some(rtt) = uplink.health.handle_answer(now, serial) {
+            uplink.measured.handle_rtt(now, rtt);
+        }
+        self.settle(now);
+    }
+
+    /// What the host's own connections over an uplink say.
+    pub(crate) fn handle_sockets(&mut self, now: Instant, place: Place, sockets: Sockets) {
+        self.uplinks[place].measured.handle_sockets(now, sockets);
+    }
+
+    /// A train of packets came back at this rate.
+    pub(crate) fn handle_train(&mut self, place: Place, rate: weirgate_units::BitRate) {
+        self.uplinks[place].measured.handle_train(rate);
+    }
+
+    /// From now on an uplink takes no new flow, or does again.
+    pub(crate) fn handle_drain(&mut self, place: Place, is_drained: bool) {
+        let uplink = &mut self.uplinks[place];
+        if uplink.is_drained != is_drained {
+            uplink.is_drained = is_drained;
+            let what = if is_drained { "takes no new flow: drained" } else { "takes flows again: resumed" };
+            let said = format!("uplink `{}` {what}", uplink.settings.name);
+            self.acts.push_back(Act::Say(said, true));
+            self.order();
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_time(&mut self, now: Instant) {
+        for uplink in &mut self.uplinks {
+            uplink.health.handle_time(now);
+        }
+        if self.judged_at.is_none_or(|at| now >= at + JUDGE_EVERY) {
+            self.judge(now);
+            self.order();
+        }
+        self.settle(now);
+    }
+
+    /// When [`Self::handle_time`] has something to do.
+    pub(crate) fn poll_at(&self) -> Option<Instant> {
+        let health = self.uplinks.iter().filter_map(|uplink| uplink.health.poll_at());
+        health.chain(self.judged_at.map(|at| at + JUDGE_EVERY)).min()
+    }
+
+    /// A question to be put to one of an uplink's targets.
+    pub(crate) fn poll_ask(&mut self, now: Instant) -> Option<(Place, Ask)> {
+        self.uplinks.iter_mut().enumerate().find_map(|(place, uplink)| Some((place, uplink.health.poll_ask(now)?)))
+    }
+
+    /// An uplink by which a train of packets is to be sent.
+    pub(crate) fn poll_train(&mut self, now: Instant) -> Option<Place> {
+        let is_up = |uplink: &Uplink| uplink.health.state().0 == State::Up && uplink.health.srtt().is_some();
+        self.uplinks.iter_mut().position(|uplink| is_up(uplink) && uplink.measured.poll_train(now))
+    }
+
+    /// What is to be done next.
+    pub(crate) fn poll_act(&mut self) -> Option<Act> {
+        self.acts.pop_front()
+    }
+
+    /// The rules as they are to be.
+    pub(crate) fn ruleset(&self) -> Ruleset<'_> {
+        Ruleset {
+            marks: self.settings.marks,
+            uplinks: &self.ruled,
+            rules: &self.rules,
+            orders: &self.orders,
+            inside: &self.settings.inside,
+        }
+    }
+
+    pub(crate) fn uplinks(&self) -> &[Uplink] {
+        &self.uplinks
+    }
+
+    pub(crate) const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The likeness of the uplinks: each one's class.
+    pub(crate) fn classes(&self) -> &[u32] {
+        self.alike.classes()
+    }
+
+    /// What an uplink's weight would be now, and why.
+    pub(crate) fn weight(&self, place: Place) -> Weight {
+        self.uplinks[place].measured.weight(self.direction())
+    }
+
+    /// The direction that the host's traffic has more of.
+    pub(crate) fn direction(&self) -> Direction {
+        let sum = |way: usize| self.uplinks.iter().map(|uplink| u128::from(uplink.passed[way].bytes)).sum::<u128>();
+        if sum(0) > sum(1) { Direction::Up } else { Direction::Down }
+    }
+
+    /// Takes up what changed of anybody's state.
+    fn settle(&mut self, now: Instant) {
+        let mut is_changed = false;
+        for uplink in &mut self.uplinks {
+            while let Some(change) = uplink.health.poll_change() {
+                is_changed = true;
+                let (from, to) = (change.from.name(), change.to.name());
+                let said = format!("uplink `{}`: {from} -> {to}: {}", uplink.settings.name, change.why);
+                let is_detail = |state| matches!(state, State::Up | State::Suspect);
+                self.acts.push_back(Act::Say(said, !(is_detail(change.from) && is_detail(change.to))));
+            }
+        }
+        if is_changed {
+            self.order();
+        }
+        self.give_up(now);
+    }
+
+    /// Has the flows of uplinks that do not work ended, where another one does.
+    fn give_up(&mut self, now: Instant) {
+        let is_up = |uplink: &Uplink| uplink.health.state().0 == State::Up;
+        let works = self.uplinks.iter().any(is_up);
+        let mut is_new = false;
+        for (place, uplink) in self.uplinks.iter_mut().enumerate() {
+            match uplink.health.state().0 {
+                State::Silent | State::Down if works => {
+                    let (times, at) = uplink.given_up.unwrap_or((0, now));
+                    if times < GIVE_UP_TIMES && now >= at {
+                        is_new |= times == 0;
+                        uplink.given_up = Some((times + 1, now + GIVE_UP_EVERY));
+                        self.acts.push_back(Act::GiveUp(place));
+                    }
+                }
+                State::Up => is_new |= uplink.given_up.take().is_some(),
+                _ => {}
+            }
+        }
+        if is_new {
+            self.rule_anew();
+        }
+    }
+
+    /// Weights and likeness.
+    fn judge(&mut self, now: Instant) {
+        self.judged_at = Some(now);
+        let direction = self.direction();
+        let wanted: Vec<Weight> = self.uplinks.iter().map(|uplink| uplink.measured.weight(direction)).collect();
+        for (uplink, wanted) in self.uplinks.iter_mut().zip(weights(&wanted)) {
+            if uplink.weight.abs_diff(wanted) > uplink.weight / 10 {
+                uplink.weight = wanted;
+            }
+        }
+        for (place, uplink) in self.uplinks.iter().enumerate() {
+            let (rate, min_rtt) = (uplink.measured.capacity(direction), uplink.measured.min_rtt(now));
+            self.alike.handle_measure(now, place, Measure { rate, min_rtt });
+        }
+        while let Some(change) = self.alike.poll_change() {
+            let [one, other] = change.pair.map(|place| &self.uplinks[place].settings.name);
+            let are = if change.is_alike { "are alike" } else { "are no longer alike" };
+            let class = self.alike.classes();
+            let said = format!(
+                "uplinks `{one}` and `{other}` {are} (classes {} and {}): {}",
+                class[change.pair[0]], class[change.pair[1]], change.why
+            );
+            self.acts.push_back(Act::Say(said, true));
+        }
+    }
+
+    /// Makes the orders anew that do no longer.
+    fn order(&mut self) {
+        let candidates: Vec<Candidate> = self.uplinks.iter().map(Uplink::candidate).collect();
+        let all: Vec<Place> = (0..self.uplinks.len()).collect();
+        let pools = std::iter::once(&all).chain(self.settings.rules.iter().map(|(_, pool)| pool));
+        let mut changed = Vec::new();
+        for (pool, uplinks) in pools.enumerate() {
+            for kind in Kind::ALL {
+                let fresh = Turns::new(&candidates, uplinks, kind);
+                let turns = &mut self.turns[pool][kind.index()];
+                if !turns.does_for(&fresh) {
+                    self.orders[pool][kind.index()].clone_from(&fresh.order);
+                    *turns = fresh;
+                    changed.push((pool, kind));
+                }
+            }
+        }
+        if changed.is_empty() {
+            return;
+        }
+        match self.acts.back_mut() {
+            Some(Act::Rules) => {}
+            Some(Act::Orders(known)) => {
+                changed.retain(|one| !known.contains(one));
+                known.extend(changed);
+            }
+            _ => self.acts.push_back(Act::Orders(changed)),
+        }
+    }
+
+    fn rule_anew(&mut self) {
+        self.order();
+        self.ruled = self.uplinks.iter().map(Uplink::ruled).collect();
+        // What is to be done about orders is done by that as well.
+        self.acts.retain(|act| !matches!(act, Act::Orders(_) | Act::Rules));
+        self.acts.push_front(Act::Rules);
+    }
+}
+
+impl Uplink {
+    fn candidate(&self) -> Candidate {
+        Candidate {
+            state: self.health.state().0,
+            is_backup: self.settings.is_backup,
+            is_drained: self.is_drained,
+            families: self.site.families,
+            weight: self.weight,
+            flows: self.flows,
+        }
+    }
+
+    fn ruled(&self) -> RuledUplink {
+        RuledUplink {
+            device: self.settings.device.clone(),
+            addresses: self.site.addresses.clone(),
+            near: self.site.near.clone(),
+            prefixes: self.settings.prefixes.clone(),
+            masquerade: self.settings.masquerade,
+            is_given_up: self.given_up.is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
