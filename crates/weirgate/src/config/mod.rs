@@ -7,6 +7,7 @@ pub(crate) mod read;
 pub(crate) mod shaping;
 mod tune;
 mod typed;
+pub(crate) mod uplinks;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ pub use read::Problem;
 use read::Typed;
 pub(crate) use read::{nearest, unknown};
 pub use shaping::Shaping;
+pub use uplinks::Uplinks;
 
 /// Where the configuration is looked for when the command line names none. Missing is fine: the defaults observe this host.
 pub const SYSTEM_FILE: &str = "/etc/weirgate/weirgate.toml";
@@ -43,6 +45,8 @@ pub struct Config {
     pub tune: Tune,
     /// `[[port]]`, `[[limit]]` and `[[class]]`.
     pub shaping: Shaping,
+    /// `[[uplink]]`, `[[steer]]` and `[steering]`.
+    pub uplinks: Uplinks,
 }
 
 /// `[host]`: who this is.
@@ -285,6 +289,7 @@ fn meaning(file: typed::File, around: &Surroundings, problems: &mut Vec<Problem>
         store: store(file.store, &host.state, problems),
         tune: tune::meaning(file.tune, problems),
         shaping: shaping::meaning(file.shaping, problems),
+        uplinks: uplinks::meaning(file.uplinks, problems),
         host,
     }
 }

@@ -353,7 +353,7 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
 }
 
 /// The names, each once.
-fn names<'a>(
+pub(super) fn names<'a>(
     what: &str,
     typed: impl Iterator<Item = (usize, &'a Maybe<String>)>,
     problems: &mut Vec<Problem>,
@@ -361,7 +361,10 @@ fn names<'a>(
     let mut names: Vec<String> = Vec::new();
     for (line, name) in typed {
         match name {
-            None => problems.push(problem(line, what, format!("a {what} needs a `name`"))),
+            None => {
+                let a = if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+                problems.push(problem(line, what, format!("{a} {what} needs a `name`")));
+            }
             Some(name) if name.value.is_empty() => problems.push(name.problem("a name has letters")),
             Some(name) if names.contains(&name.value) => {
                 problems.push(name.problem(format!("there is another {what} called `{}`", name.value)));
@@ -593,7 +596,7 @@ fn differ<'a>(chosen: &[usize], known: &'a [Limit]) -> Option<[&'a str; 2]> {
 }
 
 /// The place of `name` among the known ones.
-fn find<T>(typed: &Typed<T>, name: &str, known: &[String], what: &str, problems: &mut Vec<Problem>) -> Option<usize> {
+pub(super) fn find<T>(typed: &Typed<T>, name: &str, known: &[String], what: &str, problems: &mut Vec<Problem>) -> Option<usize> {
     let at = known.iter().position(|known| known == name);
     if at.is_none() {
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -602,7 +605,7 @@ fn find<T>(typed: &Typed<T>, name: &str, known: &[String], what: &str, problems:
     at
 }
 
-fn problem(line: usize, key: &str, what: String) -> Problem {
+pub(super) fn problem(line: usize, key: &str, what: String) -> Problem {
     Problem { line, key: key.to_owned(), what }
 }
 
@@ -645,7 +648,7 @@ words! {
 
 /// A protocol over IP, by name or number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Protocol(u8);
+pub(super) struct Protocol(pub(super) u8);
 
 impl FromStr for Protocol {
     type Err = String;
@@ -661,7 +664,7 @@ impl FromStr for Protocol {
 
 /// `"443"` or `"1000-2000"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PortRange(Ports);
+pub(super) struct PortRange(pub(super) Ports);
 
 impl FromStr for PortRange {
     type Err = String;

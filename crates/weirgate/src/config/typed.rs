@@ -8,6 +8,7 @@ use weirgate_units::{Bytes, Duration, Prefix};
 use super::read::{self, Problem, Section, Typed};
 use super::shaping::{self, TypedShaping};
 use super::tune::{self, TypedTune};
+use super::uplinks::{self, TypedUplinks};
 use super::{Close, Source};
 
 pub(super) type Maybe<T> = Option<Typed<T>>;
@@ -22,6 +23,7 @@ pub(super) struct File {
     pub(super) store: Store,
     pub(super) tune: TypedTune,
     pub(super) shaping: TypedShaping,
+    pub(super) uplinks: TypedUplinks,
 }
 
 #[derive(Debug)]
@@ -79,6 +81,7 @@ pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
         store: root.table("store", store),
         tune: root.table("tune", tune::read),
         shaping: shaping::read(&mut root),
+        uplinks: uplinks::read(&mut root),
     };
     let problems = root.finish();
     if problems.is_empty() { Ok(file) } else { Err(problems) }
