@@ -23,8 +23,10 @@ use crate::netns::Netns;
 use crate::poll::{Filter, PollStats};
 
 mod destroy;
+mod kill;
 
 pub use self::destroy::{DestroyListener, DestroyStats, ListenError};
+pub use self::kill::Killer;
 
 /// The kernel fills no more than 32 KiB per receive call (`netlink_dump` in `net/netlink/af_netlink.c`): a larger buffer
 /// gains nothing, one of 8 KiB costs kernel time.
