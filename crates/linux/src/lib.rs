@@ -24,3 +24,4 @@ pub mod tun;
 pub mod udp;
 pub mod vhost;
 pub mod wait;
+pub mod ways;
