@@ -15,7 +15,7 @@ packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev curl 
 if [ "$needs" = all ]; then
   # Servers and clients of the experiments and tests; the switch and the simulator that ours are measured beside; the virtual
   # machine that is a tenant of some; the browser; programs that use zlib.
-  packages+=(iproute2 iputils-ping procps nginx-light nghttp2-client openssl iperf3 linux-perf strace libisal2
+  packages+=(iproute2 nftables iputils-ping procps nginx-light nghttp2-client openssl iperf3 linux-perf strace libisal2
     openvswitch-switch libns3-dev
     qemu-system-x86 busybox-static bash-static chromium
     apache2-bin git libarchive-tools openjdk-17-jdk-headless pigz postgresql python3 rsync)

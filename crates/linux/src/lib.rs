@@ -1,6 +1,7 @@
 //! Everything that touches the kernel.
 #![allow(clippy::disallowed_methods, reason = "this room touches the world: clocks, files, threads are its work")]
 
+pub mod ask;
 pub mod bpf;
 pub mod bpffs;
 pub mod cgroup;
@@ -15,6 +16,7 @@ pub mod memory;
 mod netlink;
 pub mod netns;
 pub mod nft;
+pub mod nudge;
 pub mod poll;
 pub mod route_cc;
 pub mod sched;

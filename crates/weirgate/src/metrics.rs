@@ -4,7 +4,7 @@
 //! client networks among the labels: thousands of them, coming and going, are what the store and the page are for, and
 //! would cost the scraper more than the daemon. Fewer than 120 series, whatever the host sees; where there is a software switch,
 //! [`SWITCH_SERIES`], and [`LIMIT_SERIES`] for each limit and [`PORT_SERIES`] for each port; where processes compress,
-//! [`DEFLATE_SERIES`].
+//! [`DEFLATE_SERIES`]; and [`UPLINK_SERIES`] for each uplink.
 
 use std::fmt::{Display, Write};
 
@@ -26,6 +26,9 @@ pub const SWITCH_SERIES: usize = 1;
 /// Series of a port of the software switch.
 pub const PORT_SERIES: usize = 9;
 
+/// Series of an uplink, while all is known of it.
+pub const UPLINK_SERIES: usize = STATES.len() + 5 + 6;
+
 /// Series of processes that compress, once there was one.
 pub const DEFLATE_SERIES: usize = 2 + 4 * Maker::ALL.len() + Reason::ALL.len();
 
@@ -42,6 +45,7 @@ pub fn text(view: &Shared, now: UnixTime) -> String {
     let switch = view.switch(now);
     limits(&mut out, &switch.limits);
     ports(&mut out, switch.frames, &switch.ports);
+    uplinks(&mut out, &view.uplinks(now).uplinks);
     deflate(&mut out, &view.deflate(now));
     if let Some(point) = view.latest_point() {
         distributions(&mut out, &point);
@@ -117,6 +121,61 @@ fn losses(out: &mut Text, losses: &api::Losses) {
     for (name, help, value) in counters {
         out.counter(name, help);
         out.sample(name, &[], value);
+    }
+}
+
+/// How an uplink can stand.
+const STATES: [&str; 5] = ["up", "suspect", "silent", "returning", "down"];
+
+fn uplinks(out: &mut Text, uplinks: &[api::Uplink]) {
+    if uplinks.is_empty() {
+        return;
+    }
+    out.gauge("uplink_state", "1 for the state that an uplink is in, 0 for the others.");
+    for uplink in uplinks {
+        for state in STATES {
+            let is_in = u8::from(uplink.state == state);
+            out.sample("uplink_state", &[("uplink", &uplink.name), ("state", state)], is_in);
+        }
+    }
+    type Value = fn(&api::Uplink) -> Option<f64>;
+    let gauges: [(&str, &str, Value); 5] = [
+        ("uplink_drained", "1 where an uplink takes no new flow because somebody said so.", |u| {
+            Some(f64::from(u8::from(u.drained)))
+        }),
+        ("uplink_weight", "Share of the new flows beside the others', bit/s or a number.", |u| Some(u.weight as f64)),
+        ("uplink_class", "Uplinks of one class are alike.", |u| Some(f64::from(u.class))),
+        ("uplink_rtt_seconds", "Smoothed round-trip time of an uplink's targets.", |u| Some(u.rtt_us? as f64 / 1e6)),
+        ("uplink_resent_ratio", "Of what open connections of this host sent by an uplink, what they sent again.", |u| {
+            u.resent_share
+        }),
+    ];
+    for (name, help, value) in gauges {
+        out.gauge(name, help);
+        for uplink in uplinks {
+            if let Some(value) = value(uplink) {
+                out.sample(name, &[("uplink", &uplink.name)], value);
+            }
+        }
+    }
+    out.gauge("uplink_flows", "Flows that an uplink carries, ICMP left aside.");
+    for uplink in uplinks {
+        for (transport, flows) in [("tcp", uplink.flows_tcp), ("other", uplink.flows_other)] {
+            out.sample("uplink_flows", &[("uplink", &uplink.name), ("transport", transport)], flows);
+        }
+    }
+    out.counter("uplink_bytes_total", "Bytes to and from beyond an uplink's gateway.");
+    for uplink in uplinks {
+        for (way, bytes) in [("up", uplink.sent_bytes), ("down", uplink.received_bytes)] {
+            out.sample("uplink_bytes_total", &[("uplink", &uplink.name), ("direction", way)], bytes);
+        }
+    }
+    out.counter("uplink_questions_total", "Questions to an uplink's targets, by whether they were answered in time.");
+    for uplink in uplinks {
+        let heard = uplink.asked.saturating_sub(uplink.missed);
+        for (answer, count) in [("heard", heard), ("missed", uplink.missed)] {
+            out.sample("uplink_questions_total", &[("uplink", &uplink.name), ("answer", answer)], count);
+        }
     }
 }
 

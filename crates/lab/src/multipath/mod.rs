@@ -1,8 +1,9 @@
 //! `multipath`: a host with several uplinks that are not alike, and what one transfer over all of them gets of their sum: `weirgate send`,
-//! many TCP connections that are pinned to one each, and the kernel's MPTCP, beside each uplink alone.
+//! many TCP connections that are pinned to one each or that the daemon steers, and the kernel's MPTCP, beside each uplink alone.
 
 mod ground;
 mod sets;
+mod steering;
 mod tcp;
 mod transfer;
 
@@ -47,11 +48,16 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let dir = options.dir("multipath")?;
     let wanted: Vec<Set> = sets().into_iter().filter(|set| full || set.is_quick).collect();
     let mut all = Vec::new();
+    let mut steered = None;
     for set in &wanted {
         options.say(set.name);
         let ground = Ground::new(set, options.seed)?;
         all.push(measure(options, &ground, set, seconds, &dir)?);
+        if set.name == sets::ARTICLE {
+            steered = Some(steering::run(options, &ground, set, seconds, &dir)?);
+        }
     }
+    let steered = steered.context("the article's uplinks")?;
     let mut expectations = Expectations::of("multipath")?;
     let share = |one: &Measured| one.spray / one.sum * 100.0;
     let of = |name: &str| wanted.iter().position(|set| set.name == name).map(|at| &all[at]);
@@ -61,7 +67,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     expectations.measured("spray_article_share_of_sum_pct", share(article))?;
     let fiber = of(sets::FIBER).context("fiber and LTE")?;
     expectations.measured("fiber_lte_share_of_sum_pct", share(fiber))?;
-    expectations.measured("steering_share_of_sum_pct", article.pinned / article.sum * 100.0)?;
+    expectations.measured("steering_share_of_sum_pct", steered.mbit / article.sum * 100.0)?;
+    expectations.measured("silent_uplink_new_flow_ms", steered.last_new_flow_ms)?;
     expectations.measured("false_path_deaths", all.iter().map(|one| one.downs).sum::<u64>() as f64)?;
 
     let mut table = Table::new(
@@ -91,16 +98,19 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             single_table.rows.push([vec![set.name.to_owned(), link.name()], rates.to_vec()].concat());
         }
     }
+    let after = steering::SETTLES;
     report.finish(
         format!(
             "A client with an emulated link for each uplink, and a server with one address. Each arm sends for {seconds} s, its beginning \
              included: one TCP connection or `weirgate send` on one uplink, {PINNED} TCP connections pinned to uplinks by their rates, the \
              kernel's MPTCP with an endpoint for each uplink, and `weirgate send` over all. The sum is that of each uplink's best single \
-             one. Buffers of the kernel's TCP go up to 64 MB. Not here yet: outages, an object of 10 MB, the tunnel, other programs."
+             one. Buffers of the kernel's TCP go up to 64 MB. On the article's uplinks {PINNED} connections are steered by the daemon and counted \
+             after {after} s; then its fastest uplink becomes a black hole. Not here yet: outages of a transfer, an object of 10 MB, the tunnel, other \
+             programs."
         ),
         json!({ "seconds": seconds, "pinned": PINNED }),
         expectations,
-        vec![table, single_table],
+        vec![table, single_table, steered.table(article.sum)],
     )
 }
 

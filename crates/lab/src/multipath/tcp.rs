@@ -1,7 +1,7 @@
 //! The kernel's TCP: connections that are pinned to uplinks, and one over all of them.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,16 +21,23 @@ pub(super) fn pinned(ground: &Ground, pins: &[usize], congestion: &str, seconds:
     let plans = devices.iter().map(|(local, device)| {
         (*local, Options { congestion: Some(congestion), device: Some(device), multipath: false })
     });
-    run(ground, &plans.collect::<Vec<_>>(), seconds)
+    run(ground, &plans.collect::<Vec<_>>(), 0, seconds)
+}
+
+/// What so many connections that nobody pins get together, in Mbit/s, after so many seconds and for so many.
+pub(super) fn free(ground: &Ground, count: usize, congestion: &str, after: u64, seconds: u64) -> Result<f64> {
+    let options = Options { congestion: Some(congestion), device: None, multipath: false };
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    run(ground, &vec![(any, options); count], after, seconds)
 }
 
 /// What one connection of the kernel's MPTCP gets, in Mbit/s.
 pub(super) fn multipath(ground: &Ground, congestion: &str, seconds: u64) -> Result<f64> {
     let options = Options { congestion: Some(congestion), device: None, multipath: true };
-    run(ground, &[(SocketAddr::new(Ground::address(0), 0), options)], seconds)
+    run(ground, &[(SocketAddr::new(Ground::address(0), 0), options)], 0, seconds)
 }
 
-fn run(ground: &Ground, plans: &[(SocketAddr, Options<'_>)], seconds: u64) -> Result<f64> {
+fn run(ground: &Ground, plans: &[(SocketAddr, Options<'_>)], after: u64, seconds: u64) -> Result<f64> {
     let port = PORT.fetch_add(1, Ordering::Relaxed);
     let options = plans.first().map_or_else(Options::default, |(_, options)| Options { device: None, ..*options });
     let listener = ground.server.netns().within(|| listen(Ground::server(port), &options))??;
@@ -41,7 +48,7 @@ fn run(ground: &Ground, plans: &[(SocketAddr, Options<'_>)], seconds: u64) -> Re
     let streams: Vec<TcpStream> = streams.collect::<Result<_>>()?;
     let servers = plans.iter().map(|_| Ok(listener.accept()?.0)).collect::<Result<Vec<_>>>()?;
     let began = Instant::now();
-    let until = began + Duration::from_secs(seconds);
+    let until = began + Duration::from_secs(after + seconds);
     thread::scope(|scope| {
         for stream in &servers {
             let received = &received;
@@ -50,12 +57,15 @@ fn run(ground: &Ground, plans: &[(SocketAddr, Options<'_>)], seconds: u64) -> Re
         for stream in &streams {
             scope.spawn(move || write(stream, until));
         }
+        thread::sleep(Duration::from_secs(after));
+        let (before, counted_from) = (received.load(Ordering::Relaxed), Instant::now());
         thread::sleep(Duration::from_secs(seconds));
-        let all = received.load(Ordering::Relaxed);
+        let all = received.load(Ordering::Relaxed) - before;
+        let took = counted_from.elapsed().as_secs_f64();
         for stream in streams.iter().chain(&servers) {
             let _has_ended = stream.shutdown(Shutdown::Both);
         }
-        Ok(all as f64 * 8.0 / 1e6 / seconds as f64)
+        Ok(all as f64 * 8.0 / 1e6 / took)
     })
 }
 

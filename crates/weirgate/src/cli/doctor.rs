@@ -8,11 +8,14 @@ use serde::Serialize;
 use weirgate_linux::bpf::Steering;
 use weirgate_linux::bpf::steer::SteerOptions;
 use weirgate_linux::facts::{Facts, holds_net_admin, not_loaded};
-use weirgate_linux::{bpffs, route_cc};
+use weirgate_linux::netns::Netns;
+use weirgate_linux::conntrack::Conntrack;
+use weirgate_linux::{bpffs, nft, route_cc, ways};
 use weirgate_store::Geo;
 
 use super::output::Output;
 use super::{Common, Failure};
+use crate::config::shaping::namespace_path;
 use crate::config::shaping::notes::too_many_threads;
 use crate::config::{Close, Config, Mode, SYSTEM_FILE, Source, Steer, Surroundings};
 use crate::control::{CallError, Request, call};
@@ -92,6 +95,7 @@ impl Doctor {
         daemon(&config, &running, &mut checks);
         store(&config, &mut checks);
         ports(&config, running.is_ok(), &mut checks);
+        uplinks(&config, &mut checks);
         let Checks(checks) = checks;
         if self.json {
             for check in &checks {
@@ -131,7 +135,7 @@ impl Checks {
 /// What the configuration says and can hardly mean.
 fn notes(config: &Config, checks: &mut Checks) {
     let shaping = &config.shaping;
-    for note in &shaping.notes {
+    for note in shaping.notes.iter().chain(&config.uplinks.notes) {
         checks.add("configuration", Verdict::Note, note.to_string());
     }
     let processors = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
@@ -363,6 +367,68 @@ fn ports(config: &Config, running: bool, checks: &mut Checks) {
             Ok(None) => checks.ok("port", format!("{name}: can be made")),
             Ok(Some(note)) => checks.add("port", Verdict::Note, format!("{name}: {note}")),
             Err(why) => checks.add("port", Verdict::Fails, format!("{name}: {why:#}")),
+        }
+    }
+}
+
+/// What steering needs, and what there is of each uplink.
+fn uplinks(config: &Config, checks: &mut Checks) {
+    let uplinks = &config.uplinks.uplinks;
+    if uplinks.is_empty() {
+        return;
+    }
+    match nft::version() {
+        Ok(version) => checks.ok("nftables", version),
+        Err(error) => checks.add("nftables", Verdict::Fails, error.to_string()),
+    }
+    let path = namespace_path(&config.uplinks.namespace);
+    let ns = match &path {
+        None => Netns::current(),
+        Some(path) => Netns::open(path, &path.to_string_lossy()),
+    };
+    let looked = ns.and_then(|ns| {
+        ns.within(|| {
+            let tracked = Conntrack::open().and_then(|mut table| table.flows(Some([1, u32::MAX]), &mut |_| ()));
+            let asked: Vec<(&str, Vec<_>)> = uplinks
+                .iter()
+                .map(|uplink| (uplink.device.as_str(), uplink.targets.iter().map(|t| t.address).take(1).collect()))
+                .collect();
+            (tracked, ways::devices(&asked))
+        })
+    });
+    let (tracked, found) = match looked {
+        Ok(looked) => looked,
+        Err(error) => {
+            let at = path.unwrap_or_default();
+            return checks.add("uplinks", Verdict::Fails, format!("[steering] namespace {}: {error}", at.display()));
+        }
+    };
+    match tracked {
+        Ok(()) => checks.ok("conntrack", "connections are tracked".to_owned()),
+        Err(error) => {
+            let said = format!("connections are not tracked: {error}: `modprobe nf_conntrack_netlink`, as root");
+            checks.add("conntrack", Verdict::Fails, said);
+        }
+    }
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return checks.add("uplinks", Verdict::Fails, error.to_string()),
+    };
+    for (uplink, device) in uplinks.iter().zip(found) {
+        let name = &uplink.name;
+        match device {
+            None => checks.add("uplink", Verdict::Note, format!("{name}: there is no device `{}` now", uplink.device)),
+            Some(device) if !device.is_up => {
+                let said = format!("{name}: `{}` is down, or nothing is connected to it", uplink.device);
+                checks.add("uplink", Verdict::Note, said);
+            }
+            Some(device) if device.addresses.is_empty() => {
+                checks.add("uplink", Verdict::Note, format!("{name}: `{}` has no address", uplink.device));
+            }
+            Some(device) => {
+                let addresses: Vec<String> = device.addresses.iter().map(ToString::to_string).collect();
+                checks.ok("uplink", format!("{name}: `{}` is up, {}", uplink.device, addresses.join(", ")));
+            }
         }
     }
 }

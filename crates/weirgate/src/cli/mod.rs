@@ -18,6 +18,7 @@ mod sockets;
 mod transfer;
 mod tune;
 mod undo;
+mod uplink;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ use crate::daemon::{self, Ended};
 
 /// Below the help of the whole, and in its manual.
 const EXITS: &str = "Exit codes: 0 done; 1 the work failed, a check of `doctor` or a bound of `lab run` did not hold, a `fabric` run was \
-                     partial; 2 asked wrongly: bad usage, a wrong configuration or scenario, a limit that there is none of, a refused \
+                     partial; 2 asked wrongly: bad usage, a wrong configuration or scenario, a limit or uplink that there is none of, a refused \
                      start.";
 
 /// Decides when, how and over which path a host's traffic leaves: measures every TCP connection, chooses congestion
@@ -56,6 +57,8 @@ enum Command {
     Tune(tune::Tune),
     /// Rate limits of the software switch: what they did, and other rates while they run
     Limit(limit::Limit),
+    /// Uplinks that new connections are steered over: how each stands and why; let one take no more
+    Uplink(uplink::Uplink),
     /// Simulate data-centre fabrics: scenarios, sweeps over them, load balancers beside each other, the figures of the DRILL article
     Fabric(fabric::Fabric),
     /// Engines that compress a web server's responses
@@ -140,6 +143,7 @@ fn dispatch(command: Command, out: &mut Output) -> Result<(), Failure> {
         Command::Sockets(sockets) => sockets.run(),
         Command::Tune(tune) => tune.run(out),
         Command::Limit(limit) => limit.run(out),
+        Command::Uplink(uplink) => uplink.run(out),
         Command::Fabric(fabric) => fabric.run(out),
         Command::Deflate(deflate) => deflate.run(out),
         Command::Send(send) => send.run(out),

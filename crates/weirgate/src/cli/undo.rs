@@ -23,6 +23,13 @@ pub(super) struct Undo {
 impl Undo {
     /// A daemon that runs takes its own changes back, so that it knows of it and does not make them again.
     fn tell_daemon(&self, config: &Config, out: &mut Output) -> Result<(), Failure> {
+        // One of an earlier version, or none, says so below.
+        if let Ok(answer) = call(&config.control, &Request::UplinkClear)
+            && answer["steered"] == true
+            && !self.json
+        {
+            out.line("the running daemon steers new connections no longer, until it is started again")?;
+        }
         match call(&config.control, &Request::TuneClear) {
             Ok(_) if self.json => Ok(()),
             Ok(_) => {

@@ -28,7 +28,7 @@ fn the_example_shows_every_key() {
                 .any(|line| line.trim_start_matches("# ").split('=').next().is_some_and(|k| k.trim() == key))
     };
     // An unknown key that is like no other makes the reader list the known ones.
-    for section in ["host", "http", "control", "sockets", "store", "tune", "tune.limits"] {
+    for section in ["host", "http", "control", "sockets", "store", "tune", "tune.limits", "steering"] {
         let text = problems(&format!("[{section}]\nxyzzyxyzzy = 1"));
         let (_, known) = text.split_once("known here: ").expect("a list of the known keys");
         for key in known.split(", ") {
@@ -49,7 +49,11 @@ fn the_example_s_comments_are_valid_values() {
 /// The end of the example with its comment marks taken away.
 fn shaping_example() -> String {
     let (_, lines) = EXAMPLE.split_once("# [switch]").expect("the example shows the switch");
-    let lines = format!("# [switch]{lines}");
+    let (lines, _) = lines.split_once("\n\n").expect("uplinks come after it");
+    uncommented(&format!("# [switch]{lines}"))
+}
+
+fn uncommented(lines: &str) -> String {
     lines
         .lines()
         .map(|line| line.strip_prefix("# ").unwrap_or(line.trim_start_matches('#')))
@@ -73,6 +77,24 @@ fn the_example_s_ports_limits_and_classes_are_sound_and_shown_in_full() {
                 EXAMPLE.contains(&format!("# {key} = ")),
                 "weirgate.example.toml does not show `{key}` of [[{table}]]"
             );
+        }
+    }
+}
+
+#[test]
+fn the_example_s_uplinks_and_rules_are_sound_and_shown_in_full() {
+    let (_, lines) = EXAMPLE.split_once("# [steering]").expect("the example shows uplinks");
+    let config = Config::from_text(&uncommented(&format!("# [steering]{lines}")), &root()).unwrap();
+    let uplinks = &config.uplinks;
+    assert_eq!((uplinks.uplinks.len(), uplinks.rules.len()), (1, 1));
+    let defaults = Config::defaults(&root()).uplinks;
+    let common = |all: &Uplinks| (all.namespace.clone(), all.mark_shift, all.table, all.priority);
+    assert_eq!(common(uplinks), common(&defaults));
+    for table in ["uplink", "steer"] {
+        let text = problems(&format!("[[{table}]]\nxyzzyxyzzy = 1"));
+        let (_, known) = text.split_once("known here: ").expect("a list of the known keys");
+        for key in known.lines().next().unwrap_or("").split(", ") {
+            assert!(EXAMPLE.contains(&format!("# {key} = ")), "weirgate.example.toml does not show `{key}` of [[{table}]]");
         }
     }
 }

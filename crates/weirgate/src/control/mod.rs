@@ -40,6 +40,20 @@ pub enum Request {
     LimitList,
     /// What processes compress by `libweirgate_z.so`.
     DeflateStatus,
+    /// How each uplink stands and why.
+    UplinkStatus,
+    /// From now on an uplink takes no new connection, until the daemon ends or `UplinkResume`.
+    UplinkDrain {
+        /// Its name in the configuration.
+        name: String,
+    },
+    /// From now on it does again.
+    UplinkResume {
+        /// Its name in the configuration.
+        name: String,
+    },
+    /// All that steers new connections is taken back, until the daemon is started again.
+    UplinkClear,
     /// From now on a limit has another rate, until the daemon ends.
     LimitSet {
         /// Its name in the configuration.
@@ -52,7 +66,19 @@ pub enum Request {
 impl Request {
     /// Whether it changes anything.
     pub const fn is_change(&self) -> bool {
-        matches!(self, Self::TuneApply | Self::TuneClear | Self::LimitSet { .. })
+        match self {
+            Self::TuneStatus
+            | Self::TuneExplain { .. }
+            | Self::LimitList
+            | Self::DeflateStatus
+            | Self::UplinkStatus => false,
+            Self::TuneApply
+            | Self::TuneClear
+            | Self::LimitSet { .. }
+            | Self::UplinkDrain { .. }
+            | Self::UplinkResume { .. }
+            | Self::UplinkClear => true,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The daemon: one thread that measures, decides and applies (`sense`), one async runtime for the page and the control
 //! socket, and the store's own writing thread. Three threads in all, whatever the number of sockets; a
-//! software switch has its own, and one that brings back its ports.
+//! software switch has its own, and one that brings back its ports; uplinks have one.
 
 pub(crate) mod answer;
 pub(crate) mod books;
@@ -14,6 +14,7 @@ mod sense;
 mod shaper;
 pub(crate) mod sources;
 pub(crate) mod steer;
+mod uplinks;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -140,6 +141,11 @@ fn announce(config: &Config, status: &crate::view::api::Status, address: Option<
             shaping.limits.len(),
             shaping.classes.len()
         );
+    }
+    let uplinks = &config.uplinks.uplinks;
+    if !uplinks.is_empty() {
+        let names: Vec<&str> = uplinks.iter().map(|uplink| uplink.name.as_str()).collect();
+        tracing::info!("uplinks: new connections are steered over {}", names.join(", "));
     }
     match &config.store {
         Some(store) => tracing::info!("store: {}", store.dir.display()),

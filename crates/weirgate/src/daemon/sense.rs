@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +31,7 @@ use super::seed;
 use super::shaper::Shaper;
 use super::sources::Sources;
 use super::steer::Steer;
+use super::uplinks::Uplinks;
 use crate::config::{Config, Mode};
 use crate::control::{Call, Reply, Request};
 use crate::journal::Actor;
@@ -57,6 +58,8 @@ pub(crate) struct Sense {
     /// The software switch, where one is configured.
     shaper: Option<Arc<Shaper>>,
     compressors: Option<Arc<Compressors>>,
+    /// The uplinks that new connections are steered over, where any are configured.
+    uplinks: Option<Uplinks>,
     shared: Shared,
     calls: Receiver<Call>,
     bell: Bell,
@@ -88,6 +91,21 @@ impl Bell {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.ring();
+    }
+
+    /// Whether the loop is to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Readable once it was rung, until [`Self::clear`].
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Forgets that it was rung.
+    pub(crate) fn clear(&self) {
+        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
     }
 }
 
@@ -133,6 +151,10 @@ impl Sense {
             steer.start(&Actor::own("start"), &namespaces)?;
         }
         let sources = Sources::open(&config.sockets, steer.conns())?;
+        let uplinks = Uplinks::open(&config)?;
+        if let Some(uplinks) = &uplinks {
+            shared.set_uplinks(uplinks.source());
+        }
         shared.set_facts(facts(&config, &sources, &steer, &host));
         // Of use to those who look only: a daemon without it does all the rest.
         let compressors = Compressors::open(&config.control).map(Arc::new);
@@ -146,6 +168,7 @@ impl Sense {
         let now = clock::boottime();
         let mut sense = Self {
             compressors: compressors.ok(),
+            uplinks,
             next_poll: now,
             next_drain: now + DRAIN,
             next_round: now + config.tune.controller.round,
@@ -174,7 +197,7 @@ impl Sense {
 
     /// Runs until it is told to stop; then stops in order: the last closes, the store, the kernel.
     pub(crate) fn run(mut self) {
-        while !self.bell.stop.load(Ordering::Acquire) {
+        while !self.bell.is_stopped() {
             while let Ok(call) = self.calls.try_recv() {
                 self.answer(call);
             }
@@ -192,6 +215,7 @@ impl Sense {
                 self.drain();
             }
             self.renew();
+            self.look_at_uplinks();
             if self.wait() {
                 self.drain();
             }
@@ -365,6 +389,10 @@ impl Sense {
             Request::LimitList => Reply::Ok(serde_json::json!(self.shared.switch(clock::unix()))),
             Request::DeflateStatus => Reply::Ok(serde_json::json!(self.shared.deflate(clock::unix()))),
             Request::LimitSet { name, rate } => self.set_limit(name, rate),
+            Request::UplinkStatus => Reply::Ok(serde_json::json!(self.shared.uplinks(clock::unix()))),
+            Request::UplinkDrain { name } => self.drain_uplink(name, true),
+            Request::UplinkResume { name } => self.drain_uplink(name, false),
+            Request::UplinkClear => self.clear_uplinks(),
         };
         // Who asked may have hung up.
         let _ = call.reply.send(reply);
@@ -379,6 +407,39 @@ impl Sense {
             Ok(limit) => Reply::Ok(limit),
             Err(error) => Reply::Error(error.to_string()),
         }
+    }
+
+    fn drain_uplink(&self, name: &str, is_drained: bool) -> Reply {
+        let Some(uplinks) = &self.uplinks else {
+            return Reply::Error("no uplinks are steered: write [[uplink]] into the configuration".into());
+        };
+        match uplinks.drain(name, is_drained) {
+            Ok(()) => Reply::Ok(serde_json::json!(self.shared.uplinks(clock::unix()))),
+            Err(error) => Reply::Error(error.to_string()),
+        }
+    }
+
+    /// New connections go as they would without this daemon, until it is started again.
+    fn clear_uplinks(&mut self) -> Reply {
+        let said = match self.uplinks.take() {
+            None => return Reply::Ok(serde_json::json!({ "steered": false, "said": [] })),
+            Some(mut uplinks) => uplinks.stop(),
+        };
+        self.shared.set_uplinks(Arc::new(api::Uplinks::default));
+        match said {
+            Ok(said) => Reply::Ok(serde_json::json!({ "steered": true, "said": said })),
+            Err(error) => Reply::Error(error.to_string()),
+        }
+    }
+
+    /// What is wrong with the uplinks is shown with what else is wrong. Their thread ends only with the daemon.
+    fn look_at_uplinks(&self) {
+        let Some(uplinks) = &self.uplinks else { return };
+        let trouble = match uplinks.is_running() {
+            true => self.shared.uplinks(UnixTime::from_nanos(0)).problem.map(|why| format!("uplinks: {why}")),
+            false => Some("the uplinks' thread ended by itself: new connections are steered no longer; see the log".into()),
+        };
+        self.shared.set_problem("uplinks", trouble);
     }
 
     fn begin_applying(&mut self, actor: &Actor) -> Reply {
@@ -508,14 +569,14 @@ impl Sense {
             tv_sec: (left.as_nanos() / 1_000_000_000) as i64,
             tv_nsec: (left.as_nanos() % 1_000_000_000) as i64,
         };
-        let mut fds = vec![PollFd::from_borrowed_fd(self.bell.wake.as_fd(), PollFlags::IN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
         fds.extend(self.sources.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let ready = poll(&mut fds, Some(&timeout));
         let rung = fds[0].revents().contains(PollFlags::IN);
         let closes = fds[1..].iter().any(|fd| fd.revents().contains(PollFlags::IN));
         drop(fds);
         if ready.is_ok() && rung {
-            let _ = rustix::io::read(&self.bell.wake, &mut [0u8; 8]);
+            self.bell.clear();
         }
         ready.is_ok() && closes
     }
@@ -528,6 +589,8 @@ impl Sense {
         if let Err(error) = save(&self.config.controller(), &self.books.controller.save()) {
             tracing::warn!("{}: {error}", self.config.controller().display());
         }
+        // It says what it takes back.
+        self.uplinks = None;
         self.steer.end();
         if let Some(writer) = self.books.writer.take() {
             let status = writer.close();

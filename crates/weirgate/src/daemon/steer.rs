@@ -236,9 +236,13 @@ impl Steer {
     }
 
     fn take_back(&self, journal: &mut Journal) -> Result<Vec<String>, JournalError> {
-        let reading = journal::read(&self.journal_path)?;
-        let mut said = undo_all(journal, &reading.open);
-        let left = journal::read(&self.journal_path)?.open.len();
+        // What is of uplinks is somebody else's.
+        let own = || -> Result<Vec<journal::Entry>, JournalError> {
+            let open = journal::read(&self.journal_path)?.open;
+            Ok(open.into_iter().filter(|entry| !entry.change.object.is_of_uplinks()).collect())
+        };
+        let mut said = undo_all(journal, &own()?);
+        let left = own()?.len();
         if left > 0 {
             said.push(format!("{left} changes are not taken back: run `weirgate undo`"));
         }

@@ -108,6 +108,7 @@ fn router(shared: Shared) -> Router {
         .route("/api/v1/decisions", get(decisions))
         .route("/api/v1/history", get(history))
         .route("/api/v1/limits", get(async |State(view): State<Shared>| Json(view.switch(now()))))
+        .route("/api/v1/uplinks", get(async |State(view): State<Shared>| Json(view.uplinks(now()))))
         .route("/api/v1/deflate", get(async |State(view): State<Shared>| Json(view.deflate(now()))))
         .fallback(get(file))
         .with_state(shared)

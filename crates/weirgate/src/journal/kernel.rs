@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use weirgate_linux::bpf::steer;
 use weirgate_linux::netns::Netns;
-use weirgate_linux::{bpffs, route_cc};
+use weirgate_linux::{bpffs, nft, route_cc, ways};
 
 use super::undo::{Kernel, KernelError};
 use super::{Object, PRESENT};
+use crate::uplink::ruleset;
 
 /// This host's. Needs the privileges that the changes needed.
 #[derive(Debug, Default)]
@@ -24,8 +25,20 @@ impl Kernel for HostKernel {
                 let pinned = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
                 Ok(pinned.then(|| PRESENT.to_owned()))
             }
+            // What was in a namespace went with it.
+            Object::NftTable { namespace, .. } | Object::Ways { namespace, .. } | Object::Sysctl { namespace, .. }
+                if !namespace.as_os_str().is_empty() && !namespace.exists() =>
+            {
+                Ok(None)
+            }
             // Ours are told from others only as they are removed.
-            Object::Routes { .. } => Ok(Some(PRESENT.to_owned())),
+            Object::Routes { .. } | Object::Ways { .. } => Ok(Some(PRESENT.to_owned())),
+            Object::NftTable { namespace, table } => {
+                let has = || nft::Tables::open().and_then(|mut tables| tables.has(table));
+                let has = within(namespace, has)?.map_err(|error| KernelError(format!("nftables: {error}; as root")))?;
+                Ok(has.then(|| PRESENT.to_owned()))
+            }
+            Object::Sysctl { namespace, key } => Ok(within(namespace, || sysctl(key))?),
             Object::Mount { path } if bpffs::is_mounted(path) => {
                 // To unmount it would be to remove their pins.
                 let what = if bpffs::holds_pins(path) { "present, with others' pins" } else { PRESENT };
@@ -45,6 +58,20 @@ impl Kernel for HostKernel {
                     route_cc::undo(&ns, *table, *priority).map_err(|error| KernelError(format!("{error}; as root")))?;
                 self.notes.push(format!("{removed} routes and rules removed"));
                 Ok(removed > 0)
+            }
+            (Object::NftTable { namespace, .. }, None) => {
+                let removed = within(namespace, || nft::run(&ruleset::removal().to_string()))?;
+                removed.map(|()| true).map_err(|error| KernelError(error.to_string()))
+            }
+            (Object::Ways { namespace, table, priority }, None) => {
+                let ns = open(namespace)?;
+                let removed = ways::undo(&ns, *table, *priority).map_err(|error| KernelError(error.to_string()))?;
+                self.notes.push(format!("{removed} routes and rules of uplinks removed"));
+                Ok(removed > 0)
+            }
+            (Object::Sysctl { namespace, key }, Some(value)) => {
+                let set = within(namespace, || fs::write(Path::new("/proc/sys").join(key), value))?;
+                set.map(|()| true).map_err(|error| KernelError(format!("{key}: {error}")))
             }
             (Object::Mount { path }, None) => {
                 let done = bpffs::unmount(path);
@@ -76,6 +103,17 @@ impl HostKernel {
         }
         Ok(undone.found)
     }
+}
+
+/// What a setting says; `None` where there is none.
+pub(crate) fn sysctl(key: &str) -> Option<String> {
+    fs::read_to_string(Path::new("/proc/sys").join(key)).ok().map(|text| text.trim().to_owned())
+}
+
+/// Runs `f` in a namespace.
+fn within<T>(namespace: &Path, f: impl FnOnce() -> T) -> Result<T, KernelError> {
+    let entered = open(namespace)?.within(f);
+    entered.map_err(|error| KernelError(format!("the network namespace {}: {error}", namespace.display())))
 }
 
 fn open(namespace: &Path) -> Result<Netns, KernelError> {

@@ -16,9 +16,11 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 pub use kernel::HostKernel;
+pub(crate) use kernel::sysctl;
 pub use undo::{Kernel, KernelError, Outcome, Undone, undo};
 
 /// The version of the format that this program writes. Raised when a reader of the old one would undo wrongly.
@@ -61,9 +63,39 @@ pub enum Object {
         /// The rule's priority.
         priority: u32,
     },
+    /// A table of nftables' family `inet`, with all that is in it.
+    NftTable {
+        /// The network namespace's path; empty is the daemon's own.
+        namespace: PathBuf,
+        /// Its name.
+        table: String,
+    },
+    /// Routing tables by which firewall marks lead to uplinks, and the rules that lead to them.
+    Ways {
+        /// The network namespace's path; empty is the daemon's own.
+        namespace: PathBuf,
+        /// The first of the tables.
+        table: u32,
+        /// The first of the rules' priorities.
+        priority: u32,
+    },
+    /// A setting of the kernel, below /proc/sys.
+    Sysctl {
+        /// The network namespace's path; empty is the daemon's own.
+        namespace: PathBuf,
+        /// Its path there, as `net/ipv4/conf/eth0/rp_filter`.
+        key: String,
+    },
     /// An object of a kind that this version does not know.
     #[serde(other)]
     Unknown,
+}
+
+impl Object {
+    /// Whether it is for the steering of new connections over uplinks; otherwise it is for that of congestion control.
+    pub const fn is_of_uplinks(&self) -> bool {
+        matches!(self, Self::NftTable { .. } | Self::Ways { .. } | Self::Sysctl { .. })
+    }
 }
 
 /// Who made a change.
@@ -131,13 +163,15 @@ pub struct JournalError {
     advice: &'static str,
 }
 
-/// The journal, open for writing.
+/// The journal, open for writing. Several may be open at once: each counts on from the others.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     file: File,
     boot: String,
     sequence: u64,
+    /// Of the file, as this one knows it.
+    len: u64,
 }
 
 /// What a journal says.
@@ -196,37 +230,50 @@ impl Journal {
             // The file's name must survive a crash as well.
             File::open(dir)?.sync_all()?;
         }
-        let boot = boot_id()?;
-        Ok(Self { path: path.to_owned(), file, boot, sequence: reading.sequence })
+        let (boot, len) = (boot_id()?, file.metadata()?.len());
+        Ok(Self { path: path.to_owned(), file, boot, sequence: reading.sequence, len })
     }
 
     /// Writes `change` down and waits for the disk. Only after `Ok` may the change be made.
     pub fn record(&mut self, actor: &Actor, change: Change) -> Result<u64, JournalError> {
-        let sequence = self.sequence + 1;
-        let boot = self.boot.clone();
-        self.append(&Entry { version: VERSION, sequence, time: now(), boot, actor: actor.clone(), change })?;
-        self.sequence = sequence;
-        Ok(sequence)
+        let (boot, actor) = (self.boot.clone(), actor.clone());
+        self.append(|sequence| Entry { version: VERSION, sequence, time: now(), boot, actor, change })
     }
 
     /// Writes down that the change `undoes` is undone, or needs no undoing, because of `outcome`.
     pub fn mark(&mut self, undoes: u64, outcome: &str) -> Result<(), JournalError> {
-        let sequence = self.sequence + 1;
-        self.append(&Mark { version: VERSION, sequence, time: now(), undoes, outcome: outcome.to_owned() })?;
-        self.sequence = sequence;
-        Ok(())
+        let outcome = outcome.to_owned();
+        self.append(|sequence| Mark { version: VERSION, sequence, time: now(), undoes, outcome }).map(drop)
     }
 
-    fn append(&mut self, line: &impl Serialize) -> Result<(), JournalError> {
-        let mut text = serde_json::to_vec(line).map_err(|error| JournalError::new(&self.path, error.into()))?;
+    /// Appends a line with the next number, which it returns.
+    fn append<T: Serialize>(&mut self, line: impl FnOnce(u64) -> T) -> Result<u64, JournalError> {
+        // Until the end of this call nobody else appends.
+        let locked = flock(&self.file, FlockOperation::LockExclusive).map_err(io::Error::from);
+        let appended = locked.and_then(|()| self.append_io(line));
+        let _ = flock(&self.file, FlockOperation::Unlock);
+        appended.map_err(|error| JournalError::new(&self.path, error))
+    }
+
+    fn append_io<T: Serialize>(&mut self, line: impl FnOnce(u64) -> T) -> io::Result<u64> {
+        let whole = self.file.metadata()?.len();
+        if whole != self.len {
+            // Somebody else appended.
+            let mut bytes = Vec::new();
+            self.file.seek(SeekFrom::Start(0))?;
+            self.file.read_to_end(&mut bytes)?;
+            self.sequence = self.sequence.max(parse(&bytes).sequence);
+        }
+        let sequence = self.sequence + 1;
+        let mut text = serde_json::to_vec(&line(sequence))?;
         text.push(b'\n');
-        let whole = self.file.metadata().map_or(0, |meta| meta.len());
-        let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
-        written.map_err(|error| {
+        if let Err(error) = self.file.write_all(&text).and_then(|()| self.file.sync_data()) {
             // A full disk takes a part of a line: take it back, so that the next line is not spoilt.
             let _ = self.file.set_len(whole);
-            JournalError::new(&self.path, error)
-        })
+            return Err(error);
+        }
+        (self.sequence, self.len) = (sequence, whole + text.len() as u64);
+        Ok(sequence)
     }
 }
 

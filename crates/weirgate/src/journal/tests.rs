@@ -53,6 +53,22 @@ fn what_was_written_is_read_back() {
 }
 
 #[test]
+fn two_that_write_at_once_count_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.jsonl");
+    let mut two = [Journal::open(&path).unwrap(), Journal::open(&path).unwrap()];
+    let change = |n| Change { object: object(n), before: None, after: Some("b".into()) };
+    let numbers: Vec<u64> =
+        [0, 1, 1, 0].iter().map(|at| two[*at].record(&Actor::own("start"), change(1)).unwrap()).collect();
+    assert_eq!(numbers, [1, 2, 3, 4]);
+    two[1].mark(1, "undone").unwrap();
+    two[0].mark(2, "undone").unwrap();
+    let open: Vec<u64> = read(&path).unwrap().open.iter().map(|entry| entry.sequence).collect();
+    assert_eq!(open, [3, 4]);
+    assert_eq!(two[1].record(&Actor::own("start"), change(1)).unwrap(), 7);
+}
+
+#[test]
 fn the_journal_is_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();

@@ -121,6 +121,12 @@ impl fmt::Display for Object {
             Self::Routes { namespace, table, priority } => {
                 write!(f, "routes of table {table} and the rule of priority {priority}{}", within(namespace))
             }
+            Self::NftTable { namespace, table } => write!(f, "nftables' table {table}{}", within(namespace)),
+            Self::Ways { namespace, table, priority } => {
+                let namespace = within(namespace);
+                write!(f, "uplinks' routes from table {table} and rules from priority {priority} on{namespace}")
+            }
+            Self::Sysctl { namespace, key } => write!(f, "the setting {key}{}", within(namespace)),
             Self::Unknown => f.write_str("an object of an unknown kind"),
         }
     }

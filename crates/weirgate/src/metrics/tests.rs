@@ -57,6 +57,7 @@ fn filled(with_switch: bool) -> String {
             ports: vec![port()],
             ..Default::default()
         }));
+        shared.set_uplinks(std::sync::Arc::new(|| api::Uplinks { uplinks: vec![uplink()], ..Default::default() }));
         let engine = |maker: Maker| api::Engine { name: maker.name().to_owned(), bodies: 1, ..api::Engine::default() };
         let fallback = |why: Reason| api::Fallback { reason: why.name().to_owned(), count: 1 };
         shared.set_deflate(std::sync::Arc::new(move || api::Deflate {
@@ -80,6 +81,21 @@ fn limit() -> api::Limit {
         missed_bytes: 1_514,
         delays: delays.slots().map(|(below, _)| slot(below)).collect(),
         ..api::Limit::default()
+    }
+}
+
+fn uplink() -> api::Uplink {
+    api::Uplink {
+        name: "fiber".to_owned(),
+        state: "suspect".to_owned(),
+        weight: 50_000_000,
+        flows_tcp: 3,
+        sent_bytes: 700,
+        rtt_us: Some(20_000),
+        asked: 10,
+        missed: 1,
+        resent_share: Some(0.25),
+        ..api::Uplink::default()
     }
 }
 
@@ -155,6 +171,10 @@ fn the_text_is_well_formed_and_its_numbers_are_the_views() {
     assert_eq!(samples["weirgate_limit_delay_seconds_count{limit=\"tenant\"}"], all);
     assert_eq!(samples["weirgate_port_frames_total{port=\"uplink\",direction=\"from\"}"], 7.0);
     assert_eq!(samples["weirgate_port_dropped_frames_total{port=\"uplink\",why=\"filtered\"}"], 2.0);
+    assert_eq!(samples["weirgate_uplink_state{uplink=\"fiber\",state=\"suspect\"}"], 1.0);
+    assert_eq!(samples["weirgate_uplink_rtt_seconds{uplink=\"fiber\"}"], 0.02);
+    assert_eq!(samples["weirgate_uplink_bytes_total{uplink=\"fiber\",direction=\"up\"}"], 700.0);
+    assert_eq!(samples["weirgate_uplink_questions_total{uplink=\"fiber\",answer=\"heard\"}"], 9.0);
     assert_eq!(samples["weirgate_switch_cut_super_packets_total"], 3.0);
     assert_eq!(samples["weirgate_limit_missed_bytes_total{limit=\"tenant\"}"], 1_514.0);
     assert_eq!(samples["weirgate_limit_delayed_packets_total{limit=\"tenant\"}"], 54.0);
@@ -164,7 +184,7 @@ fn the_text_is_well_formed_and_its_numbers_are_the_views() {
 fn series_are_of_the_host_the_limits_and_the_ports_and_of_no_network() {
     let host = parse(&filled(false)).len();
     assert!(host < 120, "{host}");
-    assert_eq!(parse(&filled(true)).len(), host + SWITCH_SERIES + LIMIT_SERIES + PORT_SERIES + DEFLATE_SERIES);
+    assert_eq!(parse(&filled(true)).len(), host + SWITCH_SERIES + LIMIT_SERIES + PORT_SERIES + UPLINK_SERIES + DEFLATE_SERIES);
 }
 
 #[test]

@@ -328,6 +328,83 @@ pub struct Fallback {
     pub count: u64,
 }
 
+/// `/api/v1/uplinks`: the uplinks that new connections are steered over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Uplinks {
+    /// The server's clock as it answered.
+    #[serde(default)]
+    pub now_ms: u64,
+    /// Each of them, in the order of the configuration.
+    pub uplinks: Vec<Uplink>,
+    /// Why they are not steered as they are to be; `null` where they are.
+    #[serde(default)]
+    pub problem: Option<String>,
+}
+
+/// A row of `/api/v1/uplinks`. A flow is counted where connection tracking knows it; what passed is that to and from beyond the gateway.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Uplink {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its device.
+    pub device: String,
+    /// `up`, `suspect` (being asked, takes no new flow while another one works), `silent`, `returning` (answers, and has to go on for a
+    /// while) or `down`.
+    pub state: String,
+    /// Why.
+    pub why: String,
+    /// Since when.
+    pub since_ms: u64,
+    /// Whether it takes no new flow because somebody said so.
+    pub drained: bool,
+    /// Whether it takes new flows only while none of the others works.
+    pub backup: bool,
+    /// Whether what it carries costs money.
+    pub metered: bool,
+    /// Its share of the new flows beside the others', in bit/s, or a number where weights are configured as such.
+    pub weight: u64,
+    /// Where that comes from.
+    pub weight_why: String,
+    /// Uplinks of one class are alike.
+    pub class: u32,
+    /// TCP connections that it carries.
+    pub flows_tcp: u64,
+    /// Other flows, but for ICMP.
+    pub flows_other: u64,
+    /// Packets that left by it.
+    pub sent_packets: u64,
+    /// Their bytes, IP headers included.
+    pub sent_bytes: u64,
+    /// Packets that came by it, of those who were spoken with before.
+    pub received_packets: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// What left in the last second.
+    pub rate_up_bits_per_s: u64,
+    /// What came in the last second.
+    pub rate_down_bits_per_s: u64,
+    /// The most that was seen to leave; `null` where too little did.
+    pub capacity_up_bits_per_s: Option<u64>,
+    /// The most that was seen to come.
+    pub capacity_down_bits_per_s: Option<u64>,
+    /// Smoothed, of its targets.
+    pub rtt_us: Option<u64>,
+    /// The smallest of the last minute, of its targets and the host's own connections.
+    pub min_rtt_us: Option<u64>,
+    /// Questions to its targets whose time is over.
+    pub asked: u64,
+    /// Those of them that were not answered in time.
+    pub missed: u64,
+    /// The host's own TCP connections by it.
+    pub own_connections: u64,
+    /// Of the bytes that these have sent, those that they sent again.
+    pub resent_share: Option<f64>,
+    /// Its addresses.
+    pub addresses: Vec<String>,
+    /// Who forwards what leaves by it.
+    pub gateways: Vec<String>,
+}
+
 /// Frames of the software switch, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frames {

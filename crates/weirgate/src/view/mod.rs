@@ -19,7 +19,7 @@ pub mod api;
 pub(crate) use collector::NETWORKS_MAX;
 pub use collector::{Collector, PollEnd};
 pub(crate) use shared::DECISIONS_MAX;
-pub use shared::{DeflateSource, Order, Shared, SwitchSource};
+pub use shared::{DeflateSource, Order, Shared, SwitchSource, UplinksSource};
 
 /// A view of a host of which nothing has been seen yet.
 pub fn new(facts: api::Facts) -> (Collector, Shared) {

@@ -59,8 +59,12 @@ pub type SwitchSource = Arc<dyn Fn() -> api::Switch + Send + Sync>;
 /// Says what processes compress, when asked.
 pub type DeflateSource = Arc<dyn Fn() -> api::Deflate + Send + Sync>;
 
+/// Says how the uplinks stand, when asked.
+pub type UplinksSource = Arc<dyn Fn() -> api::Uplinks + Send + Sync>;
+
 struct State {
     switch: Option<SwitchSource>,
+    uplinks: Option<UplinksSource>,
     deflate: Option<DeflateSource>,
     facts: api::Facts,
     picture: Picture,
@@ -80,6 +84,7 @@ impl Shared {
     pub(super) fn new(facts: api::Facts) -> Self {
         let state = State {
             switch: None,
+            uplinks: None,
             deflate: None,
             facts,
             picture: Picture::default(),
@@ -237,6 +242,18 @@ impl Shared {
         let source = self.lock().deflate.clone();
         let deflate = source.map_or_else(api::Deflate::default, |source| source());
         api::Deflate { now_ms: ms(now), ..deflate }
+    }
+
+    /// Says who knows how the uplinks stand.
+    pub fn set_uplinks(&self, source: UplinksSource) {
+        self.lock().uplinks = Some(source);
+    }
+
+    /// `/api/v1/uplinks`: each uplink, as it stood half a second ago at the most.
+    pub fn uplinks(&self, now: UnixTime) -> api::Uplinks {
+        let source = self.lock().uplinks.clone();
+        let uplinks = source.map_or_else(api::Uplinks::default, |source| source());
+        api::Uplinks { now_ms: ms(now), ..uplinks }
     }
 
     /// `/api/v1/decisions`: the newest `limit`.

@@ -5,6 +5,7 @@ mod bad_ground;
 mod ground;
 mod limits;
 mod ports;
+mod uplinks;
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};

@@ -1,0 +1,313 @@
+//! Questions to hosts beyond an uplink, over that uplink alone: ICMP echoes, and TCP connections that are opened and dropped. Read first:
+//! icmp(7), raw(7), RFC 792, RFC 4443. Needs CAP_NET_RAW.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_linger, socket_error};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, ipproto, recv, sendto, socket_with,
+};
+use weirgate_units::{BitRate, Bytes, Duration, Instant};
+
+use crate::clock;
+use crate::udp::bind_to_device;
+
+/// A connection that was not answered for so long is dropped.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A train: 20 KB at once, of which the first packet's bytes say nothing. Its last packet is waited for so long.
+const TRAIN_PACKETS: u32 = 16;
+const TRAIN_BYTES: usize = 1_200;
+const TRAIN_PATIENCE: Duration = Duration::from_secs(1);
+/// Fewer that came back say nothing.
+const TRAIN_MIN: u64 = 8;
+
+/// Behind an echo's header: whose it is, its serial, and whether it is of a train.
+const BODY_LEN: usize = 8 + 4 + 4;
+
+/// Packets read in one call, so that nobody who answers too much holds up who asks.
+const READS_MAX: usize = 256;
+
+/// What came of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// That of this serial was answered.
+    Heard(u32),
+    /// A train came back at this rate: that of the slower direction.
+    Train(BitRate),
+}
+
+/// Asks by one device.
+#[derive(Debug)]
+pub struct Asker {
+    device: String,
+    mark: u32,
+    identifier: u16,
+    salt: u64,
+    /// For IPv4 and IPv6, each made when it is needed.
+    icmp: [Option<OwnedFd>; 2],
+    tcp: Vec<(u32, OwnedFd, Instant)>,
+    train: Option<Train>,
+    buffer: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Train {
+    began: Instant,
+    first: Instant,
+    last: Instant,
+    packets: u64,
+    bytes: u64,
+}
+
+impl Asker {
+    /// One whose packets go by `device` and have this firewall mark. `salt` tells its answers from others'.
+    pub fn new(device: &str, mark: u32, salt: u64) -> Self {
+        Self {
+            device: device.to_owned(),
+            mark,
+            identifier: (salt >> 48) as u16,
+            salt,
+            icmp: [None, None],
+            tcp: Vec::new(),
+            train: None,
+            buffer: vec![0; 2_048],
+        }
+    }
+
+    /// Asks a host, by ICMP echo, or where a port is given by opening a TCP connection: that it is refused is an answer as well.
+    ///
+    /// # Errors
+    /// As the system's: there is no such device, or no way.
+    pub fn ask(&mut self, address: IpAddr, port: Option<u16>, serial: u32) -> io::Result<()> {
+        match port {
+            Some(port) => self.connect(SocketAddr::new(address, port), serial),
+            None => self.echo(address, serial, 0, 0),
+        }
+    }
+
+    /// Sends a train of packets to a host that sends them back.
+    ///
+    /// # Errors
+    /// As [`Self::ask`]'s.
+    pub fn send_train(&mut self, address: IpAddr) -> io::Result<()> {
+        let now = clock::boottime();
+        self.train = Some(Train { began: now, first: now, last: now, packets: 0, bytes: 0 });
+        (0..TRAIN_PACKETS).try_for_each(|serial| self.echo(address, serial, 1, TRAIN_BYTES - BODY_LEN))
+    }
+
+    /// What became of questions; never blocks. To be called when one of [`Self::fds`] is ready, and now and then.
+    pub fn answers(&mut self, each: &mut dyn FnMut(Answer)) {
+        let now = clock::boottime();
+        for at in 0..2 {
+            for _ in 0..READS_MAX {
+                let Some((serial, is_train, len)) = self.read(at) else { break };
+                match serial {
+                    Some(serial) if !is_train => each(Answer::Heard(serial)),
+                    Some(_) => self.count(len),
+                    None => {}
+                }
+            }
+        }
+        let is_over = |train: &Train| {
+            train.packets >= u64::from(TRAIN_PACKETS) || now.saturating_since(train.began) >= TRAIN_PATIENCE
+        };
+        if let Some(train) = self.train.take_if(|train| is_over(train))
+            && train.packets >= TRAIN_MIN
+            && let Some(rate) = BitRate::of(Bytes::new(train.bytes), train.last.saturating_since(train.first))
+        {
+            each(Answer::Train(rate));
+        }
+        self.tcp.retain(|(serial, socket, began)| {
+            let mut fd = [PollFd::new(socket, PollFlags::OUT)];
+            let is_done = poll(&mut fd, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0);
+            if is_done && matches!(socket_error(socket), Ok(Ok(()) | Err(Errno::CONNREFUSED))) {
+                each(Answer::Heard(*serial));
+            }
+            !is_done && now.saturating_since(*began) < PATIENCE
+        });
+    }
+
+    /// What to wait for: files that are ready when something came, and those that are when something can be written.
+    pub fn fds(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        let icmp = self.icmp.iter().flatten().map(|socket| (socket.as_fd(), PollFlags::IN));
+        icmp.chain(self.tcp.iter().map(|(_, socket, _)| (socket.as_fd(), PollFlags::OUT)))
+    }
+
+    fn connect(&mut self, address: SocketAddr, serial: u32) -> io::Result<()> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        self.prepare(&socket)?;
+        // Dropped by a reset: nothing is left at either end.
+        set_socket_linger(&socket, Some(std::time::Duration::ZERO))?;
+        match connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::CONNREFUSED) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.tcp.push((serial, socket, clock::boottime()));
+        Ok(())
+    }
+
+    fn echo(&mut self, address: IpAddr, serial: u32, kind: u32, fill: usize) -> io::Result<()> {
+        let at = usize::from(address.is_ipv6());
+        if self.icmp[at].is_none() {
+            self.icmp[at] = Some(self.open(at)?);
+        }
+        let Some(socket) = &self.icmp[at] else { return Ok(()) };
+        let mut bytes = vec![if at == 0 { 8 } else { 128 }, 0, 0, 0];
+        bytes.extend(self.identifier.to_be_bytes());
+        bytes.extend((serial as u16).to_be_bytes());
+        bytes.extend(self.salt.to_be_bytes());
+        bytes.extend(serial.to_be_bytes());
+        bytes.extend(kind.to_be_bytes());
+        bytes.resize(bytes.len() + fill, 0);
+        if at == 0 {
+            // IPv6's is the kernel's work, which knows the address.
+            let sum = checksum(&bytes, 0);
+            bytes[2..4].copy_from_slice(&sum.to_be_bytes());
+        }
+        sendto(socket, &bytes, SendFlags::empty(), &SocketAddr::new(address, 0))?;
+        Ok(())
+    }
+
+    fn open(&self, at: usize) -> io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (family, protocol) = [(AddressFamily::INET, ipproto::ICMP), (AddressFamily::INET6, ipproto::ICMPV6)][at];
+        let socket = socket_with(family, SocketType::RAW, flags, Some(protocol))?;
+        self.prepare(&socket)?;
+        // Answers to echoes only: ICMP_FILTER of SOL_RAW and ICMP6_FILTER of IPPROTO_ICMPV6 are 1, a bit that is set is a type that is not
+        // wanted, and echo replies are types 0 and 129.
+        if at == 0 {
+            set(socket.as_fd(), libc::SOL_RAW, 1, &(!1_u32).to_ne_bytes())?;
+        } else {
+            let mut unwanted = [0xff; 32];
+            unwanted[16..20].copy_from_slice(&(!2_u32).to_ne_bytes());
+            set(socket.as_fd(), libc::IPPROTO_ICMPV6, 1, &unwanted)?;
+        }
+        Ok(socket)
+    }
+
+    fn prepare(&self, socket: &OwnedFd) -> io::Result<()> {
+        bind_to_device(socket.as_fd(), &self.device)?;
+        set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &self.mark.to_ne_bytes())
+    }
+
+    /// The serial of an echo that came back, whether it is of a train, and its bytes. `None`: there is nothing more; a serial of `None`: it
+    /// is somebody else's.
+    fn read(&mut self, at: usize) -> Option<(Option<u32>, bool, u64)> {
+        let socket = self.icmp[at].as_ref()?;
+        let (len, _) = recv(socket, &mut self.buffer[..], RecvFlags::empty()).ok()?;
+        let bytes = &self.buffer[..len];
+        // An IPv4 packet comes with its header.
+        let header = if at == 0 { bytes.first().map_or(0, |first| usize::from(first & 0xf) * 4) } else { 0 };
+        let serial = bytes.get(header..).and_then(|echo| own(echo, [0, 129][at], self.salt));
+        let ip = if at == 0 { 0 } else { 40 };
+        Some((serial.map(|(serial, _)| serial), serial.is_some_and(|(_, kind)| kind == 1), (len + ip) as u64))
+    }
+
+    fn count(&mut self, len: u64) {
+        let now = clock::boottime();
+        if let Some(train) = &mut self.train {
+            if train.packets == 0 {
+                train.first = now;
+            } else {
+                train.bytes += len;
+            }
+            (train.packets, train.last) = (train.packets + 1, now);
+        }
+    }
+}
+
+/// The serial and kind of an echo reply of ours.
+fn own(echo: &[u8], kind: u8, salt: u64) -> Option<(u32, u32)> {
+    let body = echo.get(8..)?;
+    let is_own = echo[0] == kind && body.first_chunk::<8>().is_some_and(|own| u64::from_be_bytes(*own) == salt);
+    let word = |at: usize| Some(u32::from_be_bytes(*body.get(at..)?.first_chunk()?));
+    is_own.then(|| Some((word(8)?, word(12)?))).flatten()
+}
+
+/// The Internet's checksum (RFC 1071) of `bytes` after what was summed up before.
+pub(crate) fn checksum(bytes: &[u8], before: u32) -> u16 {
+    let words = bytes.chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(*two.get(1).unwrap_or(&0)));
+    let mut sum = words.fold(before, |sum, word| sum + word);
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+    // SAFETY: the value's bytes are there for the call, and are read only.
+    let code =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), value.len() as libc::socklen_t) };
+    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Gives a socket's packets a firewall mark.
+pub(crate) fn set_mark(fd: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
+    set(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark.to_ne_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_checksum_is_the_internet_s() {
+        // RFC 1071, section 3.
+        assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7], 0), !0xddf2);
+        assert_eq!(checksum(&[0xff], 0), !0xff00);
+    }
+
+    #[test]
+    fn foreign_echoes_are_not_taken_for_answers() {
+        let mut echo = vec![0, 0, 0, 0, 0, 0, 0, 0];
+        echo.extend(7_u64.to_be_bytes());
+        echo.extend(9_u32.to_be_bytes());
+        echo.extend(1_u32.to_be_bytes());
+        assert_eq!(own(&echo, 0, 7), Some((9, 1)));
+        assert_eq!([own(&echo, 0, 8), own(&echo, 129, 7)], [None; 2]);
+        assert!((0..echo.len()).all(|len| own(&echo[..len], 0, 7).is_none()));
+    }
+
+    #[test]
+    fn hosts_answer_by_echo_and_by_connection() {
+        let mut asker = Asker::new("lo", 0, 0x1234_5678_9abc_def0);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap().port();
+        let shut = {
+            let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+            gone.local_addr().unwrap().port()
+        };
+        let here = "127.0.0.1".parse().unwrap();
+        if let Err(error) = asker.ask(here, None, 1) {
+            return println!("SKIPPED: {error}: it takes CAP_NET_RAW");
+        }
+        asker.ask(here, Some(open), 2).unwrap();
+        asker.ask(here, Some(shut), 3).unwrap();
+        let mut wanted = vec![1, 2, 3];
+        if asker.ask("::1".parse().unwrap(), None, 4).is_ok() {
+            wanted.push(4);
+        }
+        asker.send_train(here).unwrap();
+        let (mut heard, mut train) = (Vec::new(), None);
+        let began = std::time::Instant::now();
+        while (heard.len() < wanted.len() || train.is_none()) && began.elapsed().as_secs() < 10 {
+            asker.answers(&mut |answer| match answer {
+                Answer::Heard(serial) => heard.push(serial),
+                Answer::Train(rate) => train = Some(rate),
+            });
+        }
+        heard.sort_unstable();
+        assert_eq!(heard, wanted);
+        assert!(train.is_some_and(|rate| rate > BitRate::from_bits_per_sec(1_000_000)));
+        assert!(Asker::new("no-such-device", 0, 1).ask(here, None, 1).is_err());
+    }
+}

@@ -1,0 +1,334 @@
+//! New connections over two uplinks: those of a router, and those that it forwards for a host behind it. Uplinks are pairs of virtual
+//! Ethernet devices to one namespace that is the Internet.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::ground::{Daemon, Space, ip, text, until};
+
+/// Beyond both uplinks.
+const FAR_V4: &str = "198.51.100.1";
+const FAR_V6: &str = "2001:db8:ffff::1";
+
+/// A host, its router with two uplinks, and the Internet.
+struct Site {
+    host: Space,
+    router: Space,
+    far: Space,
+}
+
+impl Site {
+    fn make() -> Option<Self> {
+        if Command::new("nft").arg("--version").output().is_err() {
+            println!("SKIPPED: it takes nft (Debian's package nftables)");
+            return None;
+        }
+        let site = Self { host: Space::make()?, router: Space::make()?, far: Space::make()? };
+        let of = |space: &Space, what: &str| {
+            let words: Vec<&str> = ["-n", &space.name].into_iter().chain(what.split(' ')).collect();
+            ip(&words);
+        };
+        let [host, router, far] = [&site.host, &site.router, &site.far];
+        let pair = |one: &Space, device: &str, other: &Space, peer: &str| {
+            of(one, &format!("link add {device} type veth peer name {peer} netns {}", other.name));
+            for (space, device) in [(one, device), (other, peer)] {
+                of(space, &format!("link set {device} up"));
+            }
+        };
+        pair(router, "lan", host, "eth0");
+        pair(router, "up0", far, "isp0");
+        pair(router, "up1", far, "isp1");
+        for (space, device, addresses) in [
+            (router, "lan", ["10.9.0.1/24", "fd00:9::1/64"]),
+            (host, "eth0", ["10.9.0.2/24", "fd00:9::2/64"]),
+            (router, "up0", ["192.0.2.2/30", "2001:db8:0:1::2/64"]),
+            (far, "isp0", ["192.0.2.1/30", "2001:db8:0:1::1/64"]),
+            (router, "up1", ["203.0.113.2/30", "2001:db8:0:2::2/64"]),
+            (far, "isp1", ["203.0.113.1/30", "2001:db8:0:2::1/64"]),
+            (far, "lo", ["198.51.100.1/32", "2001:db8:ffff::1/128"]),
+        ] {
+            for address in addresses {
+                let nodad = if address.contains("::") { " nodad" } else { "" };
+                of(space, &format!("addr add {address} dev {device}{nodad}"));
+            }
+        }
+        of(host, "route add default via 10.9.0.1");
+        of(host, "-6 route add default via fd00:9::1");
+        for (metric, [v4, v6]) in [(10, ["192.0.2.1", "2001:db8:0:1::1"]), (20, ["203.0.113.1", "2001:db8:0:2::1"])] {
+            of(router, &format!("route add default via {v4} metric {metric}"));
+            of(router, &format!("-6 route add default via {v6} metric {metric}"));
+        }
+        let set = |space: &Space, key: &str, value: &str| {
+            space.ns.within(|| std::fs::write(format!("/proc/sys/net/{key}"), value).unwrap()).unwrap();
+        };
+        set(router, "ipv4/ip_forward", "1");
+        set(router, "ipv6/conf/all/forwarding", "1");
+        // Exact, so that what comes by the second uplink would be dropped.
+        set(router, "ipv4/conf/up1/rp_filter", "1");
+        Some(site)
+    }
+
+    fn daemon(&self, more: &str) -> Daemon {
+        let targets = format!("targets = [\"{FAR_V4}\", \"{FAR_V6}\"]\n");
+        let sections = format!(
+            "[steering]\nnamespace = \"{}\"\n{more}\
+             [[uplink]]\nname = \"up0\"\nweight = \"2\"\n{targets}[[uplink]]\nname = \"up1\"\nweight = \"1\"\n{targets}",
+            self.router.name
+        );
+        let daemon = Daemon::start(&self.router, &sections);
+        until("both are up", || rows(&daemon).iter().all(|row| row["state"] == "up" && row["rtt_us"].is_u64()));
+        daemon
+    }
+
+    /// What comes from `from` arrives at the far end from this address.
+    fn seen(&self, from: &Space, to: &str, port: u16) -> (TcpStream, TcpStream, IpAddr) {
+        let listener = self.far.ns.within(|| TcpListener::bind((to, port)).unwrap()).unwrap();
+        let client = from.ns.within(|| TcpStream::connect(listener.local_addr().unwrap()).unwrap()).unwrap();
+        let (server, peer) = listener.accept().unwrap();
+        (client, server, peer.ip())
+    }
+
+    /// An uplink takes packets and brings none to the other side.
+    fn black_hole(&self, device: &str, is_hole: bool) {
+        let script = if is_hole {
+            format!("add table netdev hole; add chain netdev hole in {{ type filter hook ingress device {device} priority 0; }}; add rule netdev hole in meta protocol != arp drop")
+        } else {
+            "delete table netdev hole".to_owned()
+        };
+        let mut nft = Command::new("nft");
+        nft.arg(script);
+        assert!(self.far.ns.within(|| nft.status().unwrap()).unwrap().success());
+    }
+}
+
+fn rows(daemon: &Daemon) -> Vec<serde_json::Value> {
+    daemon.json("/api/v1/uplinks")["uplinks"].as_array().cloned().unwrap_or_default()
+}
+
+fn row(daemon: &Daemon, name: &str) -> serde_json::Value {
+    rows(daemon).into_iter().find(|row| row["name"] == name).unwrap()
+}
+
+/// How many came from each address.
+fn tally(seen: impl IntoIterator<Item = IpAddr>) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    seen.into_iter().for_each(|address| *counts.entry(address.to_string()).or_default() += 1);
+    counts
+}
+
+fn counted<const N: usize>(of: [(&str, usize); N]) -> BTreeMap<String, usize> {
+    of.map(|(address, count)| (address.to_owned(), count)).into()
+}
+
+#[test]
+fn connections_of_the_router_and_behind_it_are_spread_by_weight_and_come_from_the_right_address() {
+    let Some(site) = Site::make() else { return };
+    let mut daemon = site.daemon("");
+    let mut open = Vec::new();
+    for (at, (from, to, one, other)) in [
+        (&site.router, FAR_V4, "192.0.2.2", "203.0.113.2"),
+        (&site.host, FAR_V4, "192.0.2.2", "203.0.113.2"),
+        (&site.router, FAR_V6, "2001:db8:0:1::2", "2001:db8:0:2::2"),
+        (&site.host, FAR_V6, "2001:db8:0:1::2", "2001:db8:0:2::2"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut seen = Vec::new();
+        for connection in 0..9 {
+            let (client, mut server, peer) = site.seen(from, to, 6_000 + at as u16 * 100 + connection);
+            server.write_all(b"x").unwrap();
+            (&client).read_exact(&mut [0]).unwrap();
+            seen.push(peer);
+            open.push((client, server));
+        }
+        assert_eq!(tally(seen), counted([(one, 6), (other, 3)]), "{to}");
+        // The daemon may have counted in between, and begun anew where it was.
+        std::thread::sleep(Duration::from_millis(600));
+    }
+    until("all are counted", || [&row(&daemon, "up0"), &row(&daemon, "up1")].map(|row| row["flows_tcp"].clone()) == [24, 12]);
+    let status = text(&daemon.run(&["uplink", "status"]).stdout);
+    assert!(status.contains("up0") && status.contains("weight: as configured; up1 by 203.0.113.1"), "{status}");
+    let metrics = daemon.get("/metrics");
+    assert!(metrics.contains("weirgate_uplink_flows{uplink=\"up0\",transport=\"tcp\"} 24"), "{metrics}");
+    // Drained, the other one has all; those that it has stay.
+    let drain = daemon.run(&["uplink", "drain", "up0"]);
+    assert_eq!(drain.status.code(), Some(0), "{}", text(&drain.stderr));
+    assert!(text(&drain.stdout).contains("drained"), "{}", text(&drain.stdout));
+    let seen: Vec<IpAddr> = (0..4).map(|at| site.seen(&site.host, FAR_V4, 7_000 + at).2).collect();
+    assert_eq!(tally(seen), counted([("203.0.113.2", 4)]));
+    let (client, server) = &mut open[0];
+    client.write_all(b"y").unwrap();
+    server.read_exact(&mut [0]).unwrap();
+    assert_eq!(daemon.run(&["uplink", "resume", "up0"]).status.code(), Some(0));
+    let unknown = daemon.run(&["uplink", "drain", "up2"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("there is no uplink called `up2`; did you mean `up0`?"));
+    assert_eq!(daemon.stop(), Some(0), "{}", daemon.log());
+    nothing_is_left(&site);
+}
+
+/// No table, rule or route, and the setting as it was.
+fn nothing_is_left(site: &Site) {
+    let said = |program: &str, words: &[&str]| {
+        let mut command = Command::new(program);
+        text(&site.router.ns.within(|| command.args(words).output().unwrap()).unwrap().stdout)
+    };
+    assert_eq!(said("nft", &["list", "ruleset"]), "");
+    for family in ["-4", "-6"] {
+        assert!(!said("ip", &[family, "rule"]).contains("30600"));
+        assert!(!said("ip", &[family, "route", "show", "table", "all"]).contains("table 306"));
+    }
+    let key = "/proc/sys/net/ipv4/conf/up1/rp_filter";
+    assert_eq!(site.router.ns.within(|| std::fs::read_to_string(key).unwrap()).unwrap().trim(), "1");
+}
+
+#[test]
+fn what_comes_in_by_an_uplink_is_answered_by_it() {
+    let Some(site) = Site::make() else { return };
+    let daemon = site.daemon("");
+    for (to, port) in [("203.0.113.2", 8_000), ("192.0.2.2", 8_001), ("2001:db8:0:2::2", 8_002)] {
+        let listener = site.router.ns.within(|| TcpListener::bind((to, port)).unwrap()).unwrap();
+        let from: SocketAddr = if to.contains("::") { (FAR_V6.parse::<IpAddr>().unwrap(), 0).into() } else { (FAR_V4.parse::<IpAddr>().unwrap(), 0).into() };
+        let mut client = site.far.ns.within(|| connect_from(from, listener.local_addr().unwrap())).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(b"x").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    }
+    // A sender that is bound to the other uplink's address has chosen.
+    for _ in 0..4 {
+        let listener = site.far.ns.within(|| TcpListener::bind((FAR_V4, 0)).unwrap()).unwrap();
+        let from = "203.0.113.2:0".parse().unwrap();
+        let client = site.router.ns.within(|| connect_from(from, listener.local_addr().unwrap())).unwrap();
+        assert_eq!(listener.accept().unwrap().1.ip().to_string(), "203.0.113.2");
+        drop(client);
+    }
+    drop(daemon);
+    nothing_is_left(&site);
+}
+
+fn connect_from(from: SocketAddr, to: SocketAddr) -> TcpStream {
+    weirgate_linux::tcp::connect(from, to, &weirgate_linux::tcp::Options::default()).unwrap()
+}
+
+#[test]
+fn rules_keep_what_they_name_to_their_uplinks() {
+    let Some(site) = Site::make() else { return };
+    let rules = "[[steer]]\ndestination_ports = \"9000\"\nprotocol = \"tcp\"\nuplinks = [\"up1\"]\n\
+                 [[steer]]\nmark = \"0x5/0xff\"\nuplinks = [\"up1\"]\notherwise = \"any\"\n";
+    let daemon = site.daemon(rules);
+    let seen: Vec<IpAddr> = (0..3).map(|_| site.seen(&site.host, FAR_V4, 9_000).2).collect();
+    assert_eq!(tally(seen), counted([("203.0.113.2", 3)]));
+    // Without its uplink it is refused, whatever else there is.
+    assert_eq!(daemon.run(&["uplink", "drain", "up1"]).status.code(), Some(0));
+    let listener = site.far.ns.within(|| TcpListener::bind((FAR_V4, 9_000)).unwrap()).unwrap();
+    let refused = site.host.ns.within(|| TcpStream::connect(listener.local_addr().unwrap())).unwrap();
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(site.seen(&site.host, FAR_V4, 9_001).2.to_string(), "192.0.2.2");
+}
+
+#[test]
+fn a_silent_uplink_s_flows_end_and_its_datagrams_move() {
+    let Some(site) = Site::make() else { return };
+    let daemon = site.daemon("");
+    // Of the router and of the host, connections by the second uplink that only receive.
+    let mut readers = Vec::new();
+    for from in [&site.router, &site.host] {
+        let mut kept = None;
+        let mut others = Vec::new();
+        for at in 0..10 {
+            let (client, mut server, peer) = site.seen(from, FAR_V4, 5_100 + at);
+            server.write_all(b"x").unwrap();
+            (&client).read_exact(&mut [0]).unwrap();
+            if peer.to_string() == "203.0.113.2" {
+                kept = Some((client, server));
+                break;
+            }
+            others.push((client, server));
+        }
+        readers.push(kept.expect("a third of all goes there"));
+    }
+    // A flow of datagrams of the host, on each uplink.
+    let far = site.far.ns.within(|| UdpSocket::bind((FAR_V4, 5_300)).unwrap()).unwrap();
+    far.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let senders: Vec<UdpSocket> = (0..3)
+        .map(|_| site.host.ns.within(|| UdpSocket::bind("10.9.0.2:0").unwrap()).unwrap())
+        .collect();
+    let peers = |wanted: usize| {
+        senders.iter().for_each(|sender| drop(sender.send_to(b"d", (FAR_V4, 5_300)).unwrap()));
+        let mut seen = Vec::new();
+        while seen.len() < wanted
+            && let Ok((_, peer)) = far.recv_from(&mut [0; 8])
+        {
+            far.send_to(b"a", peer).unwrap();
+            seen.push(peer.ip());
+        }
+        tally(seen)
+    };
+    assert_eq!(peers(3), counted([("192.0.2.2", 2), ("203.0.113.2", 1)]));
+    site.black_hole("isp1", true);
+    let began = Instant::now();
+    for (client, _) in &mut readers {
+        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let ended = client.read(&mut [0]).map_err(|error| error.kind());
+        let took = began.elapsed();
+        let wanted = [ErrorKind::ConnectionAborted, ErrorKind::ConnectionReset];
+        assert!(ended.is_err_and(|kind| wanted.contains(&kind)), "{ended:?} after {took:?}\n{}", daemon.log());
+        assert!(took < Duration::from_millis(1_500), "{took:?}");
+    }
+    until("all datagrams go by the other one", || peers(3) == counted([("192.0.2.2", 3)]));
+    let seen: Vec<IpAddr> = (0..3).map(|at| site.seen(&site.host, FAR_V4, 5_400 + at).2).collect();
+    assert_eq!(tally(seen), counted([("192.0.2.2", 3)]));
+    let silent = row(&daemon, "up1");
+    assert_eq!(silent["state"], "silent");
+    assert!(silent["why"].as_str().unwrap().contains("none of 2 targets answered"), "{silent}");
+    site.black_hole("isp1", false);
+    until("it is back", || row(&daemon, "up1")["state"] == "up");
+    assert_eq!(site.seen(&site.host, FAR_V4, 5_500).2.to_string(), "203.0.113.2", "it has none");
+}
+
+#[test]
+fn what_is_made_again_when_it_is_flushed_and_gone_when_the_daemon_was_killed() {
+    let Some(site) = Site::make() else { return };
+    let mut daemon = site.daemon("");
+    let nft = |words: &[&str]| {
+        let mut command = Command::new("nft");
+        text(&site.router.ns.within(|| command.args(words).output().unwrap()).unwrap().stdout)
+    };
+    nft(&["flush", "ruleset"]);
+    until("it is there again", || nft(&["list", "ruleset"]).contains("chain next_0_tcp4"));
+    let dry = text(&daemon.run(&["undo", "--dry-run"]).stdout);
+    assert!(dry.contains("nftables' table weirgate_uplinks"), "{dry}");
+    let undone = text(&daemon.run(&["undo"]).stdout);
+    assert!(undone.contains("steers new connections no longer"), "{undone}");
+    nothing_is_left(&site);
+    assert_eq!(daemon.stop(), Some(0), "{}", daemon.log());
+    // Killed, it leaves all; undo takes it back.
+    daemon.start_again();
+    until("it is there again", || nft(&["list", "ruleset"]).contains("chain next_0_tcp4"));
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    assert!(nft(&["list", "ruleset"]).contains("weirgate_uplinks"));
+    let undone = daemon.run(&["undo"]);
+    assert_eq!(undone.status.code(), Some(0), "{}{}", text(&undone.stdout), text(&undone.stderr));
+    nothing_is_left(&site);
+}
+
+#[test]
+fn an_uplink_whose_device_is_missing_is_down_and_taken_up_when_it_comes() {
+    let Some(site) = Site::make() else { return };
+    let daemon = site.daemon("");
+    ip(&["-n", &site.router.name, "link", "set", "up1", "down"]);
+    until("it is down", || row(&daemon, "up1")["state"] == "down");
+    let why = row(&daemon, "up1")["why"].as_str().unwrap().to_owned();
+    assert!(why.contains("`up1` is down, or nothing is connected to it"), "{why}");
+    let seen: Vec<IpAddr> = (0..3).map(|at| site.seen(&site.host, FAR_V4, 5_600 + at).2).collect();
+    assert_eq!(tally(seen), counted([("192.0.2.2", 3)]));
+    ip(&["-n", &site.router.name, "link", "set", "up1", "up"]);
+    // The kernel has forgotten its default route; a person, or DHCP, writes it again.
+    ip(&["-n", &site.router.name, "route", "add", "default", "via", "203.0.113.1", "metric", "20"]);
+    until("it is back", || row(&daemon, "up1")["state"] == "up");
+}
