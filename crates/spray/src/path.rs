@@ -218,7 +218,7 @@ impl Path {
         algorithm: Algorithm,
         mtu_max: u16,
     ) -> Self {
-        let control = Control::new(algorithm, MTU_MIN.into());
+        let control = Control::new(algorithm, MTU_MIN.into(), id.0);
         let most = mtu_max.max(MTU_MIN);
         let mtu = Mtu { now: MTU_MIN, most, probe_at: None, tries: 0, lost: 0 };
         let rtt = Rtt::default();

@@ -4,10 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::Result;
 use weirgate_linux::link::ip_batch;
+use weirgate_port::Settings;
 use weirgate_units::Prefix;
 
 use super::sets::Set;
-use crate::net::{Emulator, Namespace, Topology};
+use crate::net::{Emulator, LinkId, LinkSettings, Namespace, Topology};
 
 /// The server's address.
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
@@ -17,7 +18,8 @@ pub(super) struct Ground {
     pub(super) client: Namespace,
     pub(super) server: Namespace,
     rates: Vec<u64>,
-    _emulator: Emulator,
+    links: Vec<(LinkId, LinkSettings)>,
+    emulator: Emulator,
 }
 
 impl Ground {
@@ -25,9 +27,10 @@ impl Ground {
         let (client, server) = (Namespace::create("client")?, Namespace::create("server")?);
         let mut topology = Topology::new(seed);
         let hub = topology.edge(&server, &[SERVER.into()]);
+        let mut links = Vec::new();
         for (at, link) in set.links.iter().enumerate() {
             let network = Prefix::of(IpAddr::from(Ipv4Addr::new(10, 1, at as u8, 0)), 24);
-            topology.link(hub, &client, &[network], link.settings());
+            links.push((topology.link(hub, &client, &[network], link.settings()), link.settings()));
         }
         let emulator = Emulator::start(topology)?;
         for namespace in [&client, &server] {
@@ -51,12 +54,19 @@ impl Ground {
         ip_batch(client.netns(), &batch)?;
         ip_batch(server.netns(), "mptcp limits set subflow 8 add_addr_accepted 8\n")?;
         let rates = set.links.iter().map(|link| link.mbit * 1_000_000).collect();
-        Ok(Self { client, server, rates, _emulator: emulator })
+        Ok(Self { client, server, rates, links, emulator })
     }
 
     /// An uplink's rate, in bit/s.
     pub(super) fn rate(&self, at: usize) -> u64 {
         self.rates[at]
+    }
+
+    /// Makes an uplink a black hole, or takes that back: nothing passes, and nobody is told.
+    pub(super) fn set_outage(&self, at: usize, outage: bool) -> Result<()> {
+        let (link, LinkSettings { down, up }) = self.links[at];
+        let of = |settings: Settings| Settings { outage, ..settings };
+        self.emulator.set(link, LinkSettings { down: of(down), up: of(up) })
     }
 
     /// An uplink's device.

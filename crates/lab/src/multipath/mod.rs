@@ -2,14 +2,18 @@
 //! many TCP connections that are pinned to one each, and the kernel's MPTCP, beside each uplink alone.
 
 mod ground;
+mod own;
 mod sets;
 mod tcp;
 mod transfer;
 
 use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::json;
+use weirgate_linux::clock;
 
 use self::ground::Ground;
 use self::sets::{Set, sets};
@@ -18,12 +22,19 @@ use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
 use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
+use crate::stats::median;
 
 /// Congestion controls of the kernel's that single connections have.
 const CONTROLS: [&str; 2] = ["cubic", "bbr"];
 
+/// What a single connection has of a clean uplink's rate, at least: of 1,500 bytes 1,448 are TCP's payload.
+const SHAPED: f64 = 0.92;
+
 /// TCP connections that are pinned, over all uplinks.
 const PINNED: usize = 20;
+
+/// Bytes of an object that is not long.
+const OBJECT: u64 = 10_000_000;
 
 /// What one set of uplinks gave, in Mbit/s of payload.
 #[derive(Default)]
@@ -52,7 +63,25 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         let ground = Ground::new(set, options.seed)?;
         all.push(measure(options, &ground, set, seconds, &dir)?);
     }
+    let article_set = wanted.iter().find(|set| set.name == sets::ARTICLE).context("the article's uplinks")?;
+    let ground = Ground::new(article_set, options.seed)?;
+    let every: Vec<usize> = (0..article_set.links.len()).collect();
+    options.say("an object of 10 MB");
+    let (mut objects, mut cold) = (Vec::new(), Vec::new());
+    for _ in 0..if full { 11 } else { 3 } {
+        let came = own::send(&ground, &every, Some(OBJECT), |_| Ok(()))?;
+        objects.push(came.seconds().context("the object did not come")?);
+        cold.push(transfer::bytes(options, &ground, &every, OBJECT, &dir)?.seconds);
+    }
+    options.say("an outage");
+    let mut stalls = Vec::new();
+    for _ in 0..if full { 5 } else { 1 } {
+        stalls.push(stall(&ground, &every, article_set)?);
+    }
     let mut expectations = Expectations::of("multipath")?;
+    expectations.measured("object_10mb_s", median(&mut objects))?;
+    expectations.measured("object_10mb_cold_s", median(&mut cold))?;
+    expectations.measured("blackhole_stall_ms", stalls.iter().copied().fold(0.0, f64::max))?;
     let share = |one: &Measured| one.spray / one.sum * 100.0;
     let of = |name: &str| wanted.iter().position(|set| set.name == name).map(|at| &all[at]);
     let worst = all.iter().map(share).fold(f64::INFINITY, f64::min);
@@ -96,12 +125,30 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             "A client with an emulated link for each uplink, and a server with one address. Each arm sends for {seconds} s, its beginning \
              included: one TCP connection or `weirgate send` on one uplink, {PINNED} TCP connections pinned to uplinks by their rates, the \
              kernel's MPTCP with an endpoint for each uplink, and `weirgate send` over all. The sum is that of each uplink's best single \
-             one. Buffers of the kernel's TCP go up to 64 MB. Not here yet: outages, an object of 10 MB, the tunnel, other programs."
+             one. Buffers of the kernel's TCP go up to 64 MB. The object and the outage are measured by the library, on the article's uplinks: from the first datagram, all paths being there, to the last byte written, the median; cold, by the two commands, from one's start to its end. The outage is of the fastest uplink, both ways: until goodput, in windows of 50 ms, is nine tenths of 0.92 of what the others carry, and stays so; the worst. Not here yet: the tunnel, other programs."
         ),
         json!({ "seconds": seconds, "pinned": PINNED }),
         expectations,
         vec![table, single_table],
     )
+}
+
+/// Milliseconds from when the fastest uplink became a black hole until goodput was nine tenths of what the others carry, and stayed so.
+fn stall(ground: &Ground, uplinks: &[usize], set: &Set) -> Result<f64> {
+    let fastest = uplinks.iter().copied().max_by_key(|at| set.links[*at].mbit).context("an uplink")?;
+    let mut outage = None;
+    let came = own::send(ground, uplinks, None, |_| {
+        thread::sleep(Duration::from_secs(4));
+        outage = Some(clock::monotonic());
+        ground.set_outage(fastest, true)?;
+        thread::sleep(Duration::from_secs(3));
+        Ok(())
+    });
+    ground.set_outage(fastest, false)?;
+    let (came, outage) = (came?, outage.context("there was an outage")?);
+    let others = uplinks.iter().filter(|at| **at != fastest).map(|at| set.links[*at].mbit as f64 * 1e6).sum::<f64>();
+    let end = outage + weirgate_units::Duration::from_millis(2_800);
+    Ok(came.stall(outage, end, 0.9 * SHAPED * others).as_nanos() as f64 / 1e6)
 }
 
 fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &std::path::Path) -> Result<Measured> {
@@ -130,7 +177,7 @@ fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &st
         measured.mptcp.insert(control, tcp::multipath(ground, control, seconds)?);
     }
     let every: Vec<usize> = (0..set.links.len()).collect();
-    let Sent { mbit, downs, core_per_gbit } = transfer::run(options, ground, &every, seconds, dir)?;
+    let Sent { mbit, downs, core_per_gbit, .. } = transfer::run(options, ground, &every, seconds, dir)?;
     (measured.spray, measured.downs, measured.core_per_gbit) = (mbit, downs, core_per_gbit);
     Ok(measured)
 }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -17,6 +17,8 @@ use crate::experiment::Options;
 pub(super) struct Sent {
     /// Of payload, its beginning and its end included.
     pub(super) mbit: f64,
+    /// From the sender's start to its end.
+    pub(super) seconds: f64,
     /// How often a path that worked was taken for dead.
     pub(super) downs: u64,
     /// Processor time of both sides.
@@ -35,11 +37,14 @@ impl Drop for Ended {
 
 /// Sends by the uplinks that are named a file of what they carry in so many seconds.
 pub(super) fn run(options: &Options, ground: &Ground, uplinks: &[usize], seconds: u64, dir: &Path) -> Result<Sent> {
-    // What they carry is known by whoever made them; one more is no harm.
+    let rate: u64 = uplinks.iter().map(|at| ground.rate(*at)).sum();
+    bytes(options, ground, uplinks, rate / 8 * seconds, dir)
+}
+
+/// Sends a file of so many bytes.
+pub(super) fn bytes(options: &Options, ground: &Ground, uplinks: &[usize], len: u64, dir: &Path) -> Result<Sent> {
     let place = dir.join("transfer");
     fs::create_dir_all(place.join("in"))?;
-    let rate: u64 = uplinks.iter().map(|at| ground.rate(*at)).sum();
-    let len = rate / 8 * seconds;
     File::create(place.join("file"))?.set_len(len)?;
     let weirgate = |what: &str| {
         let mut command = Command::new(&options.weirgate);
@@ -66,7 +71,9 @@ pub(super) fn run(options: &Options, ground: &Ground, uplinks: &[usize], seconds
     }
     send.arg(place.join("file")).arg(SERVER.to_string());
     let before = cpu(&receiving.0)?;
+    let began = Instant::now();
     let output = ground.client.netns().within(|| send.output())?.context("cannot start weirgate send")?;
+    let seconds = began.elapsed().as_secs_f64();
     ensure!(output.status.success(), "weirgate send: {}", String::from_utf8_lossy(&output.stderr));
     let said: Value = serde_json::from_slice(&output.stdout)?;
     let took = said["seconds"].as_f64().context("seconds")?;
@@ -74,7 +81,7 @@ pub(super) fn run(options: &Options, ground: &Ground, uplinks: &[usize], seconds
     let sender_cpu = said["cpu_seconds"].as_f64().unwrap_or(0.0);
     let spent = cpu(&receiving.0).unwrap_or(before).saturating_sub(before).as_secs_f64() + sender_cpu;
     fs::remove_file(place.join("in/file"))?;
-    Ok(Sent { mbit: len as f64 * 8.0 / 1e6 / took, downs, core_per_gbit: spent / (len as f64 * 8.0 / 1e9) })
+    Ok(Sent { mbit: len as f64 * 8.0 / 1e6 / took, seconds, downs, core_per_gbit: spent / (len as f64 * 8.0 / 1e9) })
 }
 
 /// Processor time of a process.

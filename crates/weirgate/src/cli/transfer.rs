@@ -15,6 +15,7 @@ use serde_json::json;
 use weirgate_linux::clock;
 use weirgate_linux::interface::Interface;
 use weirgate_linux::netns::Netns;
+use weirgate_linux::transport::{self, Driver};
 use weirgate_linux::udp::Udp;
 use weirgate_spray::wire::{ConnectionId, Datagram, init_message};
 use weirgate_spray::{Closed, Connection, PathReport, Public, Secret, Settings, crypto};
@@ -23,7 +24,6 @@ use weirgate_units::Duration;
 use super::Failure;
 use super::output::{Output, progress};
 use crate::fabric::run::interruption;
-use crate::transfer::driver::{self, Driver};
 use crate::transfer::keys;
 use crate::transfer::receive::{CREDIT, OBJECTS_MAX, Receiving};
 use crate::transfer::send::Sending;
@@ -179,7 +179,9 @@ impl weirgate_spray::Sink for Shown {
     }
 }
 
-impl driver::App for Shown {
+impl transport::App for Shown {
+    type Error = anyhow::Error;
+
     fn handle_event(&mut self, connection: &mut Connection, event: weirgate_spray::Event) -> Result<()> {
         self.sending.handle_event(connection, event)
     }
@@ -230,13 +232,13 @@ impl Receive {
             let mut over = Vec::new();
             for (id, Session { connection, receiving, .. }) in &mut sessions {
                 connection.handle_timeout(now);
-                if let Err(problem) = driver::step(connection, receiving) {
+                if let Err(problem) = transport::step(connection, receiving) {
                     connection.close(now, 1, &format!("{problem:#}"));
                     failed = Some(problem);
                 }
                 has_more |= driver.transmit(connection, receiving)?;
                 if connection.is_closed() {
-                    let _problems_were_told = driver::step(connection, receiving);
+                    let _problems_were_told = transport::step(connection, receiving);
                     over.push(*id);
                 } else if let Some(at) = connection.poll_at(now) {
                     until = until.min(at);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use weirgate_linux::clock;
+use weirgate_linux::transport::App;
 use weirgate_spray::wire::VARINT_MAX;
 use weirgate_spray::{Closed, Connection, Event, Sink, Source};
 use weirgate_units::{Duration, Instant};
 
-use super::driver::App;
 use super::files::{self, Part};
 use super::manifest::{self, Line, Lines, TALK, Talk, VERSION};
 
@@ -201,6 +201,8 @@ fn check(root: &OwnedFd, meta: &manifest::File, wanted: &str) -> Result<()> {
 }
 
 impl App for Receiving {
+    type Error = anyhow::Error;
+
     fn handle_event(&mut self, connection: &mut Connection, event: Event) -> Result<()> {
         match event {
             Event::Opened(TALK) => connection.grant(TALK, VARINT_MAX),

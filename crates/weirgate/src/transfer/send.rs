@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
+use weirgate_linux::transport::App;
 use weirgate_spray::{Closed, Connection, Event, Sink, Source};
 
-use super::driver::App;
 use super::manifest::{self, Line, Lines, TALK, Talk, VERSION};
 
 /// Files whose bytes are sent at the same time, at most: many small ones fill the paths together.
@@ -145,6 +145,8 @@ impl Sending {
 }
 
 impl App for Sending {
+    type Error = anyhow::Error;
+
     fn handle_event(&mut self, _: &mut Connection, event: Event) -> Result<()> {
         match event {
             Event::Closed(Closed::Here) => Ok(()),

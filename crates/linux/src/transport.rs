@@ -1,14 +1,15 @@
-//! The loop around connections: datagrams in, datagrams out, and timers.
+//! The loop around a multipath connection (`weirgate_spray`): datagrams in, datagrams out, and timers.
 
-use std::io::ErrorKind;
+use std::fmt::Display;
+use std::io;
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result};
-use weirgate_linux::clock;
-use weirgate_linux::udp::{Room, Udp};
-use weirgate_linux::wait::Waiter;
 use weirgate_spray::{Connection, Event, Sink, Source};
 use weirgate_units::Instant;
+
+use crate::clock;
+use crate::udp::{Room, Udp};
+use crate::wait::Waiter;
 
 /// Datagrams of one path that go in one call, at most: as many as the kernel cuts.
 const BATCH_MAX: usize = 64;
@@ -21,17 +22,25 @@ const RECEIVES: usize = 8;
 
 /// What a program does with a connection.
 pub trait App: Source + Sink {
+    /// Why it has no more use for the connection; the other side is told `{:#}` of it.
+    type Error: From<io::Error> + Display;
+
     /// Something has happened.
     ///
     /// # Errors
     /// The connection is of no more use: it is closed, with this as the reason.
-    fn handle_event(&mut self, connection: &mut Connection, event: Event) -> Result<()>;
+    fn handle_event(&mut self, connection: &mut Connection, event: Event) -> Result<(), Self::Error>;
 
     /// What came was handed over: whatever follows from it.
     ///
     /// # Errors
     /// As [`handle_event`](Self::handle_event).
-    fn advance(&mut self, connection: &mut Connection) -> Result<()>;
+    fn advance(&mut self, connection: &mut Connection) -> Result<(), Self::Error>;
+
+    /// When it is to be [advanced](Self::advance) again, if nothing comes before.
+    fn poll_at(&self) -> Option<Instant> {
+        None
+    }
 }
 
 /// Sockets, and what is between them and connections.
@@ -61,7 +70,7 @@ impl Driver {
     ///
     /// # Errors
     /// Where the process has too many files open.
-    pub fn new(sockets: Vec<Udp>) -> Result<Self> {
+    pub fn new(sockets: Vec<Udp>) -> io::Result<Self> {
         let waiter = Waiter::new()?;
         for (token, socket) in sockets.iter().enumerate() {
             waiter.add(socket, token as u64)?;
@@ -78,7 +87,7 @@ impl Driver {
     ///
     /// # Errors
     /// Where a socket is of no more use.
-    pub fn transmit(&mut self, connection: &mut Connection, app: &mut impl App) -> Result<bool> {
+    pub fn transmit(&mut self, connection: &mut Connection, app: &mut impl App) -> io::Result<bool> {
         let mut count = 0;
         let now = clock::monotonic();
         while count < BURST
@@ -93,7 +102,7 @@ impl Driver {
         Ok(count == BURST)
     }
 
-    fn add(&mut self, local: SocketAddr, remote: SocketAddr) -> Result<()> {
+    fn add(&mut self, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
         let len = self.out.len();
         let of = self.batches.iter().position(|batch| (batch.local, batch.remote) == (local, remote));
         let mut batch = match of {
@@ -113,7 +122,7 @@ impl Driver {
         Ok(())
     }
 
-    fn flush(&self, batch: &mut Batch) -> Result<()> {
+    fn flush(&self, batch: &mut Batch) -> io::Result<()> {
         if batch.count == 0 {
             return Ok(());
         }
@@ -124,9 +133,10 @@ impl Driver {
                 let sent = socket.send(batch.local.ip(), batch.remote, part, batch.each);
                 // A path that does not work loses what is sent on it: the connection finds out.
                 if let Err(problem) = sent
-                    && problem.kind() == ErrorKind::InvalidInput
+                    && problem.kind() == io::ErrorKind::InvalidInput
                 {
-                    return Err(problem).with_context(|| format!("{} cannot send to {}", batch.local, batch.remote));
+                    let what = format!("{} cannot send to {}: {problem}", batch.local, batch.remote);
+                    return Err(io::Error::new(problem.kind(), what));
                 }
             }
         }
@@ -143,7 +153,7 @@ impl Driver {
         &mut self,
         until: Option<Instant>,
         mut each: impl FnMut(SocketAddr, SocketAddr, &mut [u8]),
-    ) -> Result<()> {
+    ) -> io::Result<()> {
         let timeout = until.map(|until| until.saturating_since(clock::monotonic()));
         let ready: Vec<u64> = self.waiter.wait(timeout)?.collect();
         for token in ready {
@@ -162,7 +172,7 @@ impl Driver {
     ///
     /// # Errors
     /// The application's, after the other side was told; and where sockets are of no more use.
-    pub fn run(&mut self, connection: &mut Connection, app: &mut impl App) -> Result<()> {
+    pub fn run<A: App>(&mut self, connection: &mut Connection, app: &mut A) -> Result<(), A::Error> {
         let mut result = Ok(());
         loop {
             connection.handle_timeout(clock::monotonic());
@@ -177,7 +187,8 @@ impl Driver {
                 return result;
             }
             let now = clock::monotonic();
-            let until = if has_more { Some(now) } else { connection.poll_at(now) };
+            let until = [connection.poll_at(now), app.poll_at()].into_iter().flatten().min();
+            let until = if has_more { Some(now) } else { until };
             self.receive(until, |local, remote, datagram| {
                 connection.handle_datagram(clock::monotonic(), (local, remote), datagram, app);
             })?;
@@ -189,7 +200,7 @@ impl Driver {
 ///
 /// # Errors
 /// The application's.
-pub fn step(connection: &mut Connection, app: &mut impl App) -> Result<()> {
+pub fn step<A: App>(connection: &mut Connection, app: &mut A) -> Result<(), A::Error> {
     while let Some(event) = connection.poll_event() {
         app.handle_event(connection, event)?;
     }
