@@ -78,6 +78,7 @@ pub unsafe extern "C" fn deflateEnd(strm: *mut ZStream) -> c_int {
 /// As zlib.h's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn deflateReset(strm: *mut ZStream) -> c_int {
+    process::look(process::now());
     // SAFETY: by the contract.
     unsafe { stream::reset(strm) }
 }

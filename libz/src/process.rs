@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use weirgate_deflate::Choice;
 use weirgate_deflate::accelerator::{Client, Memory};
@@ -15,8 +15,8 @@ use crate::shared;
 /// The process's, and for ever: a pointer, since a child's is another one.
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
-/// Whether this process was forked from one that has the library.
-static IS_FORKED: AtomicBool = AtomicBool::new(false);
+/// The parent's, of a process that was forked from one that has the library.
+static PARENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
 /// When it was looked for an accelerator.
 static LOOKED: AtomicU64 = AtomicU64::new(0);
@@ -46,11 +46,13 @@ extern "C" fn forked() {
     shared::forked();
     // SAFETY: what was stored there stays for ever.
     let process = unsafe { CURRENT.swap(ptr::null_mut(), Ordering::Relaxed).as_ref() };
-    if let Some(accelerator) = process.and_then(|process| process.choice.accelerator()) {
-        accelerator.forked();
+    if let Some(process) = process {
+        if let Some(accelerator) = process.choice.accelerator() {
+            accelerator.forked();
+        }
+        PARENT.store(ptr::from_ref(process).cast_mut(), Ordering::Relaxed);
     }
     LOOKED.store(0, Ordering::Relaxed);
-    IS_FORKED.store(true, Ordering::Relaxed);
 }
 
 /// This process's.
@@ -59,7 +61,11 @@ pub(crate) fn current() -> &'static Process {
     if let Some(process) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
         return process;
     }
-    let settings = settings::read(!IS_FORKED.load(Ordering::Relaxed));
+    // SAFETY: what was stored there stays for ever.
+    let settings = match unsafe { PARENT.load(Ordering::Relaxed).as_ref() } {
+        Some(parent) if settings::is_elsewhere() => parent.settings.clone(),
+        parent => settings::read(parent.is_none()),
+    };
     let client = Client::new(settings.patience, now, nap);
     let choice = Choice::new(settings.mode, settings.larger_max).with_accelerator(client, settings.offload);
     choice.load_libraries();

@@ -1,6 +1,7 @@
 //! What an operator asks for: by a file, and by the environment, which comes before it.
 
 use std::fmt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -25,7 +26,7 @@ struct Environment {
 }
 
 /// What is in force.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
     pub(crate) mode: Mode,
     /// The share by which responses may be larger than zlib's.
@@ -51,9 +52,23 @@ impl Default for Settings {
     }
 }
 
+/// The root as it was then: below another one a file of that name may be anybody's.
+static ROOT: OnceLock<Option<(u64, u64)>> = OnceLock::new();
+
+fn root() -> Option<(u64, u64)> {
+    let meta = std::fs::metadata("/").ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
 /// Reads the environment; to be called when the library is loaded.
 pub(crate) fn loaded() {
     environment();
+    ROOT.get_or_init(root);
+}
+
+/// Whether the process has changed its root since.
+pub(crate) fn is_elsewhere() -> bool {
+    ROOT.get().is_some_and(|then| *then != root())
 }
 
 /// What is in force now. What cannot be understood is as if it were not there; the process that has loaded the library tells it on the
@@ -98,7 +113,8 @@ fn environment() -> &'static Environment {
 fn text(file: &PathBuf) -> std::io::Result<String> {
     use std::io::Read as _;
     let mut text = String::new();
-    std::fs::File::open(file)?.take(FILE_MAX).read_to_string(&mut text)?;
+    let file = std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(file)?;
+    file.take(FILE_MAX).read_to_string(&mut text)?;
     Ok(text)
 }
 

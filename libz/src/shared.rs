@@ -98,6 +98,9 @@ fn map(folder: &Path) -> Option<([u64; 2], &'static Counters)> {
         .custom_flags(libc::O_NOFOLLOW)
         .open(&path)
         .ok()?;
+    // The daemon reads it, whatever the process's mask.
+    // SAFETY: the file is open.
+    unsafe { libc::fchmod(file.as_raw_fd(), 0o644) };
     let len = size_of::<Counters>();
     // Where the file system is full, a write to what is not there would end the process.
     // SAFETY: the file is open.

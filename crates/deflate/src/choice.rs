@@ -182,7 +182,7 @@ impl Choice {
     /// Loads the libraries of engines that are not linked in, and takes note of those that are not there: to be called while the process
     /// still has the root and the rights that it began with.
     pub fn load_libraries(&self) {
-        if self.mode == Mode::Fast && Igzip::load().is_none() {
+        if self.mode == Mode::Fast && !Igzip::is_there() {
             self.lacks(Maker::Igzip);
         }
         if !Qatzip::is_there() {

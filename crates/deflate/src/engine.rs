@@ -8,7 +8,7 @@ use libdeflate_sys as lib;
 use libz_rs_sys as zlib_rs;
 
 use crate::arena::{Arena, STATE_LEN, arrays_len};
-use crate::library::Library;
+use crate::library::Known;
 use crate::zlib::{DEFAULT_STRATEGY, DEFLATED, FINISH, OK, STREAM_END, STREAM_SIZE, SYNC_FLUSH, ZStream, stock};
 
 /// Compresses bodies, one after the other.
@@ -365,17 +365,25 @@ struct IgzipStream {
     hist_bits: u16,
 }
 
+// SAFETY: it has no constructors that could harm.
+static ISAL: Known = unsafe { Known::new(c"libisal.so.2") };
+
 impl Igzip {
     /// `struct isal_zstream` is 82,384 bytes by ISA-L 2.30; this is more.
     const STREAM_LEN: usize = 96 << 10;
     /// `ISAL_DEF_LVL1_DEFAULT`.
     const LEVEL_LEN: usize = 282_624;
 
+    /// Whether its library is there; it is loaded from then on.
+    pub fn is_there() -> bool {
+        ISAL.get().is_some()
+    }
+
     /// `None`: there is no such library.
     pub fn load() -> Option<Self> {
-        // SAFETY: it has no constructors that could harm, and its functions are of these types (igzip_lib.h).
+        let library = ISAL.get()?;
+        // SAFETY: its functions are of these types (igzip_lib.h).
         let functions = unsafe {
-            let library = Library::open(c"libisal.so.2")?;
             Functions {
                 stateless_init: library.find(c"isal_deflate_stateless_init")?,
                 stateless: library.find(c"isal_deflate_stateless")?,

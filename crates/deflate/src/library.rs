@@ -3,10 +3,35 @@
 use std::ffi::{CStr, c_void};
 use std::mem;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 /// A library that stays loaded: threads keep its functions, and some libraries have threads of their own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Library(NonNull<c_void>);
+
+// SAFETY: a handle, by which any thread may look for functions.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+/// A library of the system's that is looked for once: who was forked has what its parent found, whatever root and rights it has by then.
+#[derive(Debug)]
+pub(crate) struct Known(&'static CStr, OnceLock<Option<Library>>);
+
+impl Known {
+    /// # Safety
+    ///
+    /// Its constructors do no harm.
+    pub(crate) const unsafe fn new(name: &'static CStr) -> Self {
+        Self(name, OnceLock::new())
+    }
+
+    /// `None`: it was not there when it was looked for first.
+    pub(crate) fn get(&self) -> Option<Library> {
+        // SAFETY: by the promise that this was made with.
+        *self.1.get_or_init(|| unsafe { Library::open(self.0) })
+    }
+}
 
 impl Library {
     /// By its file's name, as dlopen(3) looks for it, or by a path. `None`: there is no such library, or one that it needs.

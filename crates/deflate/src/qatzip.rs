@@ -8,7 +8,7 @@ use std::mem::{self, MaybeUninit};
 use std::ptr;
 
 use crate::engine::Engine;
-use crate::library::{Library, functions};
+use crate::library::{Known, Library, functions};
 
 /// A card of Intel's that compresses whole bodies, in hardware only: where QATzip would compress in software, there is no output.
 ///
@@ -123,6 +123,9 @@ const PIECE: usize = 64 << 10;
 /// Pieces of a body: half of an instance's buffers (`NUM_BUFF`). With more than it was told, QATzip starts a thread.
 const PIECES_MAX: usize = 16;
 
+// SAFETY: it has no constructors that could harm.
+static QATZIP: Known = unsafe { Known::new(c"libqatzip.so.3") };
+
 impl Qatzip {
     /// What is shorter QATzip compresses in software, whatever it was told (`QZ_COMP_THRESHOLD_MINIMUM`).
     pub const INPUT_MIN: usize = 128;
@@ -132,8 +135,7 @@ impl Qatzip {
 
     /// Whether its library is there; it is loaded from then on, and the card is not started.
     pub fn is_there() -> bool {
-        // SAFETY: QATzip has no constructors that could harm.
-        unsafe { Library::open(c"libqatzip.so.3") }.is_some()
+        QATZIP.get().is_some()
     }
 
     /// Starts the card, if the process has not yet, at a level of 1 to 9. `None`: no library, no card, no such level.
@@ -141,14 +143,19 @@ impl Qatzip {
     /// Cards have fewer: those in the fourth Xeon make no difference among 1 to 5, nor among 6 to 8 (qatlib's dc_session.c). 9 is 8
     /// here: with drivers whose interface is older than 3.0 QATzip compresses at 9 in software, and does not tell.
     pub fn load(level: i32) -> Option<Self> {
-        Self::load_from(c"libqatzip.so.3", level)
+        Self::of(QATZIP.get()?, level)
     }
 
     /// As [`load`](Self::load), of a library by its path.
     pub fn load_from(library: &CStr, level: i32) -> Option<Self> {
+        // SAFETY: QATzip has no constructors that could harm.
+        Self::of(unsafe { Library::open(library) }?, level)
+    }
+
+    fn of(library: Library, level: i32) -> Option<Self> {
         let level = u32::try_from(level).ok().filter(|level| (1..=9).contains(level))?.min(8);
-        // SAFETY: QATzip has no constructors that could harm, and its functions are of these types.
-        let functions = unsafe { Functions::find(Library::open(library)?)? };
+        // SAFETY: its functions are of these types.
+        let functions = unsafe { Functions::find(library)? };
         let mut session = Box::new(Session {
             hw_session_stat: 0,
             thd_sess_stat: 0,

@@ -21,6 +21,7 @@ mod multipath;
 pub mod net;
 mod nginx;
 pub mod plot;
+mod process;
 mod recorder;
 pub mod report;
 mod scale;

@@ -100,6 +100,10 @@ impl Udp {
             std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
         let count = self.state.recv(UdpSockRef::from(&self.socket), &mut slices, meta)?;
         for (slice, meta) in slices.iter_mut().zip(&meta[..count]) {
+            // Nobody can answer from or to these.
+            if meta.addr.port() == 0 || meta.dst_ip.is_some_and(|ip| ip.is_multicast()) {
+                continue;
+            }
             let ip = meta.dst_ip.filter(|_| self.local.ip().is_unspecified()).unwrap_or_else(|| self.local.ip());
             let local = SocketAddr::new(ip, self.local.port());
             for datagram in slice[..meta.len].chunks_mut(meta.stride.max(1)) {

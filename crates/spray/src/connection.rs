@@ -22,7 +22,7 @@ use crate::object::{Incoming, Outgoing, Sink, Source};
 use crate::path::{Challenge, Chunk, Content, Control_, Counts, MTU_MIN, Path, Shown, State};
 use crate::wire::{
     ConnectionId, Datagram, Frame, HEADER_LEN, Header, PACKET_NUMBER_END, PathId, Status, TAG_LEN, VARINT_MAX,
-    data_len, put_ack, put_data, put_holes, put_init, put_reply,
+    data_len, init_message, put_ack, put_data, put_holes, put_init, put_reply,
 };
 
 /// Paths of a connection at most.
@@ -169,7 +169,9 @@ enum Phase {
         reason: Vec<u8>,
         until: Instant,
         again: Instant,
-        is_due: bool,
+        /// Datagrams that are to say so now, and the path of the next one.
+        due: usize,
+        next: usize,
         /// The other side has said it first: it is told once.
         is_answer: bool,
     },
@@ -191,6 +193,8 @@ pub struct Connection {
     peer: Public,
     phase: Phase,
     has_peer: bool,
+    /// The caller's first message, of the side that answered it.
+    called: Vec<u8>,
     paths: Vec<Path>,
     objects: BTreeMap<u64, Object>,
     /// Those that have something to send, in turn.
@@ -248,10 +252,11 @@ impl Connection {
 
     /// The other side's end, of a first message that was answered.
     pub fn accept(now: Instant, settings: Settings, called: Called, (id, seed): (ConnectionId, u64)) -> Self {
-        let Called { peer, hello, answer, keys } = called;
+        let Called { peer, message, hello, answer, keys } = called;
         let phase = Phase::Open { keys, answer, sealed_since: now };
         let mut new = Self::new(now, settings, false, peer, (id, seed), phase);
         new.peer_credit = credit(&hello).unwrap_or(0);
+        new.called = message;
         new
     }
 
@@ -270,6 +275,7 @@ impl Connection {
             peer,
             phase,
             has_peer: false,
+            called: Vec::new(),
             paths: Vec::new(),
             objects: BTreeMap::new(),
             active: VecDeque::new(),
@@ -431,7 +437,10 @@ impl Connection {
         sink: &mut impl Sink,
     ) {
         match Datagram::parse(datagram) {
-            Ok(Datagram::Init { connection, path, .. }) if connection == self.id && !self.is_client => {
+            // Whoever saw the connection's name can write it; the message is the caller's alone.
+            Ok(Datagram::Init { connection, path, message })
+                if connection == self.id && !self.is_client && init_message(message) == Some(&self.called) =>
+            {
                 self.handle_init(now, path, (local, remote), datagram.len());
             }
             Ok(Datagram::Reply { connection, path, token, message }) if connection == self.id && self.is_client => {
@@ -452,6 +461,11 @@ impl Connection {
         let Some(at) = self.path_of(now, id, addresses) else { return };
         let token = self.draw();
         let path = &mut self.paths[at];
+        if path.state == State::Unproven && path.remote != addresses.1 {
+            // The earlier one may have been somebody's who repeats what he sees.
+            (path.local, path.remote) = addresses;
+            let _it_is_unproven = path.doubt();
+        }
         path.handle_bytes(size);
         path.was_called = true;
         let token = path.challenge.map_or(token, |challenge| challenge.token);
@@ -512,19 +526,19 @@ impl Connection {
         };
         let Some(frames) = keys.opener.open(header, datagram) else { return };
         // From here on it is the other side that speaks.
-        if let Phase::Closing { is_due, .. } = &mut self.phase {
+        if let Phase::Closing { due, .. } = &mut self.phase {
             if Frame::all(frames).any(|frame| matches!(frame, Ok(Frame::Close { .. }))) {
                 self.phase = Phase::Closed;
             } else {
-                *is_due = true;
+                *due = (*due).max(1);
             }
             return;
         }
         self.last_received = now;
         self.connected(now);
         let Some(at) = self.path_of(now, header.path, addresses) else { return };
-        self.paths[at].handle_bytes(size);
         self.follow(now, at, header.number, addresses);
+        self.paths[at].handle_bytes(size);
         let mut is_asking = false;
         for frame in Frame::all(frames) {
             let Ok(frame) = frame else {
@@ -554,8 +568,9 @@ impl Connection {
             return;
         }
         (path.local, path.remote) = (local, remote);
-        path.doubt();
+        let shown = path.doubt();
         path.challenge = Some(Challenge { token, due: now, tries: 0 });
+        self.handle_shown(at, shown);
     }
 
     fn handle_frame(
@@ -753,13 +768,13 @@ impl Connection {
     }
 
     fn say_goodbye(&mut self, out: &mut Vec<u8>) -> Option<usize> {
-        let Phase::Closing { keys, code, reason, is_due, is_answer, .. } = &mut self.phase else { return None };
-        if !std::mem::take(is_due) {
-            return None;
-        }
-        let up = |path: &Path| matches!(path.state, State::Up);
-        let at =
-            self.paths.iter().position(up).or_else(|| self.paths.iter().position(|path| path.state != State::Gone))?;
+        let count = self.paths.len();
+        let Phase::Closing { keys, code, reason, due, next, is_answer, .. } = &mut self.phase else { return None };
+        *due = due.checked_sub(1)?;
+        // In turn: one may just have died.
+        let mut turn = (0..count).map(|step| (*next + step) % count);
+        let at = turn.find(|at| self.paths[*at].state != State::Gone)?;
+        *next = at + 1;
         let path = &mut self.paths[at];
         let header =
             Header { phase: keys.sealer.phase(false), connection: self.id, path: path.id, number: path.number() };
@@ -767,7 +782,7 @@ impl Connection {
         Frame::Close { code: *code, reason }.put(out);
         keys.sealer.seal(&header, out);
         path.handle_sent(self.last_received, out.len() as u16, Content::default(), false);
-        if *is_answer {
+        if *is_answer && *due == 0 {
             self.phase = Phase::Closed;
         }
         Some(at)
@@ -865,7 +880,7 @@ impl Connection {
             is_asking = true;
         }
         if let Some(from) = data {
-            content.chunk = self.put_chunk(now, at, from, room, source, out);
+            content.chunk = self.put_chunk(from, room, source, out);
             is_asking |= content.chunk.is_some();
         }
         if out.len() == HEADER_LEN {
@@ -1036,35 +1051,26 @@ impl Connection {
         None
     }
 
-    fn put_chunk(
-        &mut self,
-        _now: Instant,
-        at: usize,
-        from: From,
-        room: usize,
-        source: &mut impl Source,
-        out: &mut Vec<u8>,
-    ) -> Option<Chunk> {
-        let (chunk, object) = match from {
+    fn put_chunk(&mut self, from: From, room: usize, source: &mut impl Source, out: &mut Vec<u8>) -> Option<Chunk> {
+        let chunk = match from {
             From::Object(id) => {
                 let entry = self.objects.get_mut(&id)?;
                 let most = room.checked_sub(out.len() + data_len(id, entry.out.offset()))?;
                 let chunk = entry.out.next(id, most as u64)?;
                 // Each object has a packet in turn.
                 self.active.rotate_left(1);
-                (chunk, id)
+                chunk
             }
             From::Again(chunk) => {
                 let most = room.checked_sub(out.len() + data_len(chunk.object, chunk.start))? as u64;
                 let end = chunk.end.min(chunk.start + most);
-                (Chunk { end, is_last: chunk.is_last && end == chunk.end, ..chunk }, chunk.object)
+                Chunk { end, is_last: chunk.is_last && end == chunk.end, ..chunk }
             }
         };
-        let _ = at;
-        put_data(out, object, chunk.start, chunk.is_last, None);
+        put_data(out, chunk.object, chunk.start, chunk.is_last, None);
         let begin = out.len();
         out.resize(begin + (chunk.end - chunk.start) as usize, 0);
-        source.read(object, chunk.start, &mut out[begin..]);
+        source.read(chunk.object, chunk.start, &mut out[begin..]);
         Some(chunk)
     }
 
@@ -1073,8 +1079,8 @@ impl Connection {
     /// When [`handle_timeout`](Self::handle_timeout) and [`poll_transmit`](Self::poll_transmit) are to be called next, if nothing happens
     /// before; `None`: never.
     pub fn poll_at(&mut self, now: Instant) -> Option<Instant> {
-        if let Phase::Closing { until, again, is_due, .. } = &self.phase {
-            return Some(if *is_due { now } else { *until.min(again) });
+        if let Phase::Closing { until, again, due, .. } = &self.phase {
+            return Some(if *due > 0 { now } else { *until.min(again) });
         }
         if self.is_closed() {
             return None;
@@ -1116,9 +1122,9 @@ impl Connection {
     pub fn handle_timeout(&mut self, now: Instant) {
         match &mut self.phase {
             Phase::Closing { until, .. } if *until <= now => self.phase = Phase::Closed,
-            Phase::Closing { again, is_due, .. } => {
+            Phase::Closing { again, due, .. } => {
                 if *again <= now {
-                    (*again, *is_due) = (now + CLOSE_EVERY, true);
+                    (*again, *due) = (now + CLOSE_EVERY, self.paths.len());
                 }
                 return;
             }
@@ -1154,7 +1160,7 @@ impl Connection {
         self.phase = match std::mem::replace(&mut self.phase, Phase::Closed) {
             Phase::Open { keys, .. } => {
                 let (keys, code) = (Box::new(keys), code.min(VARINT_MAX));
-                Phase::Closing { keys, code, reason, until, again, is_due: true, is_answer: false }
+                Phase::Closing { keys, code, reason, until, again, due: self.paths.len(), next: 0, is_answer: false }
             }
             Phase::Calling { .. } => Phase::Closed,
             other @ (Phase::Closing { .. } | Phase::Closed) => {

@@ -164,6 +164,8 @@ impl Initiator {
 pub struct Called {
     /// Who calls.
     pub peer: Public,
+    /// The message.
+    pub message: Vec<u8>,
     /// What it says.
     pub hello: Vec<u8>,
     /// The answer to it.
@@ -195,7 +197,7 @@ pub fn answer(
     let len = state.write_message(hello, &mut answer).map_err(refused)?;
     answer.truncate(len);
     let (from, to) = state.dangerously_get_raw_split();
-    Ok(Called { peer, hello: theirs, answer, keys: Keys::of(to, from) })
+    Ok(Called { peer, message: message.to_vec(), hello: theirs, answer, keys: Keys::of(to, from) })
 }
 
 fn builder() -> snow::Builder<'static> {

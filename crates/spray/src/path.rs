@@ -219,7 +219,8 @@ impl Path {
         mtu_max: u16,
     ) -> Self {
         let control = Control::new(algorithm, MTU_MIN.into(), id.0);
-        let most = mtu_max.max(MTU_MIN);
+        // IPv6 has 20 bytes more.
+        let most = mtu_max.saturating_sub(if remote.is_ipv6() { 20 } else { 0 }).max(MTU_MIN);
         let mtu = Mtu { now: MTU_MIN, most, probe_at: None, tries: 0, lost: 0 };
         let rtt = Rtt::default();
         let pacer = Bucket::new(now, control.pacing_rate(rtt.smoothed()), burst(BitRate::ZERO, MTU_MIN));
@@ -418,10 +419,19 @@ impl Path {
         }
     }
 
-    /// The other side's address is another one, and has to be proven.
-    pub(crate) const fn doubt(&mut self) {
+    /// The other side's address is another one, and has to be proven. Others carry what was under way.
+    pub(crate) fn doubt(&mut self) -> Shown {
         self.state = State::Unproven;
         self.unproven = (0, 0);
+        let mut shown = Shown::default();
+        self.hand_back(&mut shown);
+        shown
+    }
+
+    /// Others carry what is under way here; its packets stay, so that an answer to one still shows that the path works.
+    fn hand_back(&mut self, shown: &mut Shown) {
+        let sent = self.sent.iter_mut().flatten().filter(|sent| !sent.content.is_mtu_probe);
+        shown.lost.extend(sent.map(|sent| std::mem::take(&mut sent.content)));
     }
 
     /// When something was acknowledged last.
@@ -676,6 +686,8 @@ impl Path {
                 self.counts.downs += 1;
                 shown.is_down = true;
             }
+            // What went with the last question may be answered never.
+            State::Silent { .. } if self.wants_probe(now) => self.hand_back(&mut shown),
             _ => {}
         }
         shown

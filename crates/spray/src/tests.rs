@@ -403,6 +403,41 @@ fn what_was_under_way_on_a_dead_path_goes_by_the_others_at_once() {
 }
 
 #[test]
+fn what_the_last_questions_took_along_is_not_lost_with_a_path_that_stays_dead() {
+    for (len, back) in (0..8).map(|n| (20_000_000 + n * 1_000_000, 1_150 + n * 70)) {
+        let mut links = vec![Link::of(50, 20); 2];
+        links[0].outage = Some((at(1_000), at(1 << 30)));
+        links[1].outage = Some((at(1_000), at(back)));
+        let mut net = Net::new(Settings::default(), &links, 3);
+        assert!(net.transfer(len, at(20_000)).is_some_and(|done| done < at(6_500)), "back at {back} ms");
+    }
+}
+
+#[test]
+fn an_end_is_heard_by_whatever_path_works() {
+    let mut links = article();
+    links[0].outage = Some((at(1_000), at(1 << 30)));
+    let mut net = Net::new(Settings::default(), &links, 3);
+    net.run(at(1_010));
+    net.sides[0].connection.close(at(1_010), 0, "done");
+    net.run(at(1_100));
+    assert!(net.has(1, &Event::Closed(Closed::ByPeer { code: 0, reason: "done".into() })).is_some());
+    assert!(net.sides[0].connection.is_closed());
+}
+
+#[test]
+fn a_path_that_becomes_faster_is_filled() {
+    let mut net = Net::new(Settings::default(), &[Link { queue: 15_000, ..Link::of(5, 20) }], 3);
+    let object = net.sides[0].connection.open();
+    net.sides[0].connection.provide(object, 1 << 40, false);
+    net.run(at(5_000));
+    net.links[0] = [Link::of(50, 20); 2];
+    net.run(at(12_000));
+    let goodput = net.goodput(at(9_000), at(12_000));
+    assert!(goodput > 0.9 * PAYLOAD * 50.0, "{goodput:.1} Mbit/s");
+}
+
+#[test]
 fn a_path_that_is_only_slow_or_uneven_is_never_down() {
     for (name, links, _) in steady() {
         let mut net = Net::new(Settings::default(), &links, 5);

@@ -54,7 +54,8 @@ impl Bench {
     fn receive(&self, allow: &str, more: &[&str]) -> Receiver {
         let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let address = format!("127.0.0.1:{port}");
-        let mut command = weirgate(&["receive", "--allow", allow, "--listen", &format!("0.0.0.0:{port}")]);
+        let any = ["0.0.0.0", "[::]"].map(|any| format!("{any}:{port}"));
+        let mut command = weirgate(&["receive", "--allow", allow, "--listen", &any[0], "--listen", &any[1]]);
         command.args(more).arg("--key").arg(self.path("receiver.key")).arg(self.path("in"));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
@@ -158,6 +159,31 @@ fn a_transfer_whose_receiver_was_killed_goes_on_where_it_was() {
     let rest = receiver.rest();
     let came: usize = rest.split_whitespace().nth(4).unwrap().parse().unwrap();
     assert!(came < 2_000, "what is said, and a datagram: {rest}");
+}
+
+#[test]
+fn a_file_arrives_over_ipv6_and_a_part_of_another_transfer_is_not_written_to() {
+    let bench = Bench::new();
+    let file = bench.path("six");
+    fs::write(&file, bytes(3_000_000, 6)).unwrap();
+    let mut receiver = bench.receive(&bench.sender, &["--once"]);
+    receiver.address = receiver.address.replace("127.0.0.1", "[::1]");
+    let send = |receiver: &Receiver| {
+        let mut command = weirgate(&["send", "--peer", &bench.receiver, "--from", "::1", "--key"]);
+        command.arg(bench.path("sender.key")).arg(&file).arg(&receiver.address).output().unwrap()
+    };
+    let output = send(&receiver);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(fs::read(&file).unwrap() == fs::read(bench.path("in/six")).unwrap());
+    assert!(receiver.child.wait().unwrap().success());
+    // Somebody else writes it now.
+    let part = fs::File::create(bench.path("in/.six.weirgate-part")).unwrap();
+    rustix::fs::flock(&part, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    let mut receiver = bench.receive(&bench.sender, &["--once"]);
+    let output = bench.sent(&receiver, &[&file], &[]);
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("another transfer writes it"), "{said}");
+    assert_eq!(receiver.child.wait().unwrap().code(), Some(1), "a transfer that failed");
 }
 
 #[test]

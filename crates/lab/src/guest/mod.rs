@@ -9,11 +9,12 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::process::Killed;
 pub use crate::recorder::{Passed, Record};
 pub use cable::{Cable, Way};
 
@@ -61,13 +62,9 @@ pub struct Output {
 #[derive(Debug)]
 pub struct Guest {
     port: BufReader<UnixStream>,
-    _qemu: Qemu,
+    _qemu: Killed,
     folder: TempDir,
 }
-
-/// The process.
-#[derive(Debug)]
-struct Qemu(Child);
 
 /// Where `scripts/guest.sh` has put the kernel and its initramfs.
 ///
@@ -114,7 +111,7 @@ impl Guest {
             command.arg("-device").arg(device);
         }
         let said = std::fs::File::create(folder.path().join("qemu"))?;
-        let mut qemu = Qemu(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn()?);
+        let mut qemu = Killed(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn()?);
         let port = connect(&mut qemu, &control)
             .map_err(|e| io::Error::other(format!("{e}: {}", last_words(folder.path()))))?;
         let mut guest = Self { port, _qemu: qemu, folder };
@@ -188,15 +185,8 @@ impl Guest {
     pub fn kill(self) {}
 }
 
-impl Drop for Qemu {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Waits for QEMU to open its port.
-fn connect(qemu: &mut Qemu, control: &Path) -> io::Result<BufReader<UnixStream>> {
+fn connect(qemu: &mut Killed, control: &Path) -> io::Result<BufReader<UnixStream>> {
     let start = Instant::now();
     loop {
         if let Ok(port) = UnixStream::connect(control) {

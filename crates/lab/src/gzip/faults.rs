@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -17,6 +17,7 @@ use super::server::{Library, Server};
 use super::{Body, bodies, pause};
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
+use crate::process::Killed;
 use crate::report::{Report, Table, number};
 
 /// Workers of the server.
@@ -86,7 +87,7 @@ const FAULTS: [Fault; 8] = [
 
 /// The device's process; it ends with this value.
 struct Device {
-    child: Child,
+    child: Killed,
 }
 
 /// What came of a fault.
@@ -290,9 +291,9 @@ impl Device {
         command.args(["deflate", "accelerator", "--socket"]).arg(socket).args(told);
         let child =
             command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("cannot start the accelerator")?;
-        let mut device = Self { child };
+        let mut device = Self { child: Killed(child) };
         let mut said = String::new();
-        BufReader::new(device.child.stdout.take().context("its output")?).read_line(&mut said)?;
+        BufReader::new(device.child.0.stdout.take().context("its output")?).read_line(&mut said)?;
         ensure!(!said.is_empty(), "the accelerator ended at once: is there something at {}?", socket.display());
         Ok(device)
     }
@@ -300,7 +301,7 @@ impl Device {
     /// Until it has ended by itself.
     fn wait(&mut self) -> Result<()> {
         let began = Instant::now();
-        while self.child.try_wait()?.is_none() {
+        while self.child.0.try_wait()?.is_none() {
             ensure!(began.elapsed() < Duration::from_secs(20), "the accelerator did not die");
             pause(5);
         }
@@ -308,13 +309,6 @@ impl Device {
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        Ok(kill_process(Pid::from_child(&self.child), signal)?)
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        let _has_ended_before = self.child.kill();
-        let _ = self.child.wait();
+        Ok(kill_process(Pid::from_child(&self.child.0), signal)?)
     }
 }

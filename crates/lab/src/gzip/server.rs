@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use weirgate_linux::netns::Netns;
 
 use crate::nginx::Nginx;
+use crate::process::scheduled;
 
 /// Who compresses.
 #[derive(Clone, Debug)]
@@ -144,10 +145,7 @@ impl Server {
 
     /// Of the worker since it began: processor time, and time in which it waited for a processor.
     pub(super) fn cpu(&self) -> Result<(Duration, Duration)> {
-        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.worker))?;
-        let mut fields = text.split_whitespace().map(|field| field.parse().map(Duration::from_nanos));
-        let mut next = || fields.next().context("a short schedstat");
-        Ok((next()??, next()??))
+        scheduled(self.worker)
     }
 
     /// Its page faults since then, those that needed no disk.

@@ -1,9 +1,9 @@
 //! `limit-10g`: a limit of as much as this machine carries, up to 10 Gbit/s, in both directions: gate against pace.
 //!
 //! The bounds are what an article says of pacing in place of its gate: nearer to the limit, and steadier. They are judged against
-//! our gate, which is the better one; the article's own is beside it. A gate leaves what waits in its sender's long queue, where
-//! nothing manages it. So it is compared with a pace without queue management: the bounds are of how packets are let go, not of how
-//! many wait. Pace as it comes, with CoDel, is beside them.
+//! our gate, which is the better one, and of pace as it comes. A gate leaves what waits in its sender's long queue, where nothing
+//! manages it; pace has CoDel. So pace without it, which differs from the gate in nothing but how packets are let go, is beside them,
+//! as is the article's own gate.
 
 use anyhow::Result;
 use serde_json::json;
@@ -42,12 +42,12 @@ enum Way {
     Borrow,
     Gate,
     /// Without queue management, as the gate.
-    Pace,
+    PaceWithoutCodel,
     /// As it comes.
-    PaceCodel,
+    Pace,
 }
 
-const WAYS: [Way; 4] = [Way::Borrow, Way::Gate, Way::Pace, Way::PaceCodel];
+const WAYS: [Way; 4] = [Way::Borrow, Way::Gate, Way::PaceWithoutCodel, Way::Pace];
 
 /// One way in one direction.
 struct Cell {
@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let mut carried = [0.0; 2];
     for (direction, carried) in [Direction::From, Direction::To].into_iter().zip(&mut carried) {
         options.say(format!("{}, no limit", name(direction)));
-        let mut cell = Cell::new(direction, Way::Pace, BitRate::from_bits_per_sec(100 * GBIT))?;
+        let mut cell = Cell::new(direction, Way::PaceWithoutCodel, BitRate::from_bits_per_sec(100 * GBIT))?;
         cell.measure(if full { 10 } else { 2 })?;
         *carried = mean(cell.seconds());
     }
@@ -131,18 +131,18 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             expectations.measured_roughly(bound, value, interval)?;
             return Ok(());
         }
-        let (codel, its_codel) = of(Way::PaceCodel, false);
+        let (bare, its_bare) = of(Way::PaceWithoutCodel, false);
         let (calm, its_calm) = of(Way::Pace, true);
         let (article, its_article) =
             estimate(&pairs(&cells, direction, [Way::Borrow, Way::Pace], false), options.seed, statistic);
         let explanation = format!(
-            "{}. In blocks in which neither came too late for more than its burst: {}. Pace with CoDel: {}. Pace against the article's own \
+            "{}. In blocks in which neither came too late for more than its burst: {}. Pace without CoDel: {}. Pace against the article's own \
              gate: {}. What a switch comes too late for is decided by this machine: most of the receiving, and of the sending again after an \
              acknowledgement, is done by the kernel within the switch's own writes to the TAP devices, and once in some tens of seconds that \
              takes longer than the 5 ms that a limit makes up for.",
             of_seconds(value, interval),
             of_seconds(calm, its_calm),
-            of_seconds(codel, its_codel),
+            of_seconds(bare, its_bare),
             of_seconds(article, its_article),
         );
         expectations.measured_claim(bound, value, its_calm, explanation)
@@ -157,9 +157,9 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              Numbers are payload with the headers put back, in each second, at the receiver. `gate` does not read the queue that the \
              traffic comes by: of the tenant's TAP, or of the uplink's, which is all this tenant's here; a TAP's sender is not held back by \
              that: as many packets wait as its senders' windows hold, which is in the round-trip time. `borrow` reads all that there is and then nothing \
-             until that is repaid, and of what goes to the tenant it passes all or drops all. Compared with `gate` is `pace` where as \
-             many may wait: without CoDel (`target = \"off\"`). With CoDel, as it comes, 5 ms wait, and a sender that stands still for longer, as \
-             happens where senders, receivers and the switch share two processors, has nothing waiting. \
+             until that is repaid, and of what goes to the tenant it passes all or drops all. Compared with `gate` is `pace` as it comes: with CoDel \
+             5 ms wait, and a sender that stands still for longer, as happens where senders, receivers and the switch share two processors, has \
+             nothing waiting. Beside it is pace where as many may wait as before the gate: `target = \"off\"`. \
              `pace_minus_gate_to_vm_mbit` is how far the gate's mean is from the limit, less how far pace's is; the other bound is the ratio of the \
              deviations.",
             number(carried[0] / 1e6),
@@ -177,8 +177,8 @@ impl Way {
         match self {
             Self::Borrow => "borrow (the article's gate)",
             Self::Gate => "gate",
-            Self::Pace => "pace, no CoDel",
-            Self::PaceCodel => "pace",
+            Self::PaceWithoutCodel => "pace, no CoDel",
+            Self::Pace => "pace",
         }
     }
 }
@@ -188,10 +188,10 @@ impl Cell {
         let mode = match way {
             Way::Borrow => Mode::Borrow,
             Way::Gate => Mode::Gate,
-            Way::Pace | Way::PaceCodel => Mode::Pace,
+            Way::Pace | Way::PaceWithoutCodel => Mode::Pace,
         };
         let plan = Plan { arm: Arm::Switch(mode), rate, rtt: Duration::ZERO };
-        let codel = (way == Way::PaceCodel).then(CodelSettings::default);
+        let codel = (way == Way::Pace).then(CodelSettings::default);
         let ground = Ground::limited(plan, direction, codel)?;
         Ok(Self { direction, way, ground, blocks: Vec::new(), again: 0, rtt_ms: Vec::new(), cores: Vec::new() })
     }

@@ -89,6 +89,11 @@ pub(super) struct Cpu {
 pub(super) const CORES: [&str; 2] = ["switch, core per Gbit/s", "whole machine, core per Gbit/s"];
 
 impl Cpu {
+    /// Now, where whoever switches has used so much.
+    pub(super) fn now(switch: Duration) -> Self {
+        Self { switch, machine: CpuTimes::now().busy() }
+    }
+
     /// Seconds of both until `later`, for each Gbit of the payload that came through meanwhile.
     pub(super) fn per_gbit(&self, later: &Self, bytes: u64) -> [f64; 2] {
         [later.switch.saturating_sub(self.switch), later.machine.saturating_sub(self.machine)]
@@ -106,7 +111,7 @@ enum Carrier {
 pub(super) struct Ground {
     pub(super) a: Namespace,
     pub(super) b: Namespace,
-    _m: Namespace,
+    m: Namespace,
     carrier: Carrier,
     _delay: Option<Handle>,
     limit: Option<LimitId>,
@@ -178,7 +183,7 @@ impl Ground {
             }
             Arm::Switch(_) | Arm::Ovs { .. } => {}
         }
-        Ok(Self { a, b, _m: m, carrier, _delay: delay, limit, released, port: AtomicU16::new(5_201) })
+        Ok(Self { a, b, m, carrier, _delay: delay, limit, released, port: AtomicU16::new(5_201) })
     }
 
     /// Where the next server of `b` listens.
@@ -190,6 +195,15 @@ impl Ground {
     pub(super) fn add_addresses(&self, addresses: &[Ipv4Addr]) -> Result<()> {
         let lines: String = addresses.iter().map(|a| format!("addr add {a}/24 dev wg0\n")).collect();
         Ok(ip_batch(self.a.netns(), &lines)?)
+    }
+
+    /// Has every device take packets of so many bytes.
+    pub(super) fn set_mtu(&self, mtu: u32) -> Result<()> {
+        for (ns, devices) in [(&self.a, &["wg0"][..]), (&self.m, &["wg0", "vb"]), (&self.b, &["vm"])] {
+            let lines: String = devices.iter().map(|device| format!("link set {device} mtu {mtu}\n")).collect();
+            ip_batch(ns.netns(), &lines)?;
+        }
+        Ok(())
     }
 
     /// What the limit did; `None`: it is not the switch's.
@@ -212,7 +226,7 @@ impl Ground {
             Carrier::Switch(switch) => switch.call(|_| clock::thread_cpu())?,
             Carrier::Ovs(ovs) => ovs.cpu()?,
         };
-        Ok(Cpu { switch, machine: CpuTimes::now().busy() })
+        Ok(Cpu::now(switch))
     }
 
     /// Runs iperf3 from `a` to `b`, with `-R` among the `arguments` from `b` to `a`, for `time` after what these omit.

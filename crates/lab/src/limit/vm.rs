@@ -70,15 +70,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
 }
 
 fn tables(arms: &[(Arm, One)]) -> Vec<Table> {
-    let heads = [
-        "goodput, % of the limit",
-        "ping, p50, ms",
-        "p99, ms",
-        "p99 when idle, ms",
-        "dropped",
-        "switch, core per Gbit/s",
-    ];
-    let mut one_flow = Table::new("One connection", &[&["limit"], &heads[..]].concat());
+    let heads = ["goodput, % of the limit", "ping, p50, ms", "p99, ms", "p99 when idle, ms", "dropped"];
+    let mut one_flow = Table::new("One connection", &[&["limit"], &heads[..], &ground::CORES].concat());
     let heads = ["over, receiver", "most, KB, receiver", "empty, %, receiver", "empty, %, sender"];
     let mut windows = Table::new("Windows of 10 ms beside it", &[&["limit"], &heads[..]].concat());
     let heads = ["transfers", "p50, ms", "p99, ms"];
@@ -91,7 +84,8 @@ fn tables(arms: &[(Arm, One)]) -> Vec<Table> {
             number(quantile(&one.ping, 0.99)),
             number(quantile(&one.ping_idle, 0.99)),
             one.dropped.to_string(),
-            number(one.core_per_gbit),
+            number(one.cores_per_gbit[0]),
+            number(one.cores_per_gbit[1]),
         ]));
         windows.rows.push(row(&[
             one.windows_over.to_string(),

@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::Result;
-use weirgate_linux::link::ip_batch;
+use weirgate_linux::link::{GATEWAY_V4, ip_batch};
 use weirgate_port::Settings;
 use weirgate_units::Prefix;
 
 use super::sets::Set;
-use crate::net::{Emulator, LinkId, LinkSettings, Namespace, Topology};
+use crate::net::{Emulator, LinkId, LinkSettings, Namespace, Topology, device};
 
 /// The server's address.
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
@@ -46,7 +46,7 @@ impl Ground {
         let mut batch = String::new();
         for at in 0..set.links.len() {
             let (ip, device, table) = (Self::address(at), Self::device(at), 100 + at);
-            batch.push_str(&format!("route add default via 192.0.2.1 dev {device} onlink table {table}\n"));
+            batch.push_str(&format!("route add default via {GATEWAY_V4} dev {device} onlink table {table}\n"));
             batch.push_str(&format!("rule add from {ip} table {table}\n"));
             batch.push_str(&format!("mptcp endpoint add {ip} dev {device} subflow\n"));
         }
@@ -71,7 +71,7 @@ impl Ground {
 
     /// An uplink's device.
     pub(super) fn device(at: usize) -> String {
-        if at == 0 { "wan".to_owned() } else { format!("wan{at}") }
+        device(at)
     }
 
     /// Its address.

@@ -3,14 +3,15 @@
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::ground::{Ground, SERVER};
 use crate::experiment::Options;
+use crate::process::{Killed, scheduled};
 
 /// What came of a transfer.
 #[derive(Clone, Copy, Debug)]
@@ -23,16 +24,6 @@ pub(super) struct Sent {
     pub(super) downs: u64,
     /// Processor time of both sides.
     pub(super) core_per_gbit: f64,
-}
-
-/// A process that ends with this value.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _has_ended = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Sends by the uplinks that are named a file of what they carry in so many seconds.
@@ -61,7 +52,7 @@ pub(super) fn bytes(options: &Options, ground: &Ground, uplinks: &[usize], len: 
     receive.args(["--once", "--allow", &sender, "--listen", &format!("{SERVER}:4747"), "--key"]);
     receive.arg(place.join("receiver.key")).arg(place.join("in")).stdout(Stdio::piped());
     let mut receiving =
-        Ended(ground.server.netns().within(|| receive.spawn())?.context("cannot start weirgate receive")?);
+        Killed(ground.server.netns().within(|| receive.spawn())?.context("cannot start weirgate receive")?);
     let mut said = BufReader::new(receiving.0.stdout.take().context("its output")?);
     said.read_line(&mut String::new())?;
     let mut send = weirgate("send");
@@ -70,7 +61,8 @@ pub(super) fn bytes(options: &Options, ground: &Ground, uplinks: &[usize], len: 
         send.args(["--from", &Ground::device(*at)]);
     }
     send.arg(place.join("file")).arg(SERVER.to_string());
-    let before = cpu(&receiving.0)?;
+    let cpu = || scheduled(receiving.0.id()).map(|(ran, _)| ran);
+    let before = cpu()?;
     let began = Instant::now();
     let output = ground.client.netns().within(|| send.output())?.context("cannot start weirgate send")?;
     let seconds = began.elapsed().as_secs_f64();
@@ -79,14 +71,7 @@ pub(super) fn bytes(options: &Options, ground: &Ground, uplinks: &[usize], len: 
     let took = said["seconds"].as_f64().context("seconds")?;
     let downs = said["paths"].as_array().into_iter().flatten().filter_map(|path| path["downs"].as_u64()).sum();
     let sender_cpu = said["cpu_seconds"].as_f64().unwrap_or(0.0);
-    let spent = cpu(&receiving.0).unwrap_or(before).saturating_sub(before).as_secs_f64() + sender_cpu;
+    let spent = cpu().unwrap_or(before).saturating_sub(before).as_secs_f64() + sender_cpu;
     fs::remove_file(place.join("in/file"))?;
     Ok(Sent { mbit: len as f64 * 8.0 / 1e6 / took, seconds, downs, core_per_gbit: spent / (len as f64 * 8.0 / 1e9) })
-}
-
-/// Processor time of a process.
-fn cpu(child: &Child) -> Result<Duration> {
-    let text = fs::read_to_string(format!("/proc/{}/schedstat", child.id()))?;
-    let nanos = text.split_whitespace().next().context("an empty schedstat")?.parse()?;
-    Ok(Duration::from_nanos(nanos))
 }

@@ -242,7 +242,7 @@ fn set_up(ns: &Netns, number: usize, addresses: &[IpAddr], local: &[Prefix], mtu
 }
 
 /// A host's device, by its number among those of the host.
-fn device(number: usize) -> String {
+pub(crate) fn device(number: usize) -> String {
     if number == 0 { DEVICE.to_owned() } else { format!("{DEVICE}{number}") }
 }
 

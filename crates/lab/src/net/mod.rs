@@ -43,6 +43,7 @@ mod namespace;
 mod topology;
 
 pub use congestion::AllowedCongestion;
+pub(crate) use emulator::device;
 pub use emulator::{Counters, Emulator, Lateness, LinkCounters};
 pub use namespace::{Namespace, left_behind, sweep};
 pub use topology::{EdgeId, LinkId, LinkSettings, Topology};

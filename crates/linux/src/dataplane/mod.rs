@@ -332,9 +332,11 @@ impl Dataplane {
             }
             let Some(allowed) = self.bridge.may_read(now, self.queues[at].source) else { continue };
             let read = self.read_queue(now, at, allowed);
-            self.bridge.handle_read(now, self.queues[at].source, read, self.queues[at].ready);
-            more |= self.queues[at].ready;
+            let Queue { source, ready, .. } = self.queues[at];
+            self.bridge.handle_read(now, source, read, ready);
             now = clock::boottime();
+            // What a limit or a backlog holds back is not more to do now.
+            more |= ready && self.bridge.source_at(source).is_some_and(|at| at <= now);
         }
         more
     }
@@ -357,6 +359,7 @@ impl Dataplane {
                 }
                 Ok(Received::Malformed) => {
                     state.counters.malformed += 1;
+                    self.busy = true;
                     continue;
                 }
                 Err(error) => {
@@ -391,7 +394,7 @@ impl Dataplane {
     fn send(&mut self) {
         for port in &mut self.ports {
             port.handle_time();
-            port.resend();
+            self.busy |= port.resend();
         }
         // More than a turn's reading brings, unless it is flooded; whoever waits to be read has his turn, too.
         let turns = 4 * self.queues.len().max(1);
@@ -469,16 +472,18 @@ impl Port {
         true
     }
 
-    /// Offers it again what it had no room for, and gives up what is too old.
-    fn resend(&mut self) {
+    /// Offers it again what it had no room for, and gives up what is too old; whether it took some.
+    fn resend(&mut self) -> bool {
+        let before = self.unsent.len();
         while let Some(mut unsent) = self.unsent.pop_front() {
             if !self.send(&mut unsent.packet) {
                 self.unsent.push_front(unsent);
                 break;
             }
         }
+        let took = self.unsent.len() < before;
         if self.unsent.is_empty() {
-            return;
+            return took;
         }
         let now = clock::boottime();
         while self.unsent.pop_front_if(|unsent| unsent.since + UNSENT_AGE_MAX <= now).is_some() {
@@ -487,6 +492,7 @@ impl Port {
         for unsent in self.unsent.iter_mut().take_while(|unsent| unsent.since + HOLD_MAX <= now) {
             unsent.packet.set_hold(None);
         }
+        took
     }
 
     fn flush(&mut self) {

@@ -182,7 +182,7 @@ impl Bbr {
         if is_full {
             let kept = (at_loss as f64 * LOSS_BETA).max(self.product(1.0) as f64);
             self.most = (kept as u64).max(LEAST_WINDOW * self.mtu);
-        } else if self.most != u64::MAX && acked.in_flight + acked.bytes >= self.most {
+        } else if self.most != u64::MAX && acked.in_flight + acked.bytes + self.mtu > self.most {
             // All of it was used, and none was lost.
             self.most += (self.most / 8).max(self.mtu);
         }
@@ -217,7 +217,8 @@ impl Bbr {
                 let next = if gain > 1.0 {
                     // Until the path is really asked for more, or has lost some.
                     is_over
-                        && (acked.in_flight + acked.bytes >= self.product(gain).min(self.most) || self.round.lost > 0)
+                        && (acked.in_flight + acked.bytes + self.mtu > self.product(gain).min(self.most)
+                            || self.round.lost > 0)
                 } else if gain < 1.0 {
                     is_over || acked.in_flight <= self.product(1.0)
                 } else {

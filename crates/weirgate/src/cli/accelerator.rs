@@ -34,7 +34,7 @@ pub(super) struct Accelerator {
     /// A group whose processes may use it beside its owner's, as nginx's workers (www-data)
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// Instances: threads that can use it at the same time. Each has 548 KiB of memory once it was used
+    /// Instances: threads that can use it at the same time. Each has 548 KiB of memory
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_024))]
     instances: u32,
     /// Use the first NVIDIA GPU, by nvCOMP (libnvcomp.so.6 or .so.5, libcuda.so.1), for bodies of up to 64 KB
@@ -168,7 +168,9 @@ fn listen(path: &Path, group: Option<&str>) -> anyhow::Result<OwnedFd> {
 
 /// Hands the memory to who has connected.
 fn hand_out(socket: &OwnedFd, memory: &OwnedFd) {
-    while let Ok(stream) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC) {
+    // Who waits meanwhile for what was posted waits for no more of them.
+    for _ in 0..64 {
+        let Ok(stream) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC) else { return };
         let files = [memory.as_fd()];
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut room);

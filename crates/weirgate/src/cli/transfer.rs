@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 use serde_json::json;
 use weirgate_linux::clock;
@@ -104,7 +104,8 @@ impl Send {
         let mut driver = Driver::new(sockets)?;
         let began = Instant::now();
         let now = clock::monotonic();
-        let settings = Settings { credit: CREDIT, ..Settings::default() };
+        // What the receiver says is as long as the list of files.
+        let settings = Settings::default();
         let connection = Connection::connect(now, settings, &secret, self.peer, random()?, &paths);
         let mut connection = connection.context("the receiver's key")?;
         let sending = Sending::begin(&self.files, self.resume, &mut connection).map_err(Failure::Usage)?;
@@ -205,6 +206,8 @@ struct Session {
     connection: Connection,
     receiving: Receiving,
     began: Instant,
+    /// Why this side has ended it.
+    failed: Option<anyhow::Error>,
 }
 
 impl Receive {
@@ -223,22 +226,19 @@ impl Receive {
         out.flush()?;
         let settings = Settings { credit: CREDIT, objects_max: OBJECTS_MAX, ..Settings::default() };
         let mut sessions: BTreeMap<ConnectionId, Session> = BTreeMap::new();
-        let mut failed = None;
         loop {
             let now = clock::monotonic();
             let mut has_more = false;
             // A signal is looked for now and then.
             let mut until = now + Duration::from_millis(200);
             let mut over = Vec::new();
-            for (id, Session { connection, receiving, .. }) in &mut sessions {
-                connection.handle_timeout(now);
-                if let Err(problem) = transport::step(connection, receiving) {
-                    connection.close(now, 1, &format!("{problem:#}"));
-                    failed = Some(problem);
-                }
-                has_more |= driver.transmit(connection, receiving)?;
+            for (id, session) in &mut sessions {
+                session.connection.handle_timeout(now);
+                session.step(now);
+                let Session { connection, receiving, .. } = session;
+                has_more |= driver.transmit(connection, receiving);
                 if connection.is_closed() {
-                    let _problems_were_told = transport::step(connection, receiving);
+                    session.step(now);
                     over.push(*id);
                 } else if let Some(at) = connection.poll_at(now) {
                     until = until.min(at);
@@ -248,20 +248,18 @@ impl Receive {
                 if let Some(session) = sessions.remove(&id) {
                     session.report(out)?;
                     if self.once {
-                        return failed.map_or(Ok(()), |problem| Err(problem.into()));
+                        return Ok(session.outcome()?);
                     }
                 }
             }
             if is_ended.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let mut called = Vec::new();
             driver.receive(Some(if has_more { now } else { until }), |local, remote, datagram| {
                 let id = match Datagram::parse(datagram) {
-                    Ok(Datagram::Init { connection, .. }) => {
+                    Ok(Datagram::Init { connection, message, .. }) => {
                         if !sessions.contains_key(&connection) && sessions.len() < SESSIONS_MAX {
-                            called.extend(answer(&secret, &settings, &self.allow, connection, datagram, &root));
-                            sessions.extend(called.drain(..));
+                            sessions.extend(answer(&secret, &settings, &self.allow, connection, message, &root));
                         }
                         connection
                     }
@@ -282,17 +280,19 @@ fn answer(
     settings: &Settings,
     allow: &[Public],
     id: ConnectionId,
-    datagram: &[u8],
+    message: &[u8],
     root: &Arc<OwnedFd>,
 ) -> Option<(ConnectionId, Session)> {
-    let Ok(Datagram::Init { message, .. }) = Datagram::parse(datagram) else { return None };
     let called =
         crypto::answer(secret, init_message(message)?, &Connection::hello(settings), |peer| allow.contains(peer));
     match called {
         Ok(called) => {
             let (_, seed) = random().ok()?;
             let connection = Connection::accept(clock::monotonic(), *settings, called, (id, seed));
-            Some((id, Session { connection, receiving: Receiving::new(root.clone()), began: Instant::now() }))
+            Some((
+                id,
+                Session { connection, receiving: Receiving::new(root.clone()), began: Instant::now(), failed: None },
+            ))
         }
         Err(problem) => {
             tracing::warn!(%problem, "a transfer is refused");
@@ -302,14 +302,39 @@ fn answer(
 }
 
 impl Session {
+    /// Hands what has happened to the files, until something went wrong with them.
+    fn step(&mut self, now: weirgate_units::Instant) {
+        let Self { connection, receiving, failed, .. } = self;
+        if failed.is_some() {
+            while connection.poll_event().is_some() {}
+            return;
+        }
+        if let Err(problem) = transport::step(connection, receiving) {
+            connection.close(now, 1, &format!("{problem:#}"));
+            *failed = Some(problem);
+        }
+    }
+
+    /// Why not all of it is there.
+    fn outcome(self) -> Result<()> {
+        let (done, all) = self.receiving.files();
+        match (self.failed, self.receiving.ended()) {
+            (Some(problem), _) => Err(problem),
+            (None, Some(Closed::ByPeer { code: 0, .. })) if done == all => Ok(()),
+            (None, Some(why)) => Err(anyhow!("{why}")),
+            (None, None) => Err(anyhow!("the transfer was not finished")),
+        }
+    }
+
     fn report(&self, out: &mut Output) -> Result<(), Failure> {
         let (done, all) = self.receiving.files();
         let seconds = self.began.elapsed().as_secs_f64();
         let peer = self.connection.peer().to_string();
-        let ended = match self.receiving.ended() {
-            Some(Closed::ByPeer { code: 0, .. }) => String::new(),
-            Some(why) => format!(": {why}"),
-            None => ": it was not finished".to_owned(),
+        let ended = match (&self.failed, self.receiving.ended()) {
+            (Some(problem), _) => format!(": {problem:#}"),
+            (None, Some(Closed::ByPeer { code: 0, .. })) => String::new(),
+            (None, Some(why)) => format!(": {why}"),
+            (None, None) => ": it was not finished".to_owned(),
         };
         let bytes = self.receiving.bytes();
         out.line(&format!("{done} of {all} files, {bytes} bytes in {seconds:.2} s, of {}{ended}", &peer[..16]))?;
@@ -369,9 +394,7 @@ fn sockets(from: &[String], remote: SocketAddr) -> Result<Vec<Udp>> {
 fn random() -> Result<(ConnectionId, u64)> {
     let mut bytes = [0; 16];
     let len = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    if len != bytes.len() {
-        bail!(anyhow!("the system has no randomness"));
-    }
+    ensure!(len == bytes.len(), "the system has no randomness");
     let (id, seed) = bytes.split_at(8);
     let of = |half: &[u8]| half.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
     Ok((ConnectionId(of(id)), of(seed)))

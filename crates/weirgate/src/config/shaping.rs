@@ -19,8 +19,11 @@ use super::{Namespace, directory, or};
 /// A device's ring takes what comes meanwhile.
 const COALESCE_MAX: Duration = Duration::from_millis(1);
 
+/// An Ethernet packet, in bytes.
+const PACKET: u64 = 1_514;
+
 /// Two Ethernet packets: a queue of less has no room for anything, and a limit whose burst is less cannot be met.
-const TWO_PACKETS: Bytes = Bytes::new(2 * 1_514);
+const TWO_PACKETS: Bytes = Bytes::new(2 * PACKET);
 
 /// The switch; without ports there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -107,6 +110,21 @@ pub struct Limit {
     pub accounting: Accounting,
 }
 
+impl Limit {
+    /// What may pass at once at a rate: what the mode needs to meet it on a machine that wakes up late, or what was configured; and no
+    /// less than what is due while the switch rests for `coalesce`, and a packet.
+    pub(crate) fn burst_at(&self, rate: BitRate, coalesce: Duration) -> Bytes {
+        let time = match self.mode {
+            // As late as a virtual machine's processor may be taken away for a moment.
+            Mode::Pace | Mode::Gate | Mode::Borrow => Duration::from_millis(5),
+            // A sender whose packets are dropped needs room for a window.
+            Mode::Drop => Duration::from_millis(50),
+        };
+        let due = Bytes::new(rate.bytes_in(coalesce).as_u64().saturating_add(PACKET));
+        self.burst.unwrap_or_else(|| rate.bytes_in(time)).max(due).max(TWO_PACKETS)
+    }
+}
+
 /// What belongs together below a chain of limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {
@@ -178,6 +196,7 @@ struct TypedLimit {
     mode: Maybe<Word<Mode>>,
     layer: Maybe<Word<Layer>>,
     overhead: Maybe<u64>,
+    codel: Codel,
 }
 
 #[derive(Debug)]
@@ -194,10 +213,41 @@ struct TypedClass {
     destination_ports: Maybe<PortRange>,
     limits: Maybe<Vec<String>>,
     queue: Maybe<Bytes>,
-    rtt: Maybe<Duration>,
-    target: Maybe<Target>,
-    interval: Maybe<Duration>,
+    codel: Codel,
     mark_above: Maybe<Duration>,
+}
+
+/// What a limit or a class says of CoDel.
+#[derive(Clone, Copy, Debug)]
+struct Codel {
+    rtt: Option<Duration>,
+    target: Option<Target>,
+    interval: Option<Duration>,
+}
+
+impl Codel {
+    fn read(section: &mut Section<'_>) -> Self {
+        Self {
+            rtt: section.parsed("rtt").map(|rtt| rtt.value),
+            target: section.parsed("target").map(|target| target.value),
+            interval: section.parsed("interval").map(|interval| interval.value),
+        }
+    }
+
+    /// What this one does not say, as `further` has it.
+    fn or(self, further: Self) -> Self {
+        Self {
+            rtt: self.rtt.or(further.rtt),
+            target: self.target.or(further.target),
+            interval: self.interval.or(further.interval),
+        }
+    }
+
+    fn settings(self) -> Option<CodelSettings> {
+        let known = self.rtt.map_or_else(CodelSettings::default, CodelSettings::for_rtt);
+        let interval = self.interval.unwrap_or(known.interval);
+        self.target.unwrap_or(Target(Some(known.target))).0.map(|target| CodelSettings { target, interval })
+    }
 }
 
 pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
@@ -221,6 +271,7 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
         mode: s.parsed("mode"),
         layer: s.parsed("layer"),
         overhead: s.integer("overhead", 0, 1_000),
+        codel: Codel::read(s),
     });
     let classes = root.tables("class", |s, line| TypedClass {
         line,
@@ -235,9 +286,7 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
         destination_ports: s.parsed("destination_ports"),
         limits: s.list("limits"),
         queue: s.parsed("queue"),
-        rtt: s.parsed("rtt"),
-        target: s.parsed("target"),
-        interval: s.parsed("interval"),
+        codel: Codel::read(s),
         mark_above: s.parsed("mark_above"),
     });
     let (threads, coalesce) = root.table("switch", |s| (s.integer("threads", 1, 64), s.parsed("coalesce")));
@@ -285,12 +334,13 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
         }
     }
     let limit_lines: Vec<usize> = typed.limits.iter().map(|limit| limit.line).collect();
+    let codels: Vec<Codel> = typed.limits.iter().map(|limit| limit.codel).collect();
     let limits: Vec<Limit> = typed.limits.into_iter().map(|typed| limit(typed, problems)).collect();
     let mut classes: Vec<Class> = Vec::new();
     let mut class_lines = Vec::new();
     for typed in typed.classes {
         let line = typed.line;
-        let Some(class) = class(typed, &port_names, &limit_names, &limits, problems) else { continue };
+        let Some(class) = class(typed, &port_names, &limit_names, &limits, &codels, problems) else { continue };
         if let Some(what) = unreached(&class, &classes, &limits).or_else(|| ungated(&class, &classes, &limits, &ports))
         {
             problems.push(problem(line, "class", what));
@@ -468,6 +518,7 @@ fn class(
     ports: &[String],
     limits: &[String],
     known: &[Limit],
+    codels: &[Codel],
     problems: &mut Vec<Problem>,
 ) -> Option<Class> {
     let line = typed.line;
@@ -518,9 +569,7 @@ fn class(
         );
         problems.push(chain.problem(what));
     }
-    let known = typed.rtt.map_or_else(CodelSettings::default, |rtt| CodelSettings::for_rtt(rtt.value));
-    let interval = or(typed.interval, known.interval);
-    let codel = or(typed.target, Target(Some(known.target))).0.map(|target| CodelSettings { target, interval });
+    let codel = chosen.iter().fold(typed.codel, |codel, at| codel.or(codels[*at])).settings();
     if let Some(codel) = codel.filter(|codel| codel.interval <= codel.target) {
         let what = format!("an `interval` of {} is no longer than the `target`, {}", codel.interval, codel.target);
         problems.push(problem(line, "class", what));

@@ -62,7 +62,7 @@ fn the_example_s_ports_limits_and_classes_are_sound_and_shown_in_full() {
     let config = Config::from_text(&shaping_example(), &root()).unwrap();
     let shaping = &config.shaping;
     assert_eq!((shaping.ports.len(), shaping.limits.len(), shaping.classes.len()), (3, 1, 1));
-    assert_eq!((shaping.threads, shaping.coalesce), (1, Duration::from_micros(100)));
+    assert_eq!((shaping.threads, shaping.coalesce), (1, Duration::from_micros(250)));
     assert_eq!(shaping.limits[0].rate.as_bits_per_sec(), 200_000_000);
     assert_eq!(shaping.notes, []);
     for table in ["port", "limit", "class"] {
@@ -91,6 +91,18 @@ fn a_known_round_trip_says_when_a_queue_is_too_long() {
     assert_eq!(codel("target = \"off\"\n"), None);
     let long = problems(&format!("{ground}{class}target = \"200 ms\"\n"));
     assert!(long.contains("no longer than the `target`"), "{long}");
+    // A limit's is for all its classes; a class's own, and the nearest limit's, come first.
+    let far = "[[limit]]\nname = \"b\"\nrate = \"9 Mbit/s\"\nrtt = \"400 ms\"\ntarget = \"7 ms\"\n";
+    let ground = ground.replace("5 Mbit/s\"\n", "5 Mbit/s\"\nrtt = \"200 ms\"\n") + far;
+    let below = |chain: &str, more: &str| {
+        let text = format!("{ground}[[class]]\nport = \"vm1\"\nlimits = [{chain}]\n{more}");
+        let codel = Config::from_text(&text, &root()).unwrap().shaping.classes[0].codel;
+        codel.map(|c| (c.target.as_nanos() / 1_000_000, c.interval.as_nanos() / 1_000_000))
+    };
+    assert_eq!(below("\"a\"", ""), Some((50, 800)));
+    assert_eq!(below("\"a\", \"b\"", ""), Some((7, 800)));
+    assert_eq!(below("\"b\"", "interval = \"90 ms\"\n"), Some((7, 90)));
+    assert_eq!(below("\"a\"", "target = \"off\"\n"), None);
 }
 
 #[test]

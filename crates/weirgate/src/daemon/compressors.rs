@@ -2,11 +2,12 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context as _;
+use rustix::fs::OFlags;
 use weirgate_deflate::count::{Maker, Reason, Totals};
 use weirgate_linux::clock;
 
@@ -84,12 +85,14 @@ impl Drop for Compressors {
 
 /// What a process says; it may say anything.
 fn read(path: &Path) -> Option<Totals> {
-    // A pipe or a device would have the reader wait.
-    if !fs::symlink_metadata(path).ok()?.is_file() {
+    // A pipe would have the reader wait, and whoever made it may put it there at any time.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
         return None;
     }
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    file.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
     Totals::read(&bytes)
 }
 

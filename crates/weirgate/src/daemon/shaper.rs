@@ -23,9 +23,6 @@ const MEMORY_MAX: Bytes = Bytes::new(256 << 20);
 /// Of what was read from a queue that can be held back, as much may wait.
 const BACKLOG_MAX: Bytes = Bytes::new(256 << 10);
 
-/// Two packets: less, and a limit cannot be met.
-const BURST_MIN: Bytes = Bytes::new(2 * 1_514);
-
 /// The running switch.
 #[derive(Debug)]
 pub(crate) struct Shaper {
@@ -36,6 +33,7 @@ pub(crate) struct Shaper {
     ports: Vec<(Port, BridgePort)>,
     /// Classes whose queue goes by the rates of their limits.
     classes: Vec<(ClassRef, Vec<LimitId>)>,
+    coalesce: Duration,
 }
 
 impl Shaper {
@@ -58,7 +56,11 @@ impl Shaper {
         }
         let mut limits = Vec::new();
         for limit in &shaping.limits {
-            let settings = LimitSettings { rate: limit.rate, burst: burst(limit, limit.rate), mode: limit.mode };
+            let settings = LimitSettings {
+                rate: limit.rate,
+                burst: limit.burst_at(limit.rate, shaping.coalesce),
+                mode: limit.mode,
+            };
             limits.push((limit.clone(), add_limit(now, settings, &mut bridges)));
         }
         let make = |bridge| Ok(Dataplane::new(bridge)?.coalescing(shaping.coalesce));
@@ -86,7 +88,7 @@ impl Shaper {
         let threads = dataplanes.into_iter().enumerate().map(|(at, one)| spawn(&format!("switch-{at}"), one));
         let threads: Arc<[Handle]> = threads.collect::<Result<_, _>>()?;
         let keeper = Keeper::start(Arc::clone(&threads), &ports)?;
-        Ok(Some(Self { keeper, threads, limits, ports, classes }))
+        Ok(Some(Self { keeper, threads, limits, ports, classes, coalesce: shaping.coalesce }))
     }
 
     /// Whether all its threads run.
@@ -122,7 +124,7 @@ impl Shaper {
         api::Switch {
             now_ms: 0,
             frames: api::Frames { cut: frames.cut, marked: frames.marked },
-            limits: rows.map(|((limit, _), (rate, counters))| row(limit, rate, &counters)).collect(),
+            limits: rows.map(|((limit, _), (rate, counters))| row(limit, rate, self.coalesce, &counters)).collect(),
             ports: self
                 .ports
                 .iter()
@@ -140,7 +142,7 @@ impl Shaper {
             bail!(unknown("limit", name, &known));
         };
         let id = *id;
-        let burst = burst(limit, rate);
+        let burst = limit.burst_at(rate, self.coalesce);
         let classes: Vec<_> = self.classes.iter().filter(|(_, chain)| chain.contains(&id)).cloned().collect();
         for (at, thread) in self.threads.iter().enumerate() {
             let classes = classes.clone();
@@ -226,17 +228,6 @@ fn gate_of(shaping: &Shaping, port: usize) -> Option<usize> {
     gates.filter(|(_, by)| *by == Some(port)).map(|(limit, _)| limit).next()
 }
 
-/// What may pass at once: what the mode needs to meet the rate on a machine that wakes up late, or what was configured.
-fn burst(limit: &Limit, rate: BitRate) -> Bytes {
-    let time = match limit.mode {
-        // As late as a virtual machine's processor may be taken away for a moment.
-        Mode::Pace | Mode::Gate | Mode::Borrow => Duration::from_millis(5),
-        // A sender whose packets are dropped needs room for a window.
-        Mode::Drop => Duration::from_millis(50),
-    };
-    limit.burst.unwrap_or_else(|| rate.bytes_in(time)).max(BURST_MIN)
-}
-
 fn queue(class: &Class, lowest: BitRate) -> ClassSettings {
     ClassSettings {
         queue_max: class.queue.unwrap_or_else(|| queue_max(lowest)),
@@ -246,7 +237,7 @@ fn queue(class: &Class, lowest: BitRate) -> ClassSettings {
     }
 }
 
-fn row(limit: &Limit, rate: BitRate, counters: &LimitCounters) -> api::Limit {
+fn row(limit: &Limit, rate: BitRate, coalesce: Duration, counters: &LimitCounters) -> api::Limit {
     let us = |q: f64| counters.delays.quantile(q).map(|delay| delay.as_nanos() / 1_000);
     api::Limit {
         name: limit.name.clone(),
@@ -254,7 +245,7 @@ fn row(limit: &Limit, rate: BitRate, counters: &LimitCounters) -> api::Limit {
         layer: format!("{:?}", limit.accounting.layer),
         overhead: limit.accounting.overhead,
         rate_bits_per_s: rate.as_bits_per_sec(),
-        burst_bytes: burst(limit, rate).as_u64(),
+        burst_bytes: limit.burst_at(rate, coalesce).as_u64(),
         passed_packets: counters.passed_packets,
         passed_bytes: counters.passed_bytes,
         delayed: counters.delayed,

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use weirgate_spray::ranges::Ranges;
 
@@ -26,7 +26,7 @@ const HASH_STEP: usize = 1 << 20;
 pub struct Part {
     folder: OwnedFd,
     name: OsString,
-    file: File,
+    file: Locked,
     meta: manifest::File,
     have: Ranges,
     /// Of the bytes before this offset.
@@ -34,6 +34,24 @@ pub struct Part {
     hashed: u64,
     /// Whether more is there than was noted.
     is_dirty: bool,
+}
+
+/// A file that only this value writes to. The lock goes with it: where it only went with the file, it would last until a process that
+/// is forked meanwhile executes its program.
+#[derive(Debug)]
+struct Locked(File);
+
+impl Locked {
+    fn new(file: File) -> io::Result<Self> {
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _it_was_locked = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 impl Part {
@@ -49,16 +67,24 @@ impl Part {
         let name = path.file_name().with_context(named)?.to_owned();
         let (have, flags) = match resumes.then(|| note(&folder, &name, meta)).flatten() {
             Some(have) => (have, OFlags::CREATE),
-            None => (Ranges::new(), OFlags::CREATE | OFlags::TRUNC),
+            None => {
+                // Of an earlier transfer, whose bytes are gone.
+                let _is_not_there = rustix::fs::unlinkat(&folder, beside(&name, "have"), AtFlags::empty());
+                (Ranges::new(), OFlags::CREATE)
+            }
         };
         let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file =
             rustix::fs::openat(&folder, beside(&name, "part"), flags, Mode::RUSR | Mode::WUSR).with_context(named)?;
-        rustix::fs::ftruncate(&file, meta.len).with_context(named)?;
+        let file = Locked::new(file.into()).with_context(|| format!("{}: another transfer writes it", named()))?;
+        if have.is_empty() {
+            file.0.set_len(0).with_context(named)?;
+        }
+        file.0.set_len(meta.len).with_context(named)?;
         Ok(Self {
             folder,
             name,
-            file: file.into(),
+            file,
             meta: meta.clone(),
             have,
             hasher: blake3::Hasher::new(),
@@ -81,7 +107,7 @@ impl Part {
         if range.end > self.meta.len {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.file.write_all_at(bytes, offset)?;
+        self.file.0.write_all_at(bytes, offset)?;
         self.have.insert(range);
         self.is_dirty = true;
         Ok(())
@@ -96,7 +122,7 @@ impl Part {
         let len = usize::try_from(end.saturating_sub(self.hashed)).unwrap_or(usize::MAX).min(HASH_STEP);
         if len > 0 {
             let mut bytes = vec![0; len];
-            self.file.read_exact_at(&mut bytes, self.hashed)?;
+            self.file.0.read_exact_at(&mut bytes, self.hashed)?;
             self.hasher.update(&bytes);
             self.hashed += len as u64;
         }
@@ -136,6 +162,7 @@ impl Part {
     /// # Errors
     /// It has another one: what is there is thrown away. Or it cannot be put there.
     pub fn finish(mut self, wanted: &str) -> Result<()> {
+        ensure!(self.is_whole(), "{}: its end came, and not all of it", self.meta.path);
         while !self.hash_some().with_context(|| self.meta.path.clone())? {}
         let Self { folder, name, file, meta, hasher, .. } = self;
         let named = || meta.path.clone();
@@ -149,13 +176,13 @@ impl Part {
                 meta.path
             );
         }
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(meta.mode & 0o777)).with_context(named)?;
+        rustix::fs::fchmod(&file.0, Mode::from_raw_mode(meta.mode & 0o777)).with_context(named)?;
         let modified = Timespec {
             tv_sec: meta.modified.div_euclid(1_000_000_000),
             tv_nsec: meta.modified.rem_euclid(1_000_000_000) as _,
         };
         let times = Timestamps { last_access: modified, last_modification: modified };
-        rustix::fs::futimens(&file, &times).with_context(named)?;
+        rustix::fs::futimens(&file.0, &times).with_context(named)?;
         rustix::fs::renameat(&folder, beside(&name, "part"), &folder, &name).with_context(named)?;
         let _is_not_there = rustix::fs::unlinkat(&folder, beside(&name, "have"), AtFlags::empty());
         Ok(())
@@ -214,10 +241,11 @@ pub fn before(root: &OwnedFd, meta: &manifest::File) -> Result<Ranges> {
 
 /// A file that is in its place, with the length and the time that are wanted.
 pub fn in_place(root: &OwnedFd, meta: &manifest::File) -> Option<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    // A pipe would have the opener wait.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let file = rustix::fs::openat2(root, meta.relative().ok()?, flags, Mode::empty(), resolve).ok().map(File::from)?;
-    let stat = rustix::fs::fstat(&file).ok()?;
+    let stat = rustix::fs::fstat(&file).ok().filter(|stat| FileType::from_raw_mode(stat.st_mode).is_file())?;
     let modified = stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as i64);
     (stat.st_size as u64 == meta.len && modified == meta.modified).then_some(file)
 }
@@ -299,6 +327,9 @@ mod tests {
         let mut part = Part::open(&root(dir.path()), &meta("g", 9), true).unwrap();
         part.write(0, b"abc").unwrap();
         part.save().unwrap();
+        let second = Part::open(&root(dir.path()), &meta("g", 9), true).unwrap_err();
+        assert!(second.to_string().contains("another transfer writes it"), "{second:#}");
+        drop(part);
         let other = manifest::File { modified: 5, ..meta("g", 9) };
         assert!(Part::open(&root(dir.path()), &other, true).unwrap().have().is_empty());
     }

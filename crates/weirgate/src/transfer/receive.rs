@@ -107,8 +107,9 @@ impl Receiving {
         let total: u64 = files.iter().map(|file| file.len).fold(0, u64::saturating_add);
         let mut there = 0;
         let mut have = Vec::new();
+        let mut named = BTreeSet::new();
         for file in &files {
-            file.relative()?;
+            ensure!(named.insert(file.relative()?), "{}: it is named twice", file.path);
             if resume {
                 let ranges = files::before(&self.root, file)?;
                 there += ranges.count();
@@ -168,7 +169,7 @@ impl Receiving {
         for number in ready {
             self.whole.remove(&number);
             let hash = self.hashes.remove(&number).unwrap_or_default();
-            let meta = &self.files.as_ref().context("no file was named")?[number];
+            let meta = self.files.as_ref().and_then(|files| files.get(number)).context("a file that was not named")?;
             match self.parts.remove(&number) {
                 Some(part) => part.finish(&hash)?,
                 None => check(&self.root, meta, &hash)?,

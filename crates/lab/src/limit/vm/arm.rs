@@ -50,7 +50,8 @@ pub(super) struct One {
     pub(super) empty_sender_pct: f64,
     /// By the limit.
     pub(super) dropped: u64,
-    pub(super) core_per_gbit: f64,
+    /// See [`ground::CORES`].
+    pub(super) cores_per_gbit: [f64; 2],
     /// Sorted, in milliseconds.
     pub(super) mice: Option<Vec<f64>>,
 }
@@ -92,9 +93,9 @@ impl Site {
             Way::ToGuest => (&cable.from_host, &cable.to_guest),
         };
         let starts = [sender, receiver].map(|record| record.so_far().by_ms.len());
-        let busy = cable.cpu()?;
+        let before = ground::Cpu::now(cable.cpu()?);
         let (received, ping) = self.load(arm.way, times.load)?;
-        let busy = cable.cpu()?.as_secs_f64() - busy.as_secs_f64();
+        let after = ground::Cpu::now(cable.cpu()?);
         let passed = receiver.so_far().by_ms.split_off(starts[1]);
         let allowed = arm.rate.bytes_in(weirgate_units::Duration::from_millis(WINDOW as u64)) + arm.limit().burst;
         let windows = || passed.windows(WINDOW).map(|window| window.iter().sum::<u64>());
@@ -108,7 +109,7 @@ impl Site {
             empty_receiver_pct: empty_pct(receiver, starts[1], times.load),
             empty_sender_pct: empty_pct(sender, starts[0], times.load),
             dropped: counters.dropped_rate + counters.dropped_room + counters.dropped_codel,
-            core_per_gbit: busy / (passed.iter().sum::<u64>() as f64 * 8.0 / 1e9).max(1e-9),
+            cores_per_gbit: before.per_gbit(&after, passed.iter().sum()),
             mice: if mice { Some(self.mice(arm.way, times.mice)?) } else { None },
         })
     }

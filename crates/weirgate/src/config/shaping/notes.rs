@@ -25,7 +25,7 @@ pub(super) fn notes(shaping: &Shaping, limit_lines: &[usize], class_lines: &[usi
                 format!("no class names `{}`: nothing is held to it; write it into a class's `limits`", limit.name);
             notes.push(problem(*line, "limit", what));
         }
-        notes.extend(odd_burst(limit).map(|what| problem(*line, "limit", what)));
+        notes.extend(odd_burst(limit, shaping.coalesce).map(|what| problem(*line, "limit", what)));
     }
     for (at, (class, line)) in classes.iter().zip(class_lines).enumerate() {
         let never = contradiction(&class.matches).map(|why| format!("no frame is ever of it: {why}"));
@@ -48,10 +48,16 @@ pub(crate) fn too_many_threads(threads: u16, processors: usize) -> Option<String
     })
 }
 
-fn odd_burst(Limit { name, rate, burst, .. }: &Limit) -> Option<String> {
-    let burst = (*burst)?;
+fn odd_burst(limit: &Limit, coalesce: Duration) -> Option<String> {
+    let Limit { name, rate, burst, .. } = limit;
+    let (burst, used) = ((*burst)?, limit.burst_at(*rate, coalesce));
     if burst < TWO_PACKETS {
-        return Some(format!("the `burst` of `{name}`, {burst}, is less than two packets: {TWO_PACKETS} is used"));
+        return Some(format!("the `burst` of `{name}`, {burst}, is less than two packets: {used} is used"));
+    }
+    if burst < used {
+        return Some(format!(
+            "the `burst` of `{name}`, {burst}, is less than what is due while the switch rests ([switch] coalesce): {used} is used"
+        ));
     }
     let time = rate.time_for(burst);
     (*rate > BitRate::ZERO && burst > TWO_PACKETS && time > BURST_TIME_MAX).then(|| {
@@ -205,6 +211,13 @@ mod tests {
             ["line 4: limit: the `burst` of `a`, 2 MB, is 2.0 s of its rate, and passes unlimited after idling"]
         );
         assert_eq!((burst("3028 B"), burst("1 MB")), (vec![], vec![]));
+        let fast = GROUND.replace("8 Mbit/s", "200 Mbit/s");
+        assert_eq!(
+            noted(&format!("{fast}burst = \"3028 B\"\n{CLASS}")),
+            [
+                "line 4: limit: the `burst` of `a`, 3.028 KB, is less than what is due while the switch rests ([switch] coalesce): 7.764 KB is used"
+            ]
+        );
         let queue = |queue: &str| classes(&[&format!("queue = \"{queue}\"\n")]);
         assert_eq!(
             queue("30 MB"),
