@@ -302,6 +302,11 @@ impl Connection {
         self.peer
     }
 
+    /// Whether the other side has shown that it has the connection's keys: whoever repeats its first message has not.
+    pub const fn has_peer(&self) -> bool {
+        self.has_peer
+    }
+
     /// Whether it has ended.
     pub const fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closed)
@@ -564,7 +569,7 @@ impl Connection {
     fn follow(&mut self, now: Instant, at: usize, number: u64, (local, remote): (SocketAddr, SocketAddr)) {
         let token = self.draw();
         let path = &mut self.paths[at];
-        if self.is_client || path.remote == remote || !path.is_newest(number) {
+        if self.is_client || path.state == State::Gone || path.remote == remote || !path.is_newest(number) {
             return;
         }
         (path.local, path.remote) = (local, remote);
@@ -1111,9 +1116,11 @@ impl Connection {
                 }
             }
         }
-        if self.has_peer {
+        // Where nothing may be sent, it waits for what comes.
+        let can_carry = |at: usize| self.paths[at].has_budget(self.paths[at].mtu().into());
+        if self.has_peer && self.carrier().is_some_and(can_carry) {
             sooner(self.nack_at());
-            sooner((!self.controls.is_empty() && self.carrier().is_some()).then_some(now));
+            sooner((!self.controls.is_empty()).then_some(now));
         }
         next
     }

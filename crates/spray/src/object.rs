@@ -87,6 +87,7 @@ impl Outgoing {
         }
         self.available = self.available.max(available);
         self.is_complete = is_complete;
+        self.step_over();
     }
 
     /// Whether there is something to be sent now.
@@ -121,9 +122,8 @@ impl Outgoing {
 
     /// What comes next and is there from before is not sent.
     fn step_over(&mut self) {
-        if let Some(have) = self.acked.iter().find(|have| have.start <= self.next && have.end > self.next) {
-            self.next = have.end.min(self.available.max(self.next));
-        }
+        let end = self.available.max(self.next);
+        self.next = self.acked.missing(self.next..end).next().map_or(end, |gap| gap.start);
     }
 
     /// From where on the next ones are sent.

@@ -47,7 +47,8 @@ pub(crate) const MTU_MIN: u16 = 1_200;
 /// Three packets above show that one is missing, where packets are not seen to overtake (RFC 8985, 6.2).
 const OVERTAKEN: u64 = 3;
 
-/// Packets above [`MTU_MIN`] that are lost in a row, and none of them acknowledged in between, before smaller ones are sent.
+/// How often packets above [`MTU_MIN`] are lost, each time of those that were sent since the last time, and none of them acknowledged in
+/// between, before smaller ones are sent. Where all that was under way is lost and a small one passes, each of them counts.
 const BLACK_HOLE: u32 = 4;
 
 /// What a packet carried.
@@ -87,6 +88,15 @@ struct Sent {
     delivered_at: Instant,
     first_sent: Instant,
     is_app_limited: bool,
+}
+
+/// A packet that was called lost: it may come after all.
+#[derive(Clone, Copy, Debug)]
+struct Doubtful {
+    since: Instant,
+    sent: Instant,
+    number: u64,
+    size: u16,
 }
 
 /// How a path is.
@@ -139,8 +149,8 @@ pub(crate) struct Path {
     /// Parts of a quarter of the least round-trip time that are waited for overtaken ones.
     patience: u64,
     loss_at: Option<Instant>,
-    /// Called lost a while ago: when, numbers and sizes.
-    doubtful: VecDeque<(Instant, u64, u16)>,
+    /// Called lost a while ago.
+    doubtful: VecDeque<Doubtful>,
     delivered: u64,
     delivered_at: Instant,
     first_sent: Instant,
@@ -206,8 +216,10 @@ struct Mtu {
     /// When that is tried next.
     probe_at: Option<Instant>,
     tries: u32,
-    /// Packets above [`MTU_MIN`] that were lost since one of them was acknowledged.
+    /// Times that packets above [`MTU_MIN`] were lost since one of them was acknowledged.
     lost: u32,
+    /// When they were the last time: what was sent before that is lost for the same reason.
+    counted: Instant,
 }
 
 impl Path {
@@ -221,7 +233,7 @@ impl Path {
         let control = Control::new(algorithm, MTU_MIN.into(), id.0);
         // IPv6 has 20 bytes more.
         let most = mtu_max.saturating_sub(if remote.is_ipv6() { 20 } else { 0 }).max(MTU_MIN);
-        let mtu = Mtu { now: MTU_MIN, most, probe_at: None, tries: 0, lost: 0 };
+        let mtu = Mtu { now: MTU_MIN, most, probe_at: None, tries: 0, lost: 0, counted: Instant::ZERO };
         let rtt = Rtt::default();
         let pacer = Bucket::new(now, control.pacing_rate(rtt.smoothed()), burst(BitRate::ZERO, MTU_MIN));
         Self {
@@ -483,9 +495,11 @@ impl Path {
         }
         let mut shown = Shown::default();
         let mut last: Option<(u64, Sent)> = None;
+        let mut late: Option<Doubtful> = None;
         let mut bytes = 0;
         for range in ack.ranges() {
-            self.take_back_losses(&range);
+            let newest = self.take_back_losses(&range);
+            late = late.into_iter().chain(newest).max_by_key(|doubtful| doubtful.number);
             for number in (*range.start()).max(self.first_number)..=*range.end() {
                 let Some(sent) = self.take(number) else { continue };
                 bytes += u64::from(sent.size);
@@ -507,19 +521,29 @@ impl Path {
                 }
             }
         }
-        let Some((number, sent)) = last else { return Some(shown) };
+        let held = Duration::from_micros(ack.delay_us);
+        let Some((number, sent)) = last else {
+            if let Some(late) = late.filter(|_| held < SILENT_AFTER) {
+                // It was this side that did not look for long, or the way has become so long.
+                if late.number == ack.highest() {
+                    self.rtt.sample(now, now.saturating_since(late.sent), held.min(ACK_DELAY.saturating_mul(4)));
+                }
+                self.last_ack = self.last_ack.max(now - held);
+                self.revive(now, &mut shown);
+            }
+            return Some(shown);
+        };
         self.delivered += bytes;
         self.delivered_at = now;
         // One that was repeated says how the path was then.
-        self.last_ack = self.last_ack.max(now - Duration::from_micros(ack.delay_us));
+        self.last_ack = self.last_ack.max(now - held);
         if self.app_limited_until > 0 && self.delivered > self.app_limited_until {
             self.app_limited_until = 0;
         }
         if self.highest_acked.is_none_or(|highest| number > highest) {
             self.highest_acked = Some(number);
             if number == ack.highest() {
-                let held = Duration::from_micros(ack.delay_us).min(ACK_DELAY.saturating_mul(4));
-                self.rtt.sample(now, now.saturating_since(sent.at), held);
+                self.rtt.sample(now, now.saturating_since(sent.at), held.min(ACK_DELAY.saturating_mul(4)));
             }
         }
         let rate = self.rate_of(now, &sent);
@@ -537,17 +561,23 @@ impl Path {
             is_app_limited: sent.is_app_limited,
         };
         self.control.handle_ack(&acked);
-        if matches!(self.state, State::Silent { .. }) {
-            self.state = State::Up;
-            shown.is_up = true;
-            if self.mtu.lost >= BLACK_HOLE {
-                // Small ones pass, and large ones did not: perhaps not for their size, which shows at once.
-                self.shrink_mtu(now);
-            }
-        }
-        (self.probes, self.probe_at) = (0, None);
+        self.revive(now, &mut shown);
         self.find_lost(now, &mut shown);
         Some(shown)
+    }
+
+    /// Something came through: the path works.
+    fn revive(&mut self, now: Instant, shown: &mut Shown) {
+        (self.probes, self.probe_at) = (0, None);
+        if !matches!(self.state, State::Silent { .. }) {
+            return;
+        }
+        self.state = State::Up;
+        shown.is_up = true;
+        if self.mtu.lost >= BLACK_HOLE {
+            // Small ones pass, and large ones did not: perhaps not for their size, which shows at once.
+            self.shrink_mtu(now);
+        }
     }
 
     /// What was delivered between this packet's sending and now, over the longer one of the times in which it was sent and acknowledged.
@@ -571,12 +601,19 @@ impl Path {
         taken
     }
 
-    fn take_back_losses(&mut self, range: &std::ops::RangeInclusive<u64>) {
+    /// What was called lost and came after all; the newest of it.
+    fn take_back_losses(&mut self, range: &std::ops::RangeInclusive<u64>) -> Option<Doubtful> {
         let before = self.doubtful.len();
-        let mut bytes = 0;
-        self.doubtful.retain(|(_, number, size)| {
-            let has_come = range.contains(number);
-            bytes += if has_come { u64::from(*size) } else { 0 };
+        let (mut bytes, mut newest) = (0, None);
+        self.doubtful.retain(|doubtful| {
+            let has_come = range.contains(&doubtful.number);
+            if has_come {
+                bytes += u64::from(doubtful.size);
+                newest = newest.into_iter().chain([*doubtful]).max_by_key(|doubtful| doubtful.number);
+                if doubtful.size > MTU_MIN {
+                    self.mtu.lost = 0;
+                }
+            }
             !has_come
         });
         let came = before - self.doubtful.len();
@@ -586,18 +623,15 @@ impl Path {
             self.patience = (self.patience + 1).min(16);
             self.control.handle_spurious_loss(bytes);
         }
+        newest
     }
 
     /// RFC 8985: what was sent before a packet that came, and should have come by now.
     fn find_lost(&mut self, now: Instant, shown: &mut Shown) {
         self.loss_at = None;
         let Some(highest) = self.highest_acked else { return };
-        let wait = if self.has_overtaken {
-            let quarter = Duration::from_nanos(self.rtt.min().as_nanos() / 4);
-            quarter.saturating_mul(self.patience).min(self.rtt.smoothed())
-        } else {
-            Duration::ZERO
-        };
+        let quarter = Duration::from_nanos(self.rtt.min().as_nanos() / 4);
+        let wait = quarter.saturating_mul(self.patience).min(self.rtt.smoothed());
         let deadline = self.rtt.smoothed().max(self.rtt.latest()).saturating_add(wait);
         let mut lost = Vec::new();
         for (at, sent) in self.sent.iter().enumerate() {
@@ -627,16 +661,17 @@ impl Path {
                 continue;
             }
             self.counts.lost += 1;
-            if sent.size > MTU_MIN {
+            if sent.size > MTU_MIN && sent.at >= self.mtu.counted {
                 self.mtu.lost += 1;
+                self.mtu.counted = now;
             }
             bytes += u64::from(sent.size);
             last = last.max(sent.at);
-            self.doubtful.push_back((now, *number, sent.size));
+            self.doubtful.push_back(Doubtful { since: now, sent: sent.at, number: *number, size: sent.size });
             shown.lost.push(sent.content);
         }
         let forget = self.rtt.smoothed().saturating_mul(4).saturating_add(Duration::from_secs(1));
-        while self.doubtful.front().is_some_and(|(at, ..)| now.saturating_since(*at) > forget) {
+        while self.doubtful.front().is_some_and(|doubtful| now.saturating_since(doubtful.since) > forget) {
             self.doubtful.pop_front();
         }
         if bytes > 0 {
@@ -661,7 +696,8 @@ impl Path {
 
     /// When it counts as silent, if nothing comes.
     fn silent_at(&self) -> Option<Instant> {
-        let oldest = self.sent.iter().flatten().next()?.at;
+        // One that asks whether its size passes may be lost for that.
+        let oldest = self.sent.iter().flatten().find(|sent| !sent.content.is_mtu_probe)?.at;
         let expected = oldest + self.rtt.timeout().saturating_add(ACK_DELAY);
         Some(expected.max(self.last_ack.max(oldest) + SILENT_AFTER))
     }
@@ -707,7 +743,7 @@ impl Path {
             if sent.size > MTU_MIN && !sent.content.is_mtu_probe {
                 self.mtu.lost += 1;
             }
-            self.doubtful.push_back((now, *number, sent.size));
+            self.doubtful.push_back(Doubtful { since: now, sent: sent.at, number: *number, size: sent.size });
             shown.lost.push(sent.content);
         }
     }
@@ -770,7 +806,7 @@ impl Path {
     }
 
     fn shrink_mtu(&mut self, now: Instant) {
-        self.mtu = Mtu { now: MTU_MIN, probe_at: Some(now), tries: 0, lost: 0, ..self.mtu };
+        self.mtu = Mtu { now: MTU_MIN, probe_at: Some(now), tries: 0, lost: 0, counted: now, ..self.mtu };
         self.control.set_mtu(MTU_MIN.into());
     }
 
@@ -792,7 +828,7 @@ impl Path {
 const MTU_TRIES: u32 = 3;
 const MTU_AGAIN: Duration = Duration::from_secs(30);
 
-/// Sent at once: a millisecond's, and a few packets at least, since timers are no finer.
+/// Sent at once: what is due in four milliseconds, for which a thread may have to wait for its processor, and four packets at least.
 fn burst(rate: BitRate, mtu: u16) -> Bytes {
-    rate.bytes_in(Duration::from_millis(1)).max(Bytes::new(4 * u64::from(mtu)))
+    rate.bytes_in(Duration::from_millis(4)).max(Bytes::new(4 * u64::from(mtu)))
 }

@@ -452,6 +452,26 @@ fn a_path_that_is_only_slow_or_uneven_is_never_down() {
 }
 
 #[test]
+fn a_side_that_did_not_look_for_a_while_takes_no_path_for_dead() {
+    let long = Link { queue: BitRate::from_bits_per_sec(30_000_000).bytes_in(ms(300)).as_u64(), ..Link::of(30, 60) };
+    for algorithm in [Algorithm::Bbr, Algorithm::Cubic] {
+        let mut net = Net::new(Settings { algorithm, ..Settings::default() }, &[long, Link::of(50, 20)], 5);
+        let object = net.sides[0].connection.open();
+        net.sides[0].connection.provide(object, 1 << 40, false);
+        for pause in 1..20 {
+            net.run(at(2_000 + pause * 500));
+            // What came meanwhile is there, and the time is looked at first.
+            net.now += ms(pause * 10);
+            let now = net.now;
+            net.sides[0].connection.handle_timeout(now);
+        }
+        net.run(at(13_000));
+        let downs: Vec<_> = net.sides[0].events.iter().filter(|(_, event)| matches!(event, Event::PathDown(_))).collect();
+        assert!(downs.is_empty(), "{algorithm:?}: {downs:?}");
+    }
+}
+
+#[test]
 fn large_datagrams_are_sent_where_they_pass_and_no_more_when_they_do_not() {
     let mut net = Net::new(Settings::default(), &article()[..2], 4);
     net.links[0][0].mtu = 1_300;

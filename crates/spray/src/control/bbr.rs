@@ -69,7 +69,7 @@ enum State {
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     number: u64,
-    /// It ends when what was delivered then is this.
+    /// It ends with a packet that was sent when so much was delivered.
     ends_at: u64,
     lost: u64,
     delivered: u64,
@@ -198,7 +198,7 @@ impl Bbr {
             }
         }
         self.round =
-            Round { number: self.round.number + 1, ends_at: acked.delivered + acked.in_flight, ..Round::default() };
+            Round { number: self.round.number + 1, ends_at: acked.delivered, ..Round::default() };
     }
 
     fn go_on(&mut self, acked: &Acked, ends: bool, is_stale: bool) {

@@ -100,7 +100,7 @@ impl Cubic {
         let round = &mut self.round;
         if acked.delivered_then >= round.ends_at {
             *round = Round {
-                ends_at: acked.delivered + acked.in_flight,
+                ends_at: acked.delivered,
                 samples: 0,
                 rtt_min: Duration::MAX,
                 last_rtt_min: round.rtt_min,

@@ -15,7 +15,7 @@ use serde_json::json;
 use weirgate_linux::clock;
 use weirgate_linux::interface::Interface;
 use weirgate_linux::netns::Netns;
-use weirgate_linux::transport::{self, Driver};
+use weirgate_linux::transport::{self, App, Driver};
 use weirgate_linux::udp::Udp;
 use weirgate_spray::wire::{ConnectionId, Datagram, init_message};
 use weirgate_spray::{Closed, Connection, PathReport, Public, Secret, Settings, crypto};
@@ -24,7 +24,7 @@ use weirgate_units::Duration;
 use super::Failure;
 use super::output::{Output, progress};
 use crate::fabric::run::interruption;
-use crate::transfer::keys;
+use crate::transfer::{keys, manifest};
 use crate::transfer::receive::{CREDIT, OBJECTS_MAX, Receiving};
 use crate::transfer::send::Sending;
 
@@ -101,6 +101,8 @@ impl Send {
         let remote = resolve(&self.host).map_err(Failure::Usage)?;
         let sockets = sockets(&self.from, remote).map_err(Failure::Usage)?;
         let paths: Vec<_> = sockets.iter().map(|socket| (socket.local(), remote)).collect();
+        // That may take longer than a receiver waits.
+        let files = manifest::list(&self.files).map_err(Failure::Usage)?;
         let mut driver = Driver::new(sockets)?;
         let began = Instant::now();
         let now = clock::monotonic();
@@ -108,7 +110,7 @@ impl Send {
         let settings = Settings::default();
         let connection = Connection::connect(now, settings, &secret, self.peer, random()?, &paths);
         let mut connection = connection.context("the receiver's key")?;
-        let sending = Sending::begin(&self.files, self.resume, &mut connection).map_err(Failure::Usage)?;
+        let sending = Sending::begin(files, self.resume, &mut connection)?;
         let bar = progress(Some(sending.bytes()), "sent");
         let mut shown = Shown { sending, bar };
         driver.run(&mut connection, &mut shown).with_context(|| self.host.clone())?;
@@ -180,7 +182,7 @@ impl weirgate_spray::Sink for Shown {
     }
 }
 
-impl transport::App for Shown {
+impl App for Shown {
     type Error = anyhow::Error;
 
     fn handle_event(&mut self, connection: &mut Connection, event: weirgate_spray::Event) -> Result<()> {
@@ -198,6 +200,10 @@ impl transport::App for Shown {
             self.bar.set_message(format!("sent, Mbit/s by {}", rates.join(", ")));
         }
         Ok(())
+    }
+
+    fn poll_at(&self) -> Option<weirgate_units::Instant> {
+        self.sending.poll_at()
     }
 }
 
@@ -240,12 +246,13 @@ impl Receive {
                 if connection.is_closed() {
                     session.step(now);
                     over.push(*id);
-                } else if let Some(at) = connection.poll_at(now) {
-                    until = until.min(at);
+                } else {
+                    until = [connection.poll_at(now), receiving.poll_at()].into_iter().flatten().fold(until, Ord::min);
                 }
             }
             for id in over {
-                if let Some(session) = sessions.remove(&id) {
+                // Whoever repeats somebody else's first message does not go on.
+                if let Some(session) = sessions.remove(&id).filter(|session| session.connection.has_peer()) {
                     session.report(out)?;
                     if self.once {
                         return Ok(session.outcome()?);
@@ -258,7 +265,7 @@ impl Receive {
             driver.receive(Some(if has_more { now } else { until }), |local, remote, datagram| {
                 let id = match Datagram::parse(datagram) {
                     Ok(Datagram::Init { connection, message, .. }) => {
-                        if !sessions.contains_key(&connection) && sessions.len() < SESSIONS_MAX {
+                        if !sessions.contains_key(&connection) && has_room(&mut sessions) {
                             sessions.extend(answer(&secret, &settings, &self.allow, connection, message, &root));
                         }
                         connection
@@ -272,6 +279,17 @@ impl Receive {
             })?;
         }
     }
+}
+
+/// Whether there may be one more; the oldest one goes for it whose sender has shown nothing but a first message, which can be repeated by
+/// whoever saw it.
+fn has_room(sessions: &mut BTreeMap<ConnectionId, Session>) -> bool {
+    if sessions.len() >= SESSIONS_MAX {
+        let unproven = sessions.iter().filter(|(_, session)| !session.connection.has_peer());
+        let Some(oldest) = unproven.min_by_key(|(_, session)| session.began).map(|(id, _)| *id) else { return false };
+        sessions.remove(&oldest);
+    }
+    true
 }
 
 /// A new transfer, if its sender may have one.
