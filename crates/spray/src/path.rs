@@ -15,6 +15,9 @@ use crate::ranges::Ranges;
 use crate::rtt::Rtt;
 use crate::wire::{Ack, PathId, Status};
 
+/// Packets that are due within so long go together.
+const TOGETHER: Duration = Duration::from_millis(1);
+
 /// For how long an acknowledgement is held back at most.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(5);
 
@@ -134,6 +137,8 @@ pub(crate) struct Path {
     pub(crate) rtt: Rtt,
     control: Control,
     pacer: Bucket,
+    /// Whether it has not sent yet all that it may send at once.
+    is_bursting: bool,
     mtu: Mtu,
 
     next_number: u64,
@@ -245,6 +250,7 @@ impl Path {
             rtt,
             control,
             pacer,
+            is_bursting: true,
             mtu,
             next_number: 0,
             first_number: 0,
@@ -353,7 +359,9 @@ impl Path {
         if !has_window || (self.state == State::Unproven && !self.has_budget(self.mtu.now.into())) {
             return None;
         }
-        self.pacer.ready_at(Bytes::ZERO)
+        // What is due within a millisecond goes together, as TCP's does: a wake-up for each packet is most of what it costs.
+        let together = if self.is_bursting { Bytes::ZERO } else { self.pacer.rate().bytes_in(TOGETHER) };
+        self.pacer.ready_at(together)
     }
 
     /// Whether so many bytes may be sent to where nobody may be: three times what came from there (RFC 9000, 8.1).
@@ -399,6 +407,7 @@ impl Path {
         self.pacer.set_rate(now, rate);
         self.pacer.set_depth(now, burst(rate, self.mtu.now));
         self.pacer.charge(now, Bytes::new(size.into()));
+        self.is_bursting = self.pacer.ready_at(Bytes::ZERO).is_some_and(|at| at <= now);
     }
 
     /// There is nothing more to send: what is delivered from now on does not say what the path takes.
