@@ -44,6 +44,68 @@ pub fn listen(local: SocketAddr, options: &Options<'_>) -> io::Result<TcpListene
     Ok(socket.into())
 }
 
+/// Begins to connect, from whatever address; the connection does not block, and is there when it has room to write.
+///
+/// # Errors
+/// As socket(2)'s and connect(2)'s: there is no route.
+pub fn begin_connecting(remote: SocketAddr) -> io::Result<TcpStream> {
+    let family = if remote.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &remote) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket.into()),
+        Err(problem) => Err(problem.into()),
+    }
+}
+
+/// Where a connection was to go that has been redirected to a listener of this host's (`SO_ORIGINAL_DST` of `linux/netfilter_ipv4.h` and
+/// `netfilter_ipv6/ip6_tables.h`); one that came by TPROXY has that for its own address.
+///
+/// # Errors
+/// It was to go to the listener itself; as getsockname(2)'s.
+pub fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
+    const SO_ORIGINAL_DST: libc::c_int = 80;
+    let local = stream.local_addr()?;
+    // SAFETY: a sockaddr_storage is valid with all its bytes zero.
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    let level = if local.is_ipv4() { libc::SOL_IP } else { libc::SOL_IPV6 };
+    // SAFETY: the pointers are to live values of the length that is said, which nothing else uses during the call.
+    let code = unsafe {
+        libc::getsockopt(
+            std::os::fd::AsRawFd::as_raw_fd(stream),
+            level,
+            SO_ORIGINAL_DST,
+            (&raw mut storage).cast(),
+            &raw mut len,
+        )
+    };
+    // Where nothing was redirected the kernel knows nothing, or does not know the question.
+    let to = if code == 0 { address(&storage).unwrap_or(local) } else { local };
+    if to == local && code == 0 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it was not redirected: it is for the tunnel itself"));
+    }
+    Ok(to)
+}
+
+fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    match i32::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is one, which is shorter than the storage and needs no more alignment.
+            let v4 = unsafe { &*std::ptr::from_ref(storage).cast::<libc::sockaddr_in>() };
+            let ip = std::net::Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+            Some(SocketAddr::new(ip.into(), u16::from_be(v4.sin_port)))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let v6 = unsafe { &*std::ptr::from_ref(storage).cast::<libc::sockaddr_in6>() };
+            let ip = std::net::Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            Some(SocketAddr::new(ip.into(), u16::from_be(v6.sin6_port)))
+        }
+        _ => None,
+    }
+}
+
 fn socket(local: SocketAddr, options: &Options<'_>) -> io::Result<OwnedFd> {
     let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let protocol = options.multipath.then(|| std::num::NonZeroU32::new(MPTCP).map(Protocol::from_raw)).flatten();

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
 use weirgate_spray::{Connection, Event, Sink, Source};
 use weirgate_units::Instant;
@@ -76,6 +77,14 @@ impl Driver {
             waiter.add(socket, token as u64)?;
         }
         Ok(Self { sockets, waiter, room: Room::default(), out: Vec::new(), batches: Vec::new() })
+    }
+
+    /// Ends a wait for datagrams also when this has something to be read: the application knows what.
+    ///
+    /// # Errors
+    /// Where it cannot be waited for.
+    pub fn wake_for(&self, file: impl AsFd) -> io::Result<()> {
+        self.waiter.add(file, u64::MAX)
     }
 
     /// Where the sockets are bound.

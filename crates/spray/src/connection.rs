@@ -11,7 +11,7 @@
 //! - Nothing is believed that was not opened by the connection's keys, but for the answer to its first message.
 //! - A datagram that makes no sense ends the connection, if it was the other side's; otherwise it is dropped.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use weirgate_units::{BitRate, Duration, Instant};
@@ -199,6 +199,8 @@ pub struct Connection {
     objects: BTreeMap<u64, Object>,
     /// Those that have something to send, in turn.
     active: VecDeque<u64>,
+    /// Those of which something lacks that should be there.
+    lacking: BTreeSet<u64>,
     next_object: u64,
     /// The other side's next object is this or a later one.
     peer_object: u64,
@@ -279,6 +281,7 @@ impl Connection {
             paths: Vec::new(),
             objects: BTreeMap::new(),
             active: VecDeque::new(),
+            lacking: BTreeSet::new(),
             next_object: u64::from(!is_client),
             peer_object: u64::from(is_client),
             peer_credit: 0,
@@ -348,6 +351,7 @@ impl Connection {
             if entry.into.is_complete() && !std::mem::replace(&mut entry.into.is_done, true) {
                 self.events.push_back(Event::Complete(object));
             }
+            self.see_holes(object);
         }
     }
 
@@ -363,6 +367,7 @@ impl Connection {
         if let Some(entry) = self.objects.get_mut(&object) {
             entry.out.is_reset = true;
             entry.into.is_done = true;
+            self.lacking.remove(&object);
             self.control(Control_::Reset { object, code: code.min(VARINT_MAX) });
         }
     }
@@ -380,6 +385,17 @@ impl Connection {
     /// Forgets an object, of which nothing is to come or go any more.
     pub fn forget(&mut self, object: u64) {
         self.objects.remove(&object);
+        self.lacking.remove(&object);
+    }
+
+    /// Whether something lacks of what should be there.
+    fn see_holes(&mut self, object: u64) {
+        let into = self.objects.get(&object).map(|entry| &entry.into);
+        if into.is_some_and(|into| !into.is_done && !into.holes_are_empty()) {
+            self.lacking.insert(object);
+        } else {
+            self.lacking.remove(&object);
+        }
     }
 
     /// Ends the connection.
@@ -599,6 +615,7 @@ impl Connection {
                 if entry.is_complete() && !std::mem::replace(&mut entry.is_done, true) {
                     self.events.push_back(Event::Complete(object));
                 }
+                self.see_holes(object);
                 (self.last_data, self.nacks) = (now, 0);
             }
             Frame::Holes(holes) => {
@@ -620,6 +637,7 @@ impl Connection {
                     && !std::mem::replace(&mut entry.out.is_reset, true)
                 {
                     entry.into.is_done = true;
+                    self.lacking.remove(&object);
                     self.events.push_back(Event::Reset { object, code });
                 }
             }
@@ -961,14 +979,10 @@ impl Connection {
         }
         (self.last_data, self.nacks) = (now, self.nacks + 1);
         let mut has_some = false;
-        for (id, entry) in &self.objects {
+        for id in &self.lacking {
             let left = room.saturating_sub(out.len());
-            if entry.into.is_done || left < 64 {
-                continue;
-            }
-            let holes = entry.into.holes();
-            if !holes.is_empty() {
-                put_holes(out, *id, holes.iter().rev(), left);
+            if let Some(entry) = self.objects.get(id).filter(|_| left >= 64) {
+                put_holes(out, *id, entry.into.holes().iter().rev(), left);
                 has_some = true;
             }
         }
@@ -977,10 +991,9 @@ impl Connection {
 
     /// When what is lacking is told next.
     fn nack_at(&self) -> Option<Instant> {
-        let is_lacking = self.objects.values().any(|entry| !entry.into.is_done && !entry.into.holes_are_empty());
         let slowest = self.paths.iter().filter(|path| path.carries_data()).map(|path| path.rtt.timeout()).max()?;
         let wait = slowest.saturating_mul(2 << self.nacks.min(6));
-        is_lacking.then(|| self.last_data + wait)
+        (!self.lacking.is_empty()).then(|| self.last_data + wait)
     }
 
     /// Where a path's next bytes come from, if it may have some now.
