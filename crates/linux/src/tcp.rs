@@ -17,6 +17,8 @@ pub struct Options<'a> {
     pub congestion: Option<&'a str>,
     /// The interface that it goes by.
     pub device: Option<&'a str>,
+    /// A listener takes connections to whatever address, where it may (`IP_TRANSPARENT`, with CAP_NET_ADMIN): for TPROXY.
+    pub transparent: bool,
     /// Over several paths, which the system has as endpoints (`ip mptcp endpoint`).
     pub multipath: bool,
 }
@@ -39,9 +41,24 @@ pub fn connect(local: SocketAddr, remote: SocketAddr, options: &Options<'_>) -> 
 pub fn listen(local: SocketAddr, options: &Options<'_>) -> io::Result<TcpListener> {
     let socket = socket(local, options)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    if options.transparent {
+        let _who_may_not_needs_a_redirection = set_transparent(&socket, local.is_ipv4());
+    }
     rustix::net::bind(&socket, &local)?;
     rustix::net::listen(&socket, 1_024)?;
     Ok(socket.into())
+}
+
+fn set_transparent(socket: &OwnedFd, is_ipv4: bool) -> io::Result<()> {
+    let (level, name) =
+        if is_ipv4 { (libc::SOL_IP, libc::IP_TRANSPARENT) } else { (libc::SOL_IPV6, libc::IPV6_TRANSPARENT) };
+    let on: libc::c_int = 1;
+    let len = size_of_val(&on) as libc::socklen_t;
+    // SAFETY: the option's value is an int, which is there for the call and is read only.
+    let code = unsafe {
+        libc::setsockopt(std::os::fd::AsRawFd::as_raw_fd(socket), level, name, (&raw const on).cast(), len)
+    };
+    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Begins to connect, from whatever address; the connection does not block, and is there when it has room to write.
@@ -128,7 +145,7 @@ mod tests {
     #[test]
     fn a_connection_is_from_where_it_should_be() {
         for multipath in [false, true] {
-            let options = Options { congestion: Some("reno"), device: Some("lo"), multipath };
+            let options = Options { congestion: Some("reno"), device: Some("lo"), multipath, ..Options::default() };
             let listener = listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
             let remote = listener.local_addr().unwrap();
             let mut client = connect("127.0.0.5:0".parse().unwrap(), remote, &options).unwrap();

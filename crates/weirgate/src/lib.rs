@@ -14,6 +14,8 @@ pub mod fabric;
 pub mod http;
 pub mod journal;
 pub mod metrics;
+pub mod sessions;
 pub mod transfer;
+pub mod tunnel;
 pub mod view;
 pub mod watch;

@@ -88,7 +88,7 @@ impl Tunnel {
     ///
     /// # Errors
     /// Where it cannot be waited for.
-    pub fn enter(listener: TcpListener, to: Option<SocketAddr>) -> io::Result<Self> {
+    pub fn open(listener: TcpListener, to: Option<SocketAddr>) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let waiter = Waiter::new()?;
         waiter.add_edge(&listener, LISTENER)?;
@@ -99,7 +99,7 @@ impl Tunnel {
     ///
     /// # Errors
     /// Where the process has too many files open.
-    pub fn leave(reach: Reach) -> io::Result<Self> {
+    pub fn serve(reach: Reach) -> io::Result<Self> {
         Ok(Self { reach: Some(reach), ..Self::new(Waiter::new()?) })
     }
 
