@@ -6,6 +6,7 @@ mod own;
 mod sets;
 mod tcp;
 mod transfer;
+mod tunnel;
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -18,6 +19,7 @@ use weirgate_linux::clock;
 use self::ground::Ground;
 use self::sets::{Set, sets};
 use self::transfer::Sent;
+use self::tunnel::Tunnel;
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
 use crate::net::AllowedCongestion;
@@ -47,6 +49,8 @@ struct Measured {
     spray: f64,
     downs: u64,
     core_per_gbit: f64,
+    /// One TCP connection through the tunnel, and what that costs.
+    tunnel: (f64, f64),
 }
 
 /// Runs it.
@@ -74,18 +78,26 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         cold.push(transfer::bytes(options, &ground, &every, OBJECT, &dir)?.seconds);
     }
     options.say("an outage");
-    let mut stalls = Vec::new();
+    let (mut stalls, mut gaps) = (Vec::new(), Vec::new());
+    let carrying = Tunnel::new(options, &ground, &every, &dir)?;
     for _ in 0..if full { 5 } else { 1 } {
         stalls.push(stall(&ground, &every, article_set)?);
+        gaps.push(gap(&carrying, &ground, article_set)?);
     }
+    drop(carrying);
     let mut expectations = Expectations::of("multipath")?;
     expectations.measured("object_10mb_s", median(&mut objects))?;
     expectations.measured("object_10mb_cold_s", median(&mut cold))?;
-    expectations.measured("blackhole_stall_ms", stalls.iter().copied().fold(0.0, f64::max))?;
+    let worst_of = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
+    let [stall, gap] = [worst_of(&stalls), worst_of(&gaps)];
+    expectations.measured("blackhole_stall_ms", stall.max(gap))?.explanation =
+        Some(format!("spray {} ms, the tunnel {} ms", number(stall), number(gap)));
     let share = |one: &Measured| one.spray / one.sum * 100.0;
     let of = |name: &str| wanted.iter().position(|set| set.name == name).map(|at| &all[at]);
     let worst = all.iter().map(share).fold(f64::INFINITY, f64::min);
     expectations.measured("spray_worst_share_of_sum_pct", worst)?;
+    let worst = all.iter().map(|one| one.tunnel.0 / one.sum * 100.0).fold(f64::INFINITY, f64::min);
+    expectations.measured("tunnel_worst_share_of_sum_pct", worst)?;
     let article = of(sets::ARTICLE).context("the article's uplinks")?;
     expectations.measured("spray_article_share_of_sum_pct", share(article))?;
     let fiber = of(sets::FIBER).context("fiber and LTE")?;
@@ -100,10 +112,12 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             "sum of the best single ones",
             "spray",
             "spray, %",
+            "tunnel, %",
             "pinned TCP, %",
             "MPTCP CUBIC, %",
             "MPTCP BBR, %",
-            "core per Gbit/s",
+            "spray, core per Gbit/s",
+            "tunnel, core per Gbit/s",
         ],
     );
     let mut single_table =
@@ -111,9 +125,10 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     for (set, one) in wanted.iter().zip(&all) {
         let of_sum = |rate: f64| number(rate / one.sum * 100.0);
         let mut row =
-            vec![set.name.to_owned(), number(one.sum), number(one.spray), number(share(one)), of_sum(one.pinned)];
+            vec![set.name.to_owned(), number(one.sum), number(one.spray), number(share(one)), of_sum(one.tunnel.0)];
+        row.push(of_sum(one.pinned));
         row.extend(CONTROLS.map(|control| of_sum(one.mptcp[control])));
-        row.push(number(one.core_per_gbit));
+        row.extend([one.core_per_gbit, one.tunnel.1].map(number));
         table.rows.push(row);
         for (single, link) in one.singles.iter().zip(&set.links) {
             let rates = ["cubic", "bbr", "spray"].map(|kind| number(single[kind]));
@@ -124,8 +139,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         format!(
             "A client with an emulated link for each uplink, and a server with one address. Each arm sends for {seconds} s, its beginning \
              included: one TCP connection or `weirgate send` on one uplink, {PINNED} TCP connections pinned to uplinks by their rates, the \
-             kernel's MPTCP with an endpoint for each uplink, and `weirgate send` over all. The sum is that of each uplink's best single \
-             one. Buffers of the kernel's TCP go up to 64 MB. The object and the outage are measured by the library, on the article's uplinks: from the first datagram, all paths being there, to the last byte written, the median; cold, by the two commands, from one's start to its end. The outage is of the fastest uplink, both ways: until goodput, in windows of 50 ms, is nine tenths of 0.92 of what the others carry, and stays so; the worst. Not here yet: the tunnel, other programs."
+             kernel's MPTCP with an endpoint for each uplink, `weirgate send` over all, and one TCP connection through `weirgate tunnel` over all. The sum is that of each uplink's best single \
+             one. Buffers of the kernel's TCP go up to 64 MB. The object and the outage are measured by the library, on the article's uplinks: from the first datagram, all paths being there, to the last byte written, the median; cold, by the two commands, from one's start to its end. The outage is of the fastest uplink, both ways: until goodput, in windows of 50 ms, is nine tenths of 0.92 of what the others carry, and stays so; for a TCP connection through the tunnel, the longest time in which nothing came; the worst of both. Not here yet: other programs."
         ),
         json!({ "seconds": seconds, "pinned": PINNED }),
         expectations,
@@ -149,6 +164,16 @@ fn stall(ground: &Ground, uplinks: &[usize], set: &Set) -> Result<f64> {
     let others = uplinks.iter().filter(|at| **at != fastest).map(|at| set.links[*at].mbit as f64 * 1e6).sum::<f64>();
     let end = outage + weirgate_units::Duration::from_millis(2_800);
     Ok(came.stall(outage, end, 0.9 * SHAPED * others).as_nanos() as f64 / 1e6)
+}
+
+/// The same for what a program's one TCP connection through the tunnel has: the longest time in which nothing came.
+fn gap(tunnel: &Tunnel<'_>, ground: &Ground, set: &Set) -> Result<f64> {
+    let fastest = (0..set.links.len()).max_by_key(|at| set.links[*at].mbit).context("an uplink")?;
+    let gap = tunnel.gap(3, || ground.set_outage(fastest, true));
+    ground.set_outage(fastest, false)?;
+    // It is found again.
+    thread::sleep(Duration::from_secs(2));
+    Ok(gap?.as_secs_f64() * 1e3)
 }
 
 fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &std::path::Path) -> Result<Measured> {
@@ -179,5 +204,6 @@ fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &st
     let every: Vec<usize> = (0..set.links.len()).collect();
     let Sent { mbit, downs, core_per_gbit, .. } = transfer::run(options, ground, &every, seconds, dir)?;
     (measured.spray, measured.downs, measured.core_per_gbit) = (mbit, downs, core_per_gbit);
+    measured.tunnel = Tunnel::new(options, ground, &every, dir)?.run(seconds)?;
     Ok(measured)
 }

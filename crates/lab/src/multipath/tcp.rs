@@ -19,14 +19,14 @@ pub(super) fn pinned(ground: &Ground, pins: &[usize], congestion: &str, seconds:
     let devices: Vec<(SocketAddr, String)> =
         pins.iter().map(|at| (SocketAddr::new(Ground::address(*at), 0), Ground::device(*at))).collect();
     let plans = devices.iter().map(|(local, device)| {
-        (*local, Options { congestion: Some(congestion), device: Some(device), multipath: false })
+        (*local, Options { congestion: Some(congestion), device: Some(device), ..Options::default() })
     });
     run(ground, &plans.collect::<Vec<_>>(), seconds)
 }
 
 /// What one connection of the kernel's MPTCP gets, in Mbit/s.
 pub(super) fn multipath(ground: &Ground, congestion: &str, seconds: u64) -> Result<f64> {
-    let options = Options { congestion: Some(congestion), device: None, multipath: true };
+    let options = Options { congestion: Some(congestion), multipath: true, ..Options::default() };
     run(ground, &[(SocketAddr::new(Ground::address(0), 0), options)], seconds)
 }
 
@@ -34,25 +34,29 @@ fn run(ground: &Ground, plans: &[(SocketAddr, Options<'_>)], seconds: u64) -> Re
     let port = PORT.fetch_add(1, Ordering::Relaxed);
     let options = plans.first().map_or_else(Options::default, |(_, options)| Options { device: None, ..*options });
     let listener = ground.server.netns().within(|| listen(Ground::server(port), &options))??;
-    let received = AtomicU64::new(0);
     let streams = plans.iter().map(|(local, options)| {
         Ok(ground.client.netns().within(|| connect(*local, Ground::server(port), options))??)
     });
     let streams: Vec<TcpStream> = streams.collect::<Result<_>>()?;
     let servers = plans.iter().map(|_| Ok(listener.accept()?.0)).collect::<Result<Vec<_>>>()?;
-    let began = Instant::now();
-    let until = began + Duration::from_secs(seconds);
+    carry(&streams, &servers, seconds)
+}
+
+/// What comes out of `servers` in so many seconds of what `streams` take, in Mbit/s.
+pub(super) fn carry(streams: &[TcpStream], servers: &[TcpStream], seconds: u64) -> Result<f64> {
+    let received = AtomicU64::new(0);
+    let until = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
-        for stream in &servers {
+        for stream in servers {
             let received = &received;
             scope.spawn(move || read(stream, received));
         }
-        for stream in &streams {
+        for stream in streams {
             scope.spawn(move || write(stream, until));
         }
         thread::sleep(Duration::from_secs(seconds));
         let all = received.load(Ordering::Relaxed);
-        for stream in streams.iter().chain(&servers) {
+        for stream in streams.iter().chain(servers) {
             let _has_ended = stream.shutdown(Shutdown::Both);
         }
         Ok(all as f64 * 8.0 / 1e6 / seconds as f64)
@@ -68,7 +72,8 @@ fn read(mut stream: &TcpStream, received: &AtomicU64) {
     }
 }
 
-fn write(mut stream: &TcpStream, until: Instant) {
+/// Writes as much as goes until then.
+pub(super) fn write(mut stream: &TcpStream, until: Instant) {
     let bytes = vec![0x5a; 256 << 10];
     while Instant::now() < until {
         match stream.write(&bytes) {

@@ -32,6 +32,13 @@ pub(super) fn run(options: &Options, ground: &Ground, uplinks: &[usize], seconds
     bytes(options, ground, uplinks, rate / 8 * seconds, dir)
 }
 
+/// The public key of the one in this file, which is made where there is none.
+pub(super) fn key(options: &Options, file: &Path) -> Result<String> {
+    let output = Command::new(&options.weirgate).args(["key", "--key"]).arg(file).output()?;
+    ensure!(output.status.success(), "weirgate key: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
 /// Sends a file of so many bytes.
 pub(super) fn bytes(options: &Options, ground: &Ground, uplinks: &[usize], len: u64, dir: &Path) -> Result<Sent> {
     let place = dir.join("transfer");
@@ -42,12 +49,7 @@ pub(super) fn bytes(options: &Options, ground: &Ground, uplinks: &[usize], len: 
         command.arg(what);
         command
     };
-    let key = |name: &str| -> Result<String> {
-        let output = weirgate("key").arg("--key").arg(place.join(name)).output()?;
-        ensure!(output.status.success(), "weirgate key: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-    };
-    let (sender, receiver) = (key("sender.key")?, key("receiver.key")?);
+    let (sender, receiver) = (key(options, &place.join("sender.key"))?, key(options, &place.join("receiver.key"))?);
     let mut receive = weirgate("receive");
     receive.args(["--once", "--allow", &sender, "--listen", &format!("{SERVER}:4747"), "--key"]);
     receive.arg(place.join("receiver.key")).arg(place.join("in")).stdout(Stdio::piped());
