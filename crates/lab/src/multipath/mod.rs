@@ -86,8 +86,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     }
     drop(carrying);
     let mut expectations = Expectations::of("multipath")?;
-    expectations.measured("object_10mb_s", median(&mut objects))?;
-    expectations.measured("object_10mb_cold_s", median(&mut cold))?;
+    expectations.measured("object_10mb_s", median(objects))?;
+    expectations.measured("object_10mb_cold_s", median(cold))?;
     let worst_of = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
     let [stall, gap] = [worst_of(&stalls), worst_of(&gaps)];
     expectations.measured("blackhole_stall_ms", stall.max(gap))?.explanation =
