@@ -41,9 +41,9 @@ pub(super) fn send(
     beside: impl FnOnce(Instant) -> Result<()>,
 ) -> Result<Came> {
     let (mine, theirs) = (Secret::generate(), Secret::generate());
-    let socket = ground.server.netns().within(|| Udp::bind(Ground::server(PORT), None))??;
+    let socket = ground.server.netns().within(|| Udp::bind(ground.at(PORT), None))??;
     let bind = |at: &usize| -> Result<Udp> {
-        let local = SocketAddr::new(Ground::address(*at), 0);
+        let local = SocketAddr::new(ground.address(*at), 0);
         Ok(ground.client.netns().within(|| Udp::bind(local, Some(&Ground::device(*at))))??)
     };
     let sockets = uplinks.iter().map(bind).collect::<Result<Vec<_>>>()?;
@@ -53,7 +53,7 @@ pub(super) fn send(
         let far = scope.spawn(|| receive(socket, &theirs, &is_over));
         let (say, hear) = std::sync::mpsc::channel();
         let near = scope.spawn(|| {
-            let sent = transmit(sockets, &mine, public, len, &is_over, &say);
+            let sent = transmit(ground.at(PORT), sockets, &mine, public, len, &is_over, &say);
             is_over.store(true, Ordering::Relaxed);
             sent
         });
@@ -133,6 +133,7 @@ impl App for Near<'_> {
 }
 
 fn transmit(
+    remote: SocketAddr,
     sockets: Vec<Udp>,
     secret: &Secret,
     peer: weirgate_spray::Public,
@@ -140,7 +141,7 @@ fn transmit(
     is_over: &AtomicBool,
     say: &std::sync::mpsc::Sender<Instant>,
 ) -> Result<Instant> {
-    let paths: Vec<_> = sockets.iter().map(|socket| (socket.local(), Ground::server(PORT))).collect();
+    let paths: Vec<_> = sockets.iter().map(|socket| (socket.local(), remote)).collect();
     let mut near = Near { len, paths: paths.len(), up: 0, settled: None, object: None, began: None, is_over, say };
     let mut driver = Driver::new(sockets)?;
     let now = clock::monotonic();

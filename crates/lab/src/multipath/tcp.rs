@@ -17,7 +17,7 @@ static PORT: AtomicU16 = AtomicU16::new(5_201);
 /// What so many connections, each pinned to the uplink that it names, get together, in Mbit/s.
 pub(super) fn pinned(ground: &Ground, pins: &[usize], congestion: &str, seconds: u64) -> Result<f64> {
     let devices: Vec<(SocketAddr, String)> =
-        pins.iter().map(|at| (SocketAddr::new(Ground::address(*at), 0), Ground::device(*at))).collect();
+        pins.iter().map(|at| (SocketAddr::new(ground.address(*at), 0), Ground::device(*at))).collect();
     let plans = devices.iter().map(|(local, device)| {
         (*local, Options { congestion: Some(congestion), device: Some(device), ..Options::default() })
     });
@@ -27,15 +27,15 @@ pub(super) fn pinned(ground: &Ground, pins: &[usize], congestion: &str, seconds:
 /// What one connection of the kernel's MPTCP gets, in Mbit/s.
 pub(super) fn multipath(ground: &Ground, congestion: &str, seconds: u64) -> Result<f64> {
     let options = Options { congestion: Some(congestion), multipath: true, ..Options::default() };
-    run(ground, &[(SocketAddr::new(Ground::address(0), 0), options)], seconds)
+    run(ground, &[(SocketAddr::new(ground.address(0), 0), options)], seconds)
 }
 
 fn run(ground: &Ground, plans: &[(SocketAddr, Options<'_>)], seconds: u64) -> Result<f64> {
     let port = PORT.fetch_add(1, Ordering::Relaxed);
     let options = plans.first().map_or_else(Options::default, |(_, options)| Options { device: None, ..*options });
-    let listener = ground.server.netns().within(|| listen(Ground::server(port), &options))??;
+    let listener = ground.server.netns().within(|| listen(ground.at(port), &options))??;
     let streams = plans.iter().map(|(local, options)| {
-        Ok(ground.client.netns().within(|| connect(*local, Ground::server(port), options))??)
+        Ok(ground.client.netns().within(|| connect(*local, ground.at(port), options))??)
     });
     let streams: Vec<TcpStream> = streams.collect::<Result<_>>()?;
     let servers = plans.iter().map(|_| Ok(listener.accept()?.0)).collect::<Result<Vec<_>>>()?;

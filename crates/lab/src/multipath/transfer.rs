@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::ground::{Ground, SERVER};
+use super::ground::Ground;
 use crate::experiment::Options;
 use crate::process::{Killed, scheduled};
 
@@ -51,7 +51,7 @@ pub(super) fn bytes(options: &Options, ground: &Ground, uplinks: &[usize], len: 
     };
     let (sender, receiver) = (key(options, &place.join("sender.key"))?, key(options, &place.join("receiver.key"))?);
     let mut receive = weirgate("receive");
-    receive.args(["--once", "--allow", &sender, "--listen", &format!("{SERVER}:4747"), "--key"]);
+    receive.args(["--once", "--allow", &sender, "--listen", &ground.at(4_747).to_string(), "--key"]);
     receive.arg(place.join("receiver.key")).arg(place.join("in")).stdout(Stdio::piped());
     let mut receiving =
         Killed(ground.server.netns().within(|| receive.spawn())?.context("cannot start weirgate receive")?);
@@ -62,7 +62,7 @@ pub(super) fn bytes(options: &Options, ground: &Ground, uplinks: &[usize], len: 
     for at in uplinks {
         send.args(["--from", &Ground::device(*at)]);
     }
-    send.arg(place.join("file")).arg(SERVER.to_string());
+    send.arg(place.join("file")).arg(ground.host().to_string());
     let cpu = || scheduled(receiving.0.id()).map(|(ran, _)| ran);
     let before = cpu()?;
     let began = Instant::now();

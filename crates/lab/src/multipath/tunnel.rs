@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use weirgate_linux::tcp::{self, Options as Tcp};
 
-use super::ground::{Ground, SERVER};
+use super::ground::Ground;
 use super::{tcp as load, transfer};
 use crate::experiment::Options;
 use crate::process::{Killed, scheduled};
@@ -40,18 +40,18 @@ impl<'a> Tunnel<'a> {
         let place = dir.join("tunnel");
         fs::create_dir_all(&place)?;
         let (near, far) = (transfer::key(options, &place.join("near"))?, transfer::key(options, &place.join("far"))?);
-        let sink = ground.server.netns().within(|| tcp::listen(Ground::server(SINK), &Tcp::default()))??;
+        let sink = ground.server.netns().within(|| tcp::listen(ground.at(SINK), &Tcp::default()))??;
         let mut serve = Command::new(&options.weirgate);
-        serve.args(["tunnel", "serve", "--allow", &near, "--listen", &format!("{SERVER}:4747"), "--key"]);
+        serve.args(["tunnel", "serve", "--allow", &near, "--listen", &ground.at(4_747).to_string(), "--key"]);
         serve.arg(place.join("far"));
         let serving = ground.server.netns().within(|| begin(&mut serve))??;
         let mut open = Command::new(&options.weirgate);
-        open.args(["tunnel", "open", "--peer", &far, "--to", &Ground::server(SINK).to_string(), "--key"]);
+        open.args(["tunnel", "open", "--peer", &far, "--to", &ground.at(SINK).to_string(), "--key"]);
         open.arg(place.join("near"));
         for at in uplinks {
             open.args(["--from", &Ground::device(*at)]);
         }
-        open.arg(SERVER.to_string());
+        open.arg(ground.host().to_string());
         let opening = ground.client.netns().within(|| begin(&mut open))??;
         Ok(Self { ground, sink, serving, opening })
     }
