@@ -13,8 +13,8 @@
 //! - Paths are not listed either. The shortest paths to a leaf are a directed acyclic graph; each node has the *classes* of the
 //!   paths from it, which are few, made of those of the nodes after it.
 //! - Links of unequal rate are never alike, though their labels may be: half of the packets for half of the rate is one too many.
-//! - Links of one rate between the same two switches, a *stripe*, bring and take what all of them do: to the article each of them is a
-//!   path of its own, and a switch to which two lead would be sent twice what it can send on by one.
+//! - Links of one rate between the same two switches, a *stripe*, bring and take what all of them do, as the article's four links of 10
+//!   Gbit/s do for one of 40: else a switch to which two lead would be sent twice what it can send on by one.
 
 mod open;
 #[cfg(test)]

@@ -86,6 +86,26 @@ fn the_articles_unequal_links_are_three_components() {
     assert_eq!([0, 1, 2].map(weight), [40, 10, 10]);
 }
 
+/// "One link of 40 Gbit/s or four of 10" (section 3.4.3) between L0 and S0, and S0 and L1.
+#[test]
+fn four_links_are_as_good_as_one_of_their_rates_sum() {
+    let (one, leaves, _) = leaf_spine(&[[40, 10, 10], [40, 10, 10], [10; 3], [10; 3]]);
+    let (mut four, same, spines) = leaf_spine(&[[10; 3]; 4]);
+    for leaf in &same[..2] {
+        for _ in 0..3 {
+            four.link(*leaf, spines[0], gbits(10)).unwrap();
+        }
+    }
+    let (one, four) = (Symmetry::new(&one), Symmetry::new(&four));
+    for (from, to) in (0..4).flat_map(|from| (0..4).map(move |to| (from, to))).filter(|(from, to)| from != to) {
+        let weights = |symmetry: &Symmetry, leaves: &[Node]| {
+            let all = symmetry.components(leaves[from], leaves[to]);
+            all.into_iter().map(|component| (component.weight, component.ports[0])).collect::<Vec<_>>()
+        };
+        assert_eq!(weights(&one, &leaves), weights(&four, &same), "{:?}", (from, to));
+    }
+}
+
 /// Two links from L0 to S0, and one elsewhere: what L0 sends by S0 to another leaf has to go on by one link.
 #[test]
 fn a_stripe_brings_what_its_links_do_together() {
