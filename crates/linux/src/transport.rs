@@ -42,6 +42,11 @@ pub trait App: Source + Sink {
     fn poll_at(&self) -> Option<Instant> {
         None
     }
+
+    /// Sockets of paths that it has added meanwhile.
+    fn take_sockets(&mut self) -> Vec<Udp> {
+        Vec::new()
+    }
 }
 
 /// Sockets, and what is between them and connections.
@@ -72,11 +77,20 @@ impl Driver {
     /// # Errors
     /// Where the process has too many files open.
     pub fn new(sockets: Vec<Udp>) -> io::Result<Self> {
-        let waiter = Waiter::new()?;
-        for (token, socket) in sockets.iter().enumerate() {
-            waiter.add(socket, token as u64)?;
-        }
-        Ok(Self { sockets, waiter, room: Room::default(), out: Vec::new(), batches: Vec::new() })
+        let (waiter, room) = (Waiter::new()?, Room::default());
+        let mut driver = Self { sockets: Vec::new(), waiter, room, out: Vec::new(), batches: Vec::new() };
+        sockets.into_iter().try_for_each(|socket| driver.add_socket(socket))?;
+        Ok(driver)
+    }
+
+    /// One socket more.
+    ///
+    /// # Errors
+    /// Where it cannot be waited for.
+    pub fn add_socket(&mut self, socket: Udp) -> io::Result<()> {
+        self.waiter.add(&socket, self.sockets.len() as u64)?;
+        self.sockets.push(socket);
+        Ok(())
     }
 
     /// Ends a wait for datagrams also when this has something to be read: the application knows what.
@@ -186,6 +200,7 @@ impl Driver {
                 connection.close(clock::monotonic(), 1, &format!("{problem:#}"));
                 result = Err(problem);
             }
+            app.take_sockets().into_iter().try_for_each(|socket| self.add_socket(socket))?;
             let has_more = self.transmit(connection, app);
             if connection.is_closed() {
                 return result;

@@ -1,19 +1,17 @@
 //! `weirgate send`, `receive` and `key`: one transfer over all paths.
 
 use std::fs::File;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
 use serde_json::json;
 use weirgate_linux::clock;
-use weirgate_linux::interface::Interface;
-use weirgate_linux::netns::Netns;
 use weirgate_linux::transport::{App, Driver};
 use weirgate_linux::udp::Udp;
 use weirgate_spray::{Closed, Connection, PathReport, Public, Secret, Settings};
@@ -21,10 +19,11 @@ use weirgate_spray::{Closed, Connection, PathReport, Public, Secret, Settings};
 use super::Failure;
 use super::output::{Output, progress};
 use crate::fabric::run::interruption;
-use crate::transfer::{keys, manifest};
 use crate::sessions::{Session, Sessions, random};
+use crate::transfer::paths::Paths;
 use crate::transfer::receive::{CREDIT, OBJECTS_MAX, Receiving};
 use crate::transfer::send::Sending;
+use crate::transfer::{keys, manifest};
 
 /// Where a receiver listens unless it is told otherwise.
 const PORT: u16 = 4747;
@@ -94,8 +93,8 @@ impl Send {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         let secret = own(self.key)?;
         let remote = resolve(&self.host).map_err(Failure::Usage)?;
-        let sockets = sockets(&self.from, remote).map_err(Failure::Usage)?;
-        let paths: Vec<_> = sockets.iter().map(|socket| (socket.local(), remote)).collect();
+        let (paths, sockets) = Paths::open(clock::monotonic(), self.from, remote).map_err(Failure::Usage)?;
+        let ends = paths.ends(&sockets);
         // That may take longer than a receiver waits.
         let files = manifest::list(&self.files).map_err(Failure::Usage)?;
         let mut driver = Driver::new(sockets)?;
@@ -103,13 +102,13 @@ impl Send {
         let now = clock::monotonic();
         // What the receiver says is as long as the list of files.
         let settings = Settings::default();
-        let connection = Connection::connect(now, settings, &secret, self.peer, random()?, &paths);
+        let connection = Connection::connect(now, settings, &secret, self.peer, random()?, &ends);
         let mut connection = connection.context("the receiver's key")?;
         let sending = Sending::begin(files, self.resume, &mut connection)?;
         let bar = progress(Some(sending.bytes()), "sent");
-        let mut shown = Shown { sending, bar };
+        let mut shown = Shown { sending, paths, bar };
         driver.run(&mut connection, &mut shown).with_context(|| self.host.clone())?;
-        let Shown { sending, bar } = shown;
+        let Shown { sending, bar, .. } = shown;
         bar.finish_and_clear();
         let seconds = began.elapsed().as_secs_f64();
         let paths: Vec<PathReport> = connection.paths().collect();
@@ -162,6 +161,7 @@ fn path_json(path: &PathReport) -> serde_json::Value {
 /// What is sent, with a bar.
 struct Shown {
     sending: Sending,
+    paths: Paths,
     bar: indicatif::ProgressBar,
 }
 
@@ -186,6 +186,7 @@ impl App for Shown {
 
     fn advance(&mut self, connection: &mut Connection) -> Result<()> {
         self.sending.advance(connection)?;
+        self.paths.look(clock::monotonic(), connection);
         if !self.bar.is_hidden() {
             self.bar.set_position(self.sending.delivered(connection));
             let rates = connection.paths().filter(|path| path.is_up);
@@ -198,7 +199,11 @@ impl App for Shown {
     }
 
     fn poll_at(&self) -> Option<weirgate_units::Instant> {
-        self.sending.poll_at()
+        [self.sending.poll_at(), Some(self.paths.poll_at())].into_iter().flatten().min()
+    }
+
+    fn take_sockets(&mut self) -> Vec<Udp> {
+        self.paths.take_sockets()
     }
 }
 
@@ -270,45 +275,4 @@ pub(super) fn resolve(host: &str) -> Result<SocketAddr> {
     let with_port = host.to_socket_addrs().or_else(|_| (host, PORT).to_socket_addrs());
     let mut all = with_port.with_context(|| format!("{host}: no such host"))?;
     all.next().with_context(|| format!("{host} has no address"))
-}
-
-/// A socket for each path.
-pub(super) fn sockets(from: &[String], remote: SocketAddr) -> Result<Vec<Udp>> {
-    let is_wanted = |ip: IpAddr| {
-        let is_local = ip.is_loopback() || matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        ip.is_ipv4() == remote.is_ipv4() && is_local == remote.ip().is_loopback()
-    };
-    let here = Netns::current().and_then(|here| Interface::all(&here)).context("this host's interfaces")?;
-    let up = here.into_iter().filter(|interface| interface.up);
-    let all: Vec<(String, IpAddr)> = up
-        .flat_map(|Interface { name, addresses, .. }| addresses.into_iter().map(move |ip| (name.clone(), ip)))
-        .collect();
-    let mut sockets = Vec::new();
-    let bind = |ip: IpAddr, device: Option<&str>| {
-        Udp::bind(SocketAddr::new(ip, 0), device)
-            .with_context(|| format!("{} of {}", ip, device.unwrap_or("this host")))
-    };
-    for name in from {
-        if let Ok(ip) = name.parse::<IpAddr>() {
-            sockets.push(bind(ip, None)?);
-            continue;
-        }
-        let of = all.iter().find(|(device, ip)| device == name && is_wanted(*ip));
-        let (device, ip) =
-            of.with_context(|| format!("{name}: no such interface, or it has no address of the receiver's family"))?;
-        sockets.push(bind(*ip, Some(device))?);
-    }
-    if from.is_empty() {
-        let mut seen = Vec::new();
-        for (device, ip) in all.iter().filter(|(_, ip)| is_wanted(*ip)) {
-            // One address of each interface.
-            if !seen.contains(device) {
-                seen.push(device.clone());
-                sockets.push(bind(*ip, Some(device))?);
-            }
-        }
-    }
-    ensure!(!sockets.is_empty(), "no interface has an address of the receiver's family: name one with --from");
-    ensure!(sockets.len() <= weirgate_spray::connection::PATHS_MAX, "more paths than a connection can have");
-    Ok(sockets)
 }

@@ -12,15 +12,17 @@ use clap::{Args, Subcommand};
 use weirgate_linux::clock;
 use weirgate_linux::tcp;
 use weirgate_linux::transport::{App, Driver};
+use weirgate_linux::udp::Udp;
 use weirgate_linux::wait::Waiter;
 use weirgate_spray::{Connection, Event, Public, Secret, Sink, Source};
 use weirgate_units::{Instant, Prefix};
 
 use super::Failure;
 use super::output::Output;
-use super::transfer::{announce, listening, own, resolve, sockets};
+use super::transfer::{announce, listening, own, resolve};
 use crate::fabric::run::interruption;
 use crate::sessions::{Sessions, random};
+use crate::transfer::paths::Paths;
 use crate::tunnel::place::Reach;
 use crate::tunnel::{self, Tunnel};
 
@@ -107,14 +109,14 @@ impl Open {
 
     /// Runs one connection to the other side until it ends.
     fn carry(&self, secret: &Secret, remote: SocketAddr, tunnel: Tunnel, is_ended: &Arc<AtomicBool>) -> Result<()> {
-        let sockets = sockets(&self.from, remote)?;
-        let paths: Vec<_> = sockets.iter().map(|socket| (socket.local(), remote)).collect();
+        let now = clock::monotonic();
+        let (paths, sockets) = Paths::open(now, self.from.clone(), remote)?;
+        let ends = paths.ends(&sockets);
         let mut driver = Driver::new(sockets)?;
         driver.wake_for(tunnel.waiter())?;
-        let now = clock::monotonic();
-        let connection = Connection::connect(now, tunnel::settings(), secret, self.peer, random()?, &paths);
+        let connection = Connection::connect(now, tunnel::settings(), secret, self.peer, random()?, &ends);
         let mut connection = connection.context("the other side's key")?;
-        driver.run(&mut connection, &mut Ending { tunnel, is_ended: is_ended.clone() })
+        driver.run(&mut connection, &mut Ending { tunnel, paths, is_ended: is_ended.clone() })
     }
 }
 
@@ -156,6 +158,7 @@ impl Serve {
 /// A tunnel that ends with a signal.
 struct Ending {
     tunnel: Tunnel,
+    paths: Paths,
     is_ended: Arc<AtomicBool>,
 }
 
@@ -182,10 +185,15 @@ impl App for Ending {
         if self.is_ended.load(Ordering::Relaxed) && !connection.is_closed() {
             connection.close(clock::monotonic(), 0, "it was ended");
         }
+        self.paths.look(clock::monotonic(), connection);
         self.tunnel.advance(connection)
     }
 
     fn poll_at(&self) -> Option<Instant> {
         Some(clock::monotonic() + LOOK)
+    }
+
+    fn take_sockets(&mut self) -> Vec<Udp> {
+        self.paths.take_sockets()
     }
 }
