@@ -627,12 +627,15 @@ impl Connection {
                 }
             }
             Frame::Credit { object, limit } => {
+                // It may come before the bytes that open the object.
+                self.incoming(object)?;
                 if let Some(entry) = self.objects.get_mut(&object) {
                     entry.out.limit = entry.out.limit.max(limit);
                     self.activate(object);
                 }
             }
             Frame::Reset { object, code } => {
+                self.incoming(object)?;
                 if let Some(entry) = self.objects.get_mut(&object)
                     && !std::mem::replace(&mut entry.out.is_reset, true)
                 {

@@ -537,6 +537,23 @@ fn no_more_is_sent_than_was_granted() {
 }
 
 #[test]
+fn what_is_granted_before_the_first_bytes_counts() {
+    let settings = Settings { credit: 100_000, ..Settings::default() };
+    let mut net = Net::new(settings, &article(), 8);
+    let object = net.sides[0].connection.open();
+    net.sides[0].connection.grant(object, 10_000_000);
+    net.run(at(500));
+    assert!(net.has(1, &Event::Opened(object)).is_some());
+    net.sides[1].connection.provide(object, 1_000_000, true);
+    net.run(at(2_000));
+    assert!(net.has(0, &Event::Complete(object)).is_some());
+    let other = net.sides[0].connection.open();
+    net.sides[0].connection.reset(other, 3);
+    net.run(at(2_500));
+    assert!(net.has(1, &Event::Reset { object: other, code: 3 }).is_some());
+}
+
+#[test]
 fn what_both_sides_have_from_before_is_not_sent() {
     let mut net = Net::new(Settings::default(), &article(), 9);
     net.run(at(200));

@@ -45,7 +45,8 @@ const BROKEN: u64 = 1;
 
 /// What a connection that carries flows is told.
 pub fn settings() -> Settings {
-    Settings { credit: WINDOW_MIN as u64, objects_max: FLOWS_MAX, ..Settings::default() }
+    // The one side may still hear of the ends of flows that the other one has forgotten.
+    Settings { credit: WINDOW_MIN as u64, objects_max: 2 * FLOWS_MAX, ..Settings::default() }
 }
 
 /// One side of a tunnel.
