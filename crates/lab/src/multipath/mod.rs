@@ -22,6 +22,7 @@ use self::transfer::Sent;
 use self::tunnel::Tunnel;
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
+use crate::machine::CpuTimes;
 use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
 use crate::stats::median;
@@ -48,9 +49,11 @@ struct Measured {
     mptcp: BTreeMap<&'static str, f64>,
     spray: f64,
     downs: u64,
-    core_per_gbit: f64,
-    /// One TCP connection through the tunnel, and what that costs.
-    tunnel: (f64, f64),
+    /// One TCP connection through the tunnel.
+    tunnel: f64,
+    /// Processor time for each Gbit: of the two sides of spray and of the tunnel, and of the whole machine in each arm.
+    sides: [f64; 2],
+    machine: BTreeMap<&'static str, f64>,
 }
 
 /// Runs it.
@@ -96,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let of = |name: &str| wanted.iter().position(|set| set.name == name).map(|at| &all[at]);
     let worst = all.iter().map(share).fold(f64::INFINITY, f64::min);
     expectations.measured("spray_worst_share_of_sum_pct", worst)?;
-    let worst = all.iter().map(|one| one.tunnel.0 / one.sum * 100.0).fold(f64::INFINITY, f64::min);
+    let worst = all.iter().map(|one| one.tunnel / one.sum * 100.0).fold(f64::INFINITY, f64::min);
     expectations.measured("tunnel_worst_share_of_sum_pct", worst)?;
     let article = of(sets::ARTICLE).context("the article's uplinks")?;
     expectations.measured("spray_article_share_of_sum_pct", share(article))?;
@@ -116,8 +119,19 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             "pinned TCP, %",
             "MPTCP CUBIC, %",
             "MPTCP BBR, %",
-            "spray, core per Gbit/s",
-            "tunnel, core per Gbit/s",
+        ],
+    );
+    let mut cost_table = Table::new(
+        "Processor time, core per Gbit/s",
+        &[
+            "uplinks",
+            "spray, both sides",
+            "tunnel, both sides",
+            "whole machine: spray",
+            "tunnel",
+            "pinned TCP",
+            "MPTCP CUBIC",
+            "MPTCP BBR",
         ],
     );
     let mut single_table =
@@ -125,11 +139,13 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     for (set, one) in wanted.iter().zip(&all) {
         let of_sum = |rate: f64| number(rate / one.sum * 100.0);
         let mut row =
-            vec![set.name.to_owned(), number(one.sum), number(one.spray), number(share(one)), of_sum(one.tunnel.0)];
+            vec![set.name.to_owned(), number(one.sum), number(one.spray), number(share(one)), of_sum(one.tunnel)];
         row.push(of_sum(one.pinned));
         row.extend(CONTROLS.map(|control| of_sum(one.mptcp[control])));
-        row.extend([one.core_per_gbit, one.tunnel.1].map(number));
         table.rows.push(row);
+        let machine = ["spray", "tunnel", "pinned", "cubic", "bbr"].map(|arm| one.machine[arm]);
+        let costs = one.sides.into_iter().chain(machine).map(number);
+        cost_table.rows.push([set.name.to_owned()].into_iter().chain(costs).collect());
         for (single, link) in one.singles.iter().zip(&set.links) {
             let rates = ["cubic", "bbr", "spray"].map(|kind| number(single[kind]));
             single_table.rows.push([vec![set.name.to_owned(), link.name()], rates.to_vec()].concat());
@@ -144,7 +160,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         ),
         json!({ "seconds": seconds, "pinned": PINNED }),
         expectations,
-        vec![table, single_table],
+        vec![table, single_table, cost_table],
     )
 }
 
@@ -197,13 +213,30 @@ fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &st
         let next = (0..rates.len()).max_by(|a, b| lacks(*a).total_cmp(&lacks(*b))).context("an uplink")?;
         pins.push(next);
     }
-    measured.pinned = tcp::pinned(ground, &pins, "bbr", seconds)?;
+    let mut machine = BTreeMap::new();
+    let mut cost = |arm: &'static str, run: &mut dyn FnMut() -> Result<f64>| -> Result<f64> {
+        let before = CpuTimes::now().busy();
+        let mbit = run()?;
+        let spent = CpuTimes::now().busy().saturating_sub(before).as_secs_f64();
+        machine.insert(arm, spent / (mbit * seconds as f64 / 1e3));
+        Ok(mbit)
+    };
+    measured.pinned = cost("pinned", &mut || tcp::pinned(ground, &pins, "bbr", seconds))?;
     for control in CONTROLS {
-        measured.mptcp.insert(control, tcp::multipath(ground, control, seconds)?);
+        measured.mptcp.insert(control, cost(control, &mut || tcp::multipath(ground, control, seconds))?);
     }
     let every: Vec<usize> = (0..set.links.len()).collect();
-    let Sent { mbit, downs, core_per_gbit, .. } = transfer::run(options, ground, &every, seconds, dir)?;
-    (measured.spray, measured.downs, measured.core_per_gbit) = (mbit, downs, core_per_gbit);
-    measured.tunnel = Tunnel::new(options, ground, &every, dir)?.run(seconds)?;
+    measured.spray = cost("spray", &mut || {
+        let Sent { mbit, downs, core_per_gbit, .. } = transfer::run(options, ground, &every, seconds, dir)?;
+        (measured.downs, measured.sides[0]) = (downs, core_per_gbit);
+        Ok(mbit)
+    })?;
+    let tunnel = Tunnel::new(options, ground, &every, dir)?;
+    measured.tunnel = cost("tunnel", &mut || {
+        let (mbit, core_per_gbit) = tunnel.run(seconds)?;
+        measured.sides[1] = core_per_gbit;
+        Ok(mbit)
+    })?;
+    measured.machine = machine;
     Ok(measured)
 }
