@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use anyhow::Result;
 use serde_json::json;
+use weirgate_spray::Secret;
 use weirgate_spray::crypto::{self, Initiator, Sealer};
 use weirgate_spray::wire::{ConnectionId, HEADER_LEN, Header, PathId};
-use weirgate_spray::Secret;
 
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
@@ -184,7 +184,10 @@ fn ordered(sealer: &Sealer, next: &AtomicU64, stream: &Mutex<Stream>, size: usiz
             continue;
         }
         stream.write(&record);
-        while let Some(early) = { let next = stream.next; stream.early.remove(&next) } {
+        while let Some(early) = {
+            let next = stream.next;
+            stream.early.remove(&next)
+        } {
             stream.write(&early);
             stream.spare.push(early);
         }
@@ -210,7 +213,7 @@ mod tests {
             });
             let stream = stream.into_inner().unwrap();
             assert!(stream.early.is_empty() && stream.next == 500, "{arm:?}");
-            let mut expected = Vec::new();
+            let mut expected: Vec<u8> = Vec::new();
             let mut record = Vec::new();
             for number in 0..500 {
                 one(&sealer, number, 100, &mut record);

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release --example object`
 
+#![allow(clippy::disallowed_methods, reason = "a program has threads and clocks")]
+
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
@@ -40,7 +42,9 @@ impl App for Sender {
                 connection.provide(object, LEN, true);
                 self.0 = Some(object);
             }
-            Event::Delivered(object) if self.0 == Some(object) => connection.close(clock::monotonic(), 0, "it is there"),
+            Event::Delivered(object) if self.0 == Some(object) => {
+                connection.close(clock::monotonic(), 0, "it is there")
+            }
             _ => {}
         }
         Ok(())

@@ -55,9 +55,8 @@ fn set_transparent(socket: &OwnedFd, is_ipv4: bool) -> io::Result<()> {
     let on: libc::c_int = 1;
     let len = size_of_val(&on) as libc::socklen_t;
     // SAFETY: the option's value is an int, which is there for the call and is read only.
-    let code = unsafe {
-        libc::setsockopt(std::os::fd::AsRawFd::as_raw_fd(socket), level, name, (&raw const on).cast(), len)
-    };
+    let code =
+        unsafe { libc::setsockopt(std::os::fd::AsRawFd::as_raw_fd(socket), level, name, (&raw const on).cast(), len) };
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -466,7 +466,8 @@ fn a_side_that_did_not_look_for_a_while_takes_no_path_for_dead() {
             net.sides[0].connection.handle_timeout(now);
         }
         net.run(at(13_000));
-        let downs: Vec<_> = net.sides[0].events.iter().filter(|(_, event)| matches!(event, Event::PathDown(_))).collect();
+        let downs: Vec<_> =
+            net.sides[0].events.iter().filter(|(_, event)| matches!(event, Event::PathDown(_))).collect();
         assert!(downs.is_empty(), "{algorithm:?}: {downs:?}");
     }
 }

@@ -106,12 +106,7 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
     }
 
     /// A new one, if its caller may have one.
-    fn answer(
-        &self,
-        id: ConnectionId,
-        message: &[u8],
-        begin: &mut impl FnMut() -> Result<A>,
-    ) -> Option<Session<A>> {
+    fn answer(&self, id: ConnectionId, message: &[u8], begin: &mut impl FnMut() -> Result<A>) -> Option<Session<A>> {
         let hello = Connection::hello(&self.settings);
         let called = crypto::answer(self.secret, init_message(message)?, &hello, |peer| self.allow.contains(peer));
         let began = called.map_err(anyhow::Error::from).and_then(|called| {

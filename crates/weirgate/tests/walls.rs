@@ -25,7 +25,13 @@ const ARROWS_IMPURE: &[(&str, &[&str])] = &[
     ("spray", &["units", "shape"]),
     ("store", &["units", "sockets"]),
     ("linux", &["units", "sockets", "tune", "port", "shape", "switch", "spray"]),
-    ("lab", &["units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "deflate", "spray", "linux", "store"]),
+    (
+        "lab",
+        &[
+            "units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "deflate", "spray", "linux",
+            "store",
+        ],
+    ),
     (
         "weirgate",
         &[

@@ -115,7 +115,10 @@ fn a_stripe_brings_what_its_links_do_together() {
     // A leaf's port 3 is its host's.
     let expected = |from: usize, to: usize, symmetry: &Symmetry| {
         let components = symmetry.components(leaves[from], leaves[to]);
-        components.into_iter().map(|c| (c.ports.iter().map(|port| port.0).collect::<Vec<_>>(), c.weight / GBIT)).collect::<Vec<_>>()
+        components
+            .into_iter()
+            .map(|c| (c.ports.iter().map(|port| port.0).collect::<Vec<_>>(), c.weight / GBIT))
+            .collect::<Vec<_>>()
     };
     assert_eq!(expected(0, 1, &symmetry), [(vec![1, 2], 20), (vec![0, 4], 10)]);
     assert_eq!(expected(2, 0, &symmetry), [(vec![1, 2], 20), (vec![0], 10)]);

@@ -101,7 +101,9 @@ fn see_stripes(edges: &mut [Edge]) {
     let mut order: Vec<usize> = (0..edges.len()).filter(|at| edges[*at].is_up).collect();
     let stripe = |edges: &[Edge], at: usize| (edges[at].far, edges[at].rate);
     order.sort_by_key(|at| (stripe(edges, *at), *at));
-    for links in order.chunk_by(|a, b| stripe(edges, *a) == stripe(edges, *b)).map(<[usize]>::to_vec).collect::<Vec<_>>() {
+    for links in
+        order.chunk_by(|a, b| stripe(edges, *a) == stripe(edges, *b)).map(<[usize]>::to_vec).collect::<Vec<_>>()
+    {
         let all = edges[links[0]].rate.as_bits_per_sec().saturating_mul(links.len() as u64);
         for at in &links {
             (edges[*at].stripe, edges[*at].is_first) = (BitRate::from_bits_per_sec(all), *at == links[0]);

@@ -48,12 +48,13 @@ pub(super) fn send(
     };
     let sockets = uplinks.iter().map(bind).collect::<Result<Vec<_>>>()?;
     let is_over = AtomicBool::new(false);
+    let (secret, is_over) = (&mine, &is_over);
     thread::scope(|scope| {
         let public = theirs.public();
-        let far = scope.spawn(|| receive(socket, &theirs, &is_over));
+        let far = scope.spawn(|| receive(socket, &theirs, is_over));
         let (say, hear) = std::sync::mpsc::channel();
-        let near = scope.spawn(|| {
-            let sent = transmit(ground.at(PORT), sockets, &mine, public, len, &is_over, &say);
+        let near = scope.spawn(move || {
+            let sent = transmit(ground.at(PORT), sockets, secret, public, len, is_over, &say);
             is_over.store(true, Ordering::Relaxed);
             sent
         });
@@ -128,7 +129,11 @@ impl App for Near<'_> {
 
     fn poll_at(&self) -> Option<Instant> {
         // What others tell is looked for now and then.
-        Some(self.settled.filter(|_| self.object.is_none()).unwrap_or_else(|| clock::monotonic() + Duration::from_millis(20)))
+        Some(
+            self.settled
+                .filter(|_| self.object.is_none())
+                .unwrap_or_else(|| clock::monotonic() + Duration::from_millis(20)),
+        )
     }
 }
 
@@ -226,9 +231,8 @@ impl Came {
             if self.rate(at, window) < wanted {
                 good = at + step;
             }
-            at = at + step;
+            at += step;
         }
         good.saturating_since(outage)
     }
 }
-

@@ -34,9 +34,9 @@ fn run(ground: &Ground, plans: &[(SocketAddr, Options<'_>)], seconds: u64) -> Re
     let port = PORT.fetch_add(1, Ordering::Relaxed);
     let options = plans.first().map_or_else(Options::default, |(_, options)| Options { device: None, ..*options });
     let listener = ground.server.netns().within(|| listen(ground.at(port), &options))??;
-    let streams = plans.iter().map(|(local, options)| {
-        Ok(ground.client.netns().within(|| connect(*local, ground.at(port), options))??)
-    });
+    let streams = plans
+        .iter()
+        .map(|(local, options)| Ok(ground.client.netns().within(|| connect(*local, ground.at(port), options))??));
     let streams: Vec<TcpStream> = streams.collect::<Result<_>>()?;
     let servers = plans.iter().map(|_| Ok(listener.accept()?.0)).collect::<Result<Vec<_>>>()?;
     carry(&streams, &servers, seconds)

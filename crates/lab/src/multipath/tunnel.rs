@@ -76,9 +76,8 @@ impl<'a> Tunnel<'a> {
     /// The longest time in which nothing arrived in order, of `seconds` after `then`, which happens while one connection is used.
     pub(super) fn gap(&self, seconds: u64, then: impl FnOnce() -> Result<()>) -> Result<Duration> {
         let Ends { near, mut far } = self.connect()?;
+        let until = Instant::now() + Duration::from_secs(4 + seconds);
         thread::scope(|scope| {
-            let begun = Instant::now();
-            let until = begun + Duration::from_secs(4 + seconds);
             scope.spawn(|| load::write(&near, until));
             let read = scope.spawn(move || {
                 let mut room = vec![0; 64 << 10];

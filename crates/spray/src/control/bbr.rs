@@ -197,8 +197,7 @@ impl Bbr {
                 self.full.1 = FULL_ROUNDS;
             }
         }
-        self.round =
-            Round { number: self.round.number + 1, ends_at: acked.delivered, ..Round::default() };
+        self.round = Round { number: self.round.number + 1, ends_at: acked.delivered, ..Round::default() };
     }
 
     fn go_on(&mut self, acked: &Acked, ends: bool, is_stale: bool) {

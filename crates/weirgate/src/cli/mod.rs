@@ -16,8 +16,8 @@ mod records;
 mod replay;
 mod sockets;
 mod transfer;
-mod tunnel;
 mod tune;
+mod tunnel;
 mod undo;
 
 use std::io::IsTerminal;

@@ -145,15 +145,7 @@ impl Part {
             file.0.set_len(0).with_context(named)?;
         }
         file.0.set_len(meta.len).with_context(named)?;
-        Ok(Self {
-            folder,
-            name,
-            file,
-            meta: meta.clone(),
-            have,
-            hashing: Hashing::default(),
-            is_dirty: false,
-        })
+        Ok(Self { folder, name, file, meta: meta.clone(), have, hashing: Hashing::default(), is_dirty: false })
     }
 
     /// What is there.

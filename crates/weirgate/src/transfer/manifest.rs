@@ -269,7 +269,9 @@ mod tests {
     #[test]
     fn places_are_below_the_folder() {
         assert_eq!(of("a/b").relative().unwrap(), Path::new("a/b"));
-        for path in ["", "/etc/passwd", "../a", "a/../../b", "a\0b", ".", "./a", "a/.b.weirgate-part", ".b.weirgate-have"] {
+        for path in
+            ["", "/etc/passwd", "../a", "a/../../b", "a\0b", ".", "./a", "a/.b.weirgate-part", ".b.weirgate-have"]
+        {
             assert!(of(path).relative().is_err(), "{path:?}");
         }
         assert!(of(".weirgate-part").relative().is_ok() && of("a.weirgate-new").relative().is_ok());

@@ -86,7 +86,9 @@ impl Paths {
                 continue;
             }
             let added = place.bind().and_then(|socket| {
-                let path = connection.add_path(now, socket.local(), self.remote).context("too many paths have come and gone")?;
+                let path = connection
+                    .add_path(now, socket.local(), self.remote)
+                    .context("too many paths have come and gone")?;
                 Ok((socket, path))
             });
             let (socket, path) = match added {

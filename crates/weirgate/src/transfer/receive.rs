@@ -165,7 +165,8 @@ impl Receiving {
             self.early.push((object, offset, bytes.to_vec()));
             return Ok(());
         };
-        part.write(offset, bytes).with_context(|| manifest::file(object).map_or_else(String::new, |file| self.name(file)))
+        part.write(offset, bytes)
+            .with_context(|| manifest::file(object).map_or_else(String::new, |file| self.name(file)))
     }
 
     fn name(&self, number: usize) -> String {

@@ -39,7 +39,8 @@ impl Kept {
         let len = first.len().min(out.len());
         out[..len].copy_from_slice(&first[..len]);
         let rest = &mut out[len..];
-        if let Some(second) = back.get((at + len).saturating_sub(front.len())..).and_then(|back| back.get(..rest.len())) {
+        if let Some(second) = back.get((at + len).saturating_sub(front.len())..).and_then(|back| back.get(..rest.len()))
+        {
             rest.copy_from_slice(second);
         }
     }
@@ -145,7 +146,7 @@ mod tests {
                 at += len;
             }
             pieces.sort_by_key(|(offset, _)| (offset + 1).wrapping_mul(order | 1));
-            let (mut ordered, mut taken) = (Ordered::default(), Vec::new());
+            let (mut ordered, mut taken) = (Ordered::default(), Vec::<u8>::new());
             let mut takes = takes.into_iter().cycle();
             for (offset, bytes) in pieces {
                 ordered.insert(offset, bytes);
