@@ -1163,7 +1163,9 @@ impl Connection {
             if self.paths[at].state == State::Gone {
                 continue;
             }
-            let shown = self.paths[at].handle_timeout(now);
+            let others = self.paths.iter().enumerate().filter(|(other, path)| *other != at && path.state == State::Up);
+            let heard = others.map(|(_, path)| path.last_ack()).max();
+            let shown = self.paths[at].handle_timeout(now, heard);
             self.handle_shown(at, shown);
             if self.has_peer && self.paths[at].keep_alive_at(self.settings.keep_alive).is_some_and(|due| due <= now) {
                 self.paths[at].ask(now);

@@ -34,7 +34,7 @@ const RECEIVED_MAX: usize = 128;
 /// explains.
 const SILENT_AFTER: Duration = Duration::from_millis(60);
 
-/// A silent path is down after this much more.
+/// A silent path is down after this much more, if others are not silent.
 const DOWN_AFTER: Duration = Duration::from_millis(90);
 
 /// A silent path is asked this often; each next time it takes twice as long, up to [`PROBE_MAX`].
@@ -110,7 +110,11 @@ pub(crate) enum State {
     /// It works.
     Up,
     /// Nothing comes back since then: no data is sent on it, only questions.
-    Silent { since: Instant, is_down: bool },
+    Silent {
+        since: Instant,
+        /// When it counts as down, if others are heard from meanwhile; `None`: it does.
+        down_at: Option<Instant>,
+    },
     /// It is not used any more.
     Gone,
 }
@@ -697,7 +701,7 @@ impl Path {
     pub(crate) fn poll_at(&self) -> Option<Instant> {
         let silence = (self.state == State::Up && self.in_flight > 0).then(|| self.silent_at()).flatten();
         let down = match self.state {
-            State::Silent { since, is_down: false } => Some(since + DOWN_AFTER),
+            State::Silent { down_at, .. } => down_at,
             _ => None,
         };
         [self.loss_at, silence, down, self.probe_at].into_iter().flatten().min()
@@ -711,25 +715,27 @@ impl Path {
         Some(expected.max(self.last_ack.max(oldest) + SILENT_AFTER))
     }
 
-    /// Time has passed.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Shown {
+    /// Time has passed; on other paths something was acknowledged last at `heard`.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, heard: Option<Instant>) -> Shown {
         let mut shown = Shown::default();
         if self.loss_at.is_some_and(|at| at <= now) {
             self.find_lost(now, &mut shown);
         }
         match self.state {
             State::Up if self.in_flight > 0 && self.silent_at().is_some_and(|at| at <= now) => {
-                self.state = State::Silent { since: now, is_down: false };
+                self.state = State::Silent { since: now, down_at: Some(now + DOWN_AFTER) };
                 (self.probe_at, self.probes) = (Some(now), 0);
                 // Others carry what was under way here.
                 let all: Vec<u64> = self.numbers().collect();
                 self.loss_at = None;
                 self.give_up(now, &all, &mut shown);
             }
-            State::Silent { since, is_down: false } if since + DOWN_AFTER <= now => {
-                self.state = State::Silent { since, is_down: true };
-                self.counts.downs += 1;
-                shown.is_down = true;
+            State::Silent { since, down_at: Some(due) } if due <= now => {
+                // Where nothing comes on any path it is not this one: the other side may have to wait for its disk.
+                let is_down = heard.is_some_and(|heard| heard > since);
+                self.state = State::Silent { since, down_at: (!is_down).then(|| now + DOWN_AFTER) };
+                self.counts.downs += u64::from(is_down);
+                shown.is_down = is_down;
             }
             // What went with the last question may be answered never.
             State::Silent { .. } if self.wants_probe(now) => self.hand_back(&mut shown),

@@ -42,6 +42,49 @@ fn offer(limits: &mut Limits<u64>, class: ClassId, gap: Duration, time: Duration
 }
 
 #[test]
+fn who_fills_the_memory_leaves_room_for_others() {
+    let mut limits = Limits::new(at(0), mbit(1), mbit(1_000), Bytes::new(1_000_000));
+    let queue = ClassSettings { codel: None, queue_max: Bytes::new(u64::MAX), ..ClassSettings::default() };
+    let classes = [0, 1, 2].map(|_| {
+        let id = limit(&mut limits, BitRate::ZERO, Mode::Pace);
+        limits.add_class(queue, &[id])
+    });
+    let waiting = classes.map(|class| {
+        let waits = |_: &u64| matches!(limits.handle_packet(at(0), arrival(class, None), 0), Verdict::Wait);
+        (0..1_000_u64).filter(waits).count() as u64 * MTU.as_u64()
+    });
+    // A half, a quarter and an eighth of all.
+    for (waiting, share) in waiting.iter().zip([500_000_u64, 250_000, 125_000]) {
+        assert!(waiting.abs_diff(share) <= 2 * MTU.as_u64(), "{waiting} of {share}");
+    }
+    assert!(limits.is_valid());
+}
+
+#[test]
+fn a_gates_turns_are_of_the_rate_that_it_has_now() {
+    let mut limits = limits();
+    let gate = limit(&mut limits, mbit(1_000), Mode::Gate);
+    let sources = [0, 1].map(|_| limits.add_source(Some(gate), None));
+    limits.set_rate(at(0), gate, mbit(1));
+    limits.set_burst(at(0), gate, BURST);
+    sources.iter().for_each(|source| limits.handle_ready(*source));
+    let mut now = at(0);
+    let mut read = [Bytes::ZERO; 2];
+    for _ in 0..100_000 {
+        for (source, read) in sources.iter().zip(&mut read) {
+            if limits.may_read(now, *source).is_some() {
+                limits.handle_read(now, *source, MTU, true);
+                *read += MTU;
+            }
+        }
+        now += Duration::from_micros(20);
+        let [one, other] = read.map(Bytes::as_u64);
+        assert!(one.abs_diff(other) <= 2 * MTU.as_u64(), "{one} and {other}");
+    }
+    assert!(read[0] > Bytes::new(100_000));
+}
+
+#[test]
 fn each_mode_meets_its_rate() {
     for mode in [Mode::Pace, Mode::Gate, Mode::Borrow, Mode::Drop] {
         let mut limits = limits();

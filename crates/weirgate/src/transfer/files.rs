@@ -141,7 +141,8 @@ impl Part {
         let file =
             rustix::fs::openat(&folder, beside(&name, "part"), flags, Mode::RUSR | Mode::WUSR).with_context(named)?;
         let file = Locked::new(file.into()).with_context(|| format!("{}: another transfer writes it", named()))?;
-        if have.is_empty() {
+        if have.is_empty() && file.0.metadata().with_context(named)?.len() > 0 {
+            // ext4 writes a file out as it is closed that was cut to nothing before, which takes a while.
             file.0.set_len(0).with_context(named)?;
         }
         file.0.set_len(meta.len).with_context(named)?;
