@@ -87,7 +87,6 @@ impl Outgoing {
         }
         self.available = self.available.max(available);
         self.is_complete = is_complete;
-        self.step_over();
     }
 
     /// Whether there is something to be sent now.
@@ -120,7 +119,7 @@ impl Outgoing {
         Some(Chunk { object, start: range.start, end: range.end, is_last })
     }
 
-    /// What comes next and is there from before is not sent.
+    /// What comes next and is there from before is not sent; but for the first bytes, by which the other side hears of the object.
     fn step_over(&mut self) {
         let end = self.available.max(self.next);
         self.next = self.acked.missing(self.next..end).next().map_or(end, |gap| gap.start);
