@@ -317,7 +317,12 @@ impl<T> Limits<T> {
             .collect();
         let gated = !means().any(|means| matches!(means, Means::Pace(_)));
         // What a gate has let in is little, and is not dropped.
-        let settings = if gated { ClassSettings { codel: None, queue_max: ALL, ..settings } } else { settings };
+        let queue_max = settings.queue_max.min(self.queue_most());
+        let settings = if gated {
+            ClassSettings { codel: None, queue_max: ALL, ..settings }
+        } else {
+            ClassSettings { queue_max, ..settings }
+        };
         let paced = (!paced.is_empty()).then(|| {
             self.paced.push(id);
             self.pacer.add_class(settings, &paced)
@@ -417,12 +422,17 @@ impl<T> Limits<T> {
         self.set_share(now, limit, self.share(limit));
     }
 
-    /// Changes what may wait in a class. Nothing where it waits for nothing, or for gates only: what those have let in is not
+    /// What may wait in a class at most: a quarter of the memory, within which its flows are equal. Where that runs short they are not.
+    const fn queue_most(&self) -> Bytes {
+        Bytes::new(self.memory_max.as_u64() / 4)
+    }
+
+    /// Changes what may wait in a class, a quarter of the memory at most. Nothing where it waits for nothing, or for gates only: what those have let in is not
     /// dropped.
     pub fn set_queue_max(&mut self, class: ClassId, queue_max: Bytes) {
         let Class { paced, gated, .. } = self.classes[class.index()];
         if let Some(paced) = paced.filter(|_| !gated) {
-            self.pacer.set_queue_max(paced, queue_max);
+            self.pacer.set_queue_max(paced, queue_max.min(self.queue_most()));
         }
     }
 
@@ -645,7 +655,7 @@ impl<T> Limits<T> {
             return Verdict::Pass(item);
         }
         // As much as is free is there for each class, whatever others have (Choudhury and Hahne, "Dynamic queue length thresholds
-        // for shared-memory packet switches", 1998, with a factor of 1): one alone has half of all, and nobody is left without.
+        // for shared-memory packet switches", 1998, with a factor of 1): nobody is left without.
         let has_room = self.classes[class.index()].memory + memory <= self.memory_max.saturating_sub(self.memory);
         let held = Held { item, source, memory };
         let put = if has_room { self.pacer.handle_packet(now, paced, flow, size, signal, held) } else { Err(held) };
