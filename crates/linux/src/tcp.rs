@@ -78,10 +78,11 @@ pub fn begin_connecting(remote: SocketAddr) -> io::Result<TcpStream> {
 /// `netfilter_ipv6/ip6_tables.h`); one that came by TPROXY has that for its own address.
 ///
 /// # Errors
-/// It was to go to the listener itself; as getsockname(2)'s.
+/// As getsockname(2)'s.
 pub fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
     const SO_ORIGINAL_DST: libc::c_int = 80;
     let local = stream.local_addr()?;
+    let local = SocketAddr::new(local.ip().to_canonical(), local.port());
     // SAFETY: a sockaddr_storage is valid with all its bytes zero.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
@@ -97,11 +98,7 @@ pub fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
         )
     };
     // Where nothing was redirected the kernel knows nothing, or does not know the question.
-    let to = if code == 0 { address(&storage).unwrap_or(local) } else { local };
-    if to == local && code == 0 {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it was not redirected: it is for the tunnel itself"));
-    }
-    Ok(to)
+    Ok(if code == 0 { address(&storage).unwrap_or(local) } else { local })
 }
 
 fn address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {

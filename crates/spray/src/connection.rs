@@ -407,7 +407,7 @@ impl Connection {
 
     /// Another path, of the side that began the connection. `None`: there are enough, or it is the other side that adds paths.
     pub fn add_path(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr) -> Option<PathId> {
-        if !self.is_client || self.paths.len() >= PATHS_MAX {
+        if !self.is_client || self.has_all_paths() {
             return None;
         }
         let id = PathId(u8::try_from(self.paths.len()).ok()?);
@@ -476,7 +476,8 @@ impl Connection {
     }
 
     fn handle_init(&mut self, now: Instant, id: PathId, addresses: (SocketAddr, SocketAddr), size: usize) {
-        if !matches!(self.phase, Phase::Open { .. }) {
+        // Once keys are there new paths show that they have them: a first message can be repeated by whoever saw it.
+        if !matches!(self.phase, Phase::Open { .. }) || (self.has_peer && self.path_at(id).is_none()) {
             return;
         }
         let Some(at) = self.path_of(now, id, addresses) else { return };
@@ -507,12 +508,12 @@ impl Connection {
                     object.out.limit = object.out.limit.max(credit);
                 }
                 self.phase = Phase::Open { keys, answer: message.to_vec(), sealed_since: now };
+                self.last_received = now;
                 self.connected(now);
             }
             Phase::Open { answer, .. } if answer == message => {}
             _ => return,
         }
-        self.last_received = now;
         self.paths[at].response = Some(token);
         if self.paths[at].prove(now) {
             self.events.push_back(Event::PathUp(id));
@@ -837,6 +838,7 @@ impl Connection {
         };
         best(|path| path.carries_data() && !path.is_backup())
             .or_else(|| best(Path::carries_data))
+            .or_else(|| best(|path| matches!(path.state, State::Silent { down_at: Some(_), .. })))
             .or_else(|| best(|path| path.state == State::Unproven && path.has_budget(u64::from(MTU_MIN))))
             .or_else(|| best(|path| path.state != State::Gone))
     }
@@ -1065,7 +1067,8 @@ impl Connection {
                     && !entry.out.is_reset
                     && entry.out.send_twice(chunk)
                 {
-                    return Some(chunk);
+                    // Its beginning may have come by another path, and is not to be had any more.
+                    return entry.out.lacking(chunk);
                 }
             }
         }
@@ -1196,6 +1199,12 @@ impl Connection {
         self.events.push_back(Event::Closed(why));
     }
 
+    /// Whether there are as many as there may be; those that are gone do not count, but for the room that they take.
+    fn has_all_paths(&self) -> bool {
+        let used = self.paths.iter().filter(|path| path.state != State::Gone).count();
+        used >= PATHS_MAX || self.paths.len() > usize::from(u8::MAX)
+    }
+
     fn path_at(&self, id: PathId) -> Option<usize> {
         self.paths.iter().position(|path| path.id == id)
     }
@@ -1205,7 +1214,7 @@ impl Connection {
         if let Some(at) = self.path_at(id) {
             return Some(at);
         }
-        if self.is_client || self.paths.len() >= PATHS_MAX {
+        if self.is_client || self.has_all_paths() {
             return None;
         }
         let token = self.draw();

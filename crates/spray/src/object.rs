@@ -189,6 +189,12 @@ impl Outgoing {
         has_news
     }
 
+    /// What of a chunk the other side lacks first.
+    pub(crate) fn lacking(&self, chunk: Chunk) -> Option<Chunk> {
+        let gap = self.acked.missing(chunk.start..chunk.end).next()?;
+        Some(Chunk { start: gap.start, end: gap.end, is_last: chunk.is_last && gap.end == chunk.end, ..chunk })
+    }
+
     /// Everything before this the other side has.
     pub(crate) fn acked_up_to(&self) -> u64 {
         self.acked.first().filter(|first| first.start == 0).map_or(0, |first| first.end)

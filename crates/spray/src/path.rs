@@ -423,7 +423,8 @@ impl Path {
 
     /// When it is asked whether it still works, if nothing is under way.
     pub(crate) fn keep_alive_at(&self, every: Duration) -> Option<Instant> {
-        (self.state == State::Up && self.in_flight == 0).then_some(self.last_ack.max(self.asked) + every)
+        // A packet that asks whether its size passes may never be answered.
+        (self.state == State::Up && self.silent_at().is_none()).then_some(self.last_ack.max(self.asked) + every)
     }
 
     /// It is asked with the next packet.
@@ -448,6 +449,7 @@ impl Path {
     pub(crate) fn doubt(&mut self) -> Shown {
         self.state = State::Unproven;
         self.unproven = (0, 0);
+        (self.probe_at, self.probes) = (None, 0);
         let mut shown = Shown::default();
         self.hand_back(&mut shown);
         shown
@@ -739,6 +741,10 @@ impl Path {
             }
             // What went with the last question may be answered never.
             State::Silent { .. } if self.wants_probe(now) => self.hand_back(&mut shown),
+            // Nor what went with a question on a path that may never have been one.
+            State::Unproven if self.challenge.is_some_and(|challenge| challenge.due <= now) => {
+                self.hand_back(&mut shown)
+            }
             _ => {}
         }
         shown

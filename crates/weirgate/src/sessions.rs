@@ -77,9 +77,11 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
         driver.receive(Some(if has_more { now } else { until }), |local, remote, datagram| {
             let id = match Datagram::parse(datagram) {
                 Ok(Datagram::Init { connection, message, .. }) => {
-                    if !self.open.contains_key(&connection) && self.has_room() {
-                        let session = self.answer(connection, message, begin);
-                        self.open.extend(session.map(|session| (connection, session)));
+                    if !self.open.contains_key(&connection)
+                        && let Some(session) = self.answer(connection, message, begin)
+                        && self.has_room()
+                    {
+                        self.open.insert(connection, session);
                     }
                     connection
                 }
@@ -91,6 +93,15 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
             }
         })?;
         Ok(Vec::new())
+    }
+
+    /// Tells all callers that it is over.
+    pub fn close(&mut self, driver: &mut Driver) {
+        let now = clock::monotonic();
+        for session in self.open.values_mut() {
+            session.connection.close(now, 1, "the other side was ended");
+            driver.transmit(&mut session.connection, &mut session.app);
+        }
     }
 
     /// Whether there may be one more; the oldest one goes for it whose caller has shown nothing but a first message, which can be repeated
@@ -114,7 +125,8 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
             let connection = Connection::accept(clock::monotonic(), self.settings, called, (id, seed));
             Ok(Session { connection, app: begin()?, began: Instant::now(), failed: None })
         });
-        began.inspect_err(|problem| tracing::warn!("a connection is refused: {problem:#}")).ok()
+        // Anybody can have it said.
+        began.inspect_err(|problem| tracing::debug!("a connection is refused: {problem:#}")).ok()
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Tunnel {
     flows: BTreeMap<u64, Flow>,
     /// Flows with which something has happened.
     touched: BTreeSet<u64>,
+    /// Whether the other side is there: before, programs' connections wait in the listener's queue.
+    has_peer: bool,
     scratch: Vec<u8>,
     counts: Counts,
 }
@@ -91,9 +93,10 @@ impl Tunnel {
     /// Where it cannot be waited for.
     pub fn open(listener: TcpListener, to: Option<SocketAddr>) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        let waiter = Waiter::new()?;
-        waiter.add_edge(&listener, LISTENER)?;
-        Ok(Self { entry: Some(Entry { listener, is_ready: true, to }), ..Self::new(waiter) })
+        let mut new = Self::new()?;
+        new.waiter.add_edge(&listener, LISTENER)?;
+        new.entry = Some(Entry { listener, is_ready: true, to });
+        Ok(new)
     }
 
     /// The side from which flows go on, as far as it may reach.
@@ -101,19 +104,22 @@ impl Tunnel {
     /// # Errors
     /// Where the process has too many files open.
     pub fn serve(reach: Reach) -> io::Result<Self> {
-        Ok(Self { reach: Some(reach), ..Self::new(Waiter::new()?) })
+        let mut new = Self::new()?;
+        new.reach = Some(reach);
+        Ok(new)
     }
 
-    fn new(waiter: Waiter) -> Self {
-        Self {
-            waiter,
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            waiter: Waiter::new()?,
             entry: None,
             reach: None,
             flows: BTreeMap::new(),
             touched: BTreeSet::new(),
+            has_peer: false,
             scratch: vec![0; 64 << 10],
             counts: Counts::default(),
-        }
+        })
     }
 
     /// What to wait for beside the connection's sockets.
@@ -159,12 +165,16 @@ impl Tunnel {
 
     fn accept(&mut self, connection: &mut Connection) {
         let Some(Entry { listener, is_ready, to }) = &mut self.entry else { return };
-        while *is_ready && self.flows.len() < FLOWS_MAX {
-            let Ok((stream, from)) = listener.accept() else {
-                *is_ready = false;
-                return;
+        while *is_ready && self.has_peer && self.flows.len() < FLOWS_MAX {
+            let (stream, from) = match listener.accept() {
+                Ok(taken) => taken,
+                Err(problem) => {
+                    // Where there are too many files, it is tried again with the next turn.
+                    *is_ready = problem.kind() != ErrorKind::WouldBlock;
+                    return;
+                }
             };
-            let begun = begin(&stream, *to).and_then(|to| {
+            let begun = begin(&stream, listener, *to).and_then(|to| {
                 let object = connection.open();
                 watch(&self.waiter, &stream, object)?;
                 Ok((object, to))
@@ -220,13 +230,39 @@ impl Tunnel {
 }
 
 /// Where a connection is to go that was taken.
-fn begin(stream: &TcpStream, to: Option<SocketAddr>) -> io::Result<SocketAddr> {
+fn begin(stream: &TcpStream, listener: &TcpListener, to: Option<SocketAddr>) -> io::Result<SocketAddr> {
     stream.set_nonblocking(true)?;
-    stream.set_nodelay(true)?;
-    match to {
-        Some(to) => Ok(to),
-        None => tcp::original_destination(stream),
+    prepare(stream)?;
+    if let Some(to) = to {
+        return Ok(to);
     }
+    let to = tcp::original_destination(stream)?;
+    let own = listener.local_addr()?;
+    let is_own = to.port() == own.port() && (to.ip() == own.ip() || (own.ip().is_unspecified() && is_here(to)));
+    if is_own {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it was not redirected: it is for the tunnel itself"));
+    }
+    Ok(to)
+}
+
+/// A vanished end is noticed after a while, and small pieces do not wait.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    Ok(rustix::net::sockopt::set_socket_keepalive(stream, true)?)
+}
+
+/// Whether an address is one of this host's: then it is what it would be reached from.
+fn is_here(to: SocketAddr) -> bool {
+    let any: SocketAddr = if to.is_ipv4() {
+        (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
+    } else {
+        (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
+    };
+    let from = std::net::UdpSocket::bind(any).and_then(|socket| {
+        socket.connect(to)?;
+        socket.local_addr()
+    });
+    from.is_ok_and(|from| from.ip() == to.ip())
 }
 
 /// Connects a flow whose bytes say where to, once they do.
@@ -234,12 +270,12 @@ fn go(flow: &mut Flow, reach: &Reach, waiter: &Waiter, object: u64) -> io::Resul
     let said: Vec<u8> = flow.into.ready().flatten().take(place::LEN_MAX).copied().collect();
     let place = place::parse(&said).map_err(|problem| io::Error::new(ErrorKind::InvalidData, problem))?;
     let Some((to, len)) = place else { return Ok(()) };
-    if !reach.holds(to.ip()) {
+    if !reach.holds(to.ip()) || (reach.0.is_empty() && is_here(to)) {
         return Err(io::Error::new(ErrorKind::PermissionDenied, format!("{to} may not be reached from here")));
     }
     flow.into.consume(len);
     let stream = tcp::begin_connecting(to)?;
-    stream.set_nodelay(true)?;
+    prepare(&stream)?;
     watch(waiter, &stream, object)?;
     flow.begin(stream, true);
     Ok(())
@@ -249,6 +285,13 @@ fn go(flow: &mut Flow, reach: &Reach, waiter: &Waiter, object: u64) -> io::Resul
 fn watch(waiter: &Waiter, stream: &TcpStream, token: u64) -> io::Result<()> {
     waiter.add_edge(stream, token)?;
     waiter.watch_room(stream, token, true)
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        // A stream that was cut is not to look finished.
+        std::mem::take(&mut self.flows).into_values().for_each(Flow::break_off);
+    }
 }
 
 impl App for Tunnel {
@@ -277,7 +320,8 @@ impl App for Tunnel {
             Event::Reset { object, .. } => self.drop_flow(connection, object),
             Event::Closed(Closed::Here) => {}
             Event::Closed(why) => return Err(anyhow!(why)),
-            Event::Connected | Event::PathUp(_) | Event::PathDown(_) => {}
+            Event::Connected => self.has_peer = true,
+            Event::PathUp(_) | Event::PathDown(_) => {}
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! `weirgate send`, `receive` and `key`: one transfer over all paths.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -225,6 +225,7 @@ impl Receive {
                 }
             }
         }
+        sessions.close(&mut driver);
         Ok(())
     }
 }
@@ -272,6 +273,10 @@ fn report(session: &Session<Receiving>, out: &mut Output) -> Result<(), Failure>
 
 /// An address of a host, with a port.
 pub(super) fn resolve(host: &str) -> Result<SocketAddr> {
+    // An IPv6 address without a port looks as one with a port.
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok((ip, PORT).into());
+    }
     let with_port = host.to_socket_addrs().or_else(|_| (host, PORT).to_socket_addrs());
     let mut all = with_port.with_context(|| format!("{host}: no such host"))?;
     all.next().with_context(|| format!("{host} has no address"))

@@ -80,6 +80,7 @@ pub(super) struct Serve {
 
 impl Command {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
+        allow_files();
         match self {
             Self::Open(open) => open.run(out),
             Self::Serve(serve) => serve.run(out),
@@ -151,8 +152,16 @@ impl Serve {
                 out.flush()?;
             }
         }
+        sessions.close(&mut driver);
         Ok(())
     }
+}
+
+/// Each flow is a file, and as many are allowed as may be.
+fn allow_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _as_many_as_before = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// A tunnel that ends with a signal.

@@ -81,7 +81,8 @@ impl Paths {
             known.is_there = places.contains(&known.place);
         }
         for place in places {
-            let of_device = |known: &&mut Known| known.place.device == place.device && known.place.device.is_some();
+            let name = |place: &Place| place.device.as_ref().map(|(name, _)| name.clone());
+            let of_device = |known: &&mut Known| name(&known.place).is_some() && name(&known.place) == name(&place);
             if self.known.iter().any(|known| known.place == place) {
                 continue;
             }
@@ -102,7 +103,7 @@ impl Paths {
             for gone in self.known.iter_mut().filter(of_device).filter(|known| !known.is_there) {
                 connection.set_status(now, gone.path, Status::Gone);
             }
-            self.known.retain(|known| known.is_there || known.place.device != place.device);
+            self.known.retain(|known| known.is_there || name(&known.place) != name(&place));
             self.new.push(socket);
             self.known.push(Known { place, path, is_there: true });
         }

@@ -147,6 +147,8 @@ impl Receiving {
         if self.resumes && files::in_place(&self.root, meta).is_some() {
             connection.resume(object, 0..meta.len);
             self.placed.insert(number, Placed::open(&self.root, meta)?);
+            // Those by which the object was opened.
+            self.early.retain(|(of, ..)| *of != object);
             return Ok(());
         }
         let part = Part::open(&self.root, meta, self.resumes)?;
@@ -182,6 +184,8 @@ impl Receiving {
     /// Hashes a step of one file.
     fn hash_some(&mut self) -> Result<()> {
         if let Some(number) = self.unhashed() {
+            let is_whole = self.parts.get(&number).is_none_or(Part::is_whole);
+            ensure!(is_whole, "{}: its end came, and not all of it", self.name(number));
             let part = self.parts.get_mut(&number).map(Part::hash_some);
             let placed = || self.placed.get_mut(&number).map(Placed::hash_some);
             if part.or_else(placed).transpose().with_context(|| self.name(number))? == Some(true) {

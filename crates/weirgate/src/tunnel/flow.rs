@@ -87,6 +87,10 @@ impl Flow {
                 Err(problem) => return Err(problem),
             }
         }
+        if !self.is_connecting {
+            // Whoever has said all, and is written nothing to, may be gone all the same.
+            stream.take_error()?.map_or(Ok(()), Err)?;
+        }
         while self.is_writable && !self.is_connecting {
             let pieces: Vec<IoSlice<'_>> = self.into.ready().take(PIECES).map(IoSlice::new).collect();
             if pieces.is_empty() {
