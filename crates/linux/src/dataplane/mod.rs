@@ -420,9 +420,8 @@ impl Dataplane {
             self.busy = true;
             self.released = now;
             sent += 1;
-            if sent.is_multiple_of(16) {
-                now = clock::boottime();
-            }
+            // A clock read per frame: a pause of the machine then moves one frame out of its window, not a batch of them.
+            now = clock::boottime();
             if (sent >= most || size >= most_bytes) && !self.bridge.is_leaving() {
                 break;
             }
