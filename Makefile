@@ -47,7 +47,7 @@ install: build ## as root: binary, systemd unit, manual, completions below $(DES
 demo: setup build ## CUBIC and Weirgate side by side on 20 emulated client networks, under 4 minutes
 	$(WEIRGATE) lab run edge --demo
 
-test: setup build test-rust test-loom test-web test-fuzz test-libz test-fabric test-lab ## all tests, every experiment's quick form included (bench-shape, fabric-speed: make bench)
+test: setup build test-rust test-loom test-web test-fuzz test-libz test-fabric test-lab ## all tests, every experiment's quick form included (bench-shape, bench-spray, fabric-speed: make bench)
 
 test-rust: setup web
 	cargo test --workspace --locked
@@ -91,7 +91,7 @@ check: setup web ## formatting, lints, documentation, licences and sources of de
 	cargo test --workspace --locked --test walls
 
 prove: setup build $(RIVAL) ## the experiments in full; their dated results go to docs/results
-	scripts/prove.sh $(WEIRGATE) "lab run" $(EXPERIMENTS) bench-shape fabric-speed
+	scripts/prove.sh $(WEIRGATE) "lab run" $(EXPERIMENTS) bench-shape bench-spray fabric-speed
 
 figures: build ## the figures of the DRILL article in full, some hours on two cores (their short forms: weirgate fabric figure all --quick)
 	scripts/prove.sh $(WEIRGATE) "fabric figure" $(FIGURES)

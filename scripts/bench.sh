@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# The benchmarks: what a limit costs beside its rivals (lab-out/bench-shape), how fast fabrics are simulated beside ns-3
-# (lab-out/fabric-speed), and what one sample, one record, one round and one poll cost. The whole workspace is selected each time,
+# The benchmarks: what a limit costs beside its rivals (lab-out/bench-shape), what sealing costs one thread and two
+# (lab-out/bench-spray), how fast fabrics are simulated beside ns-3 (lab-out/fabric-speed), and what one sample, one record, one round and one poll cost. The whole workspace is selected each time,
 # so that no library is built twice.
 # usage: scripts/bench.sh WEIRGATE
 set -euo pipefail
 cd "$(dirname "$0")/.."
 "$1" lab run bench-shape
+"$1" lab run bench-spray
 "$1" lab run fabric-speed
 cargo bench --locked
 cargo run --release --locked --example encode

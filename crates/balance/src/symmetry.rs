@@ -2,7 +2,7 @@
 //! "DRILL" (SIGCOMM 2017), section 3.4.
 //!
 //! A link is labelled with every pair of leaves, source and destination, that a shortest path over it leads from and to, and with the
-//! *capacity factor* of that path there: the rate at which the path brings to the link, its slowest link so far, over the link's own.
+//! *capacity factor* of that path there: the rate at which the path brings to the link, its slowest stripe so far, over that of the link's.
 //! Two links are alike where their labels are the same, two paths where their links are, one by one. Paths that are alike have the
 //! same queues to expect, whatever the traffic, so packets of one flow may go by any of them.
 //!
@@ -13,6 +13,8 @@
 //! - Paths are not listed either. The shortest paths to a leaf are a directed acyclic graph; each node has the *classes* of the
 //!   paths from it, which are few, made of those of the nodes after it.
 //! - Links of unequal rate are never alike, though their labels may be: half of the packets for half of the rate is one too many.
+//! - Links of one rate between the same two switches, a *stripe*, bring and take what all of them do, as the article's four links of 10
+//!   Gbit/s do for one of 40: else a switch to which two lead would be sent twice what it can send on by one.
 
 mod open;
 #[cfg(test)]
@@ -105,11 +107,15 @@ impl Symmetry {
         let mut found: Vec<(u128, Component)> = Vec::new();
         for edge in ways.after(&self.graph, at) {
             for class in ways.classes_by(&self.keys, edge) {
-                let weight = class.rate.as_bits_per_sec().saturating_mul(class.paths);
+                // All links of a stripe together have what its paths take.
+                let paths = if edge.is_first { class.paths } else { 0 };
+                let weight = class.rate.as_bits_per_sec().saturating_mul(paths);
                 match found.iter_mut().find(|(scores, _)| *scores == class.scores) {
                     Some((_, component)) => {
                         component.weight = component.weight.saturating_add(weight);
-                        component.ports.push(edge.port);
+                        if component.ports.last() != Some(&edge.port) {
+                            component.ports.push(edge.port);
+                        }
                     }
                     None => found.push((class.scores, Component { ports: vec![edge.port], weight })),
                 }
@@ -142,8 +148,8 @@ impl Symmetry {
         for (at, change) in changes.iter().enumerate() {
             match change {
                 Change::Distances => self.count(at, u128::wrapping_sub),
-                Change::Way { far, .. } if !is_up => self.count_link(at, *far, score, u128::wrapping_sub),
-                _ => {}
+                Change::Way { far, .. } => self.count_stripe(at, *far, score, u128::wrapping_sub),
+                Change::None => {}
             }
         }
         self.graph.set_up([a, b], score, is_up);
@@ -156,9 +162,7 @@ impl Symmetry {
                     touched.fill(true);
                 }
                 Change::Way { near, far } => {
-                    if is_up {
-                        self.count_link(at, far, score, u128::wrapping_add);
-                    }
+                    self.count_stripe(at, far, score, u128::wrapping_add);
                     touched[far.index()] = true;
                     self.follow(at, near, &mut touched);
                 }
@@ -197,15 +201,17 @@ impl Symmetry {
         let ways = &self.ways[at];
         for edge in ways.after(&self.graph, node) {
             let score = &mut self.scores[edge.score as usize];
-            *score = by(*score, ways.labels(at, node, edge.rate));
+            *score = by(*score, ways.labels(at, node, edge.stripe));
         }
     }
 
-    /// Those of one link that goes on from a node, or will.
-    fn count_link(&mut self, at: usize, node: Node, link: u32, by: fn(u128, u128) -> u128) {
-        for edge in self.graph.edges[node.index()].iter().filter(|edge| edge.score | 1 == link | 1) {
+    /// Those of a link that goes on from a node, and of the others of its stripe: of those that are up.
+    fn count_stripe(&mut self, at: usize, node: Node, link: u32, by: fn(u128, u128) -> u128) {
+        let edges = &self.graph.edges[node.index()];
+        let Some(one) = edges.iter().find(|edge| edge.score | 1 == link | 1) else { return };
+        for edge in edges.iter().filter(|edge| edge.is_up && (edge.far, edge.rate) == (one.far, one.rate)) {
             let score = &mut self.scores[edge.score as usize];
-            *score = by(*score, self.ways[at].labels(at, node, edge.rate));
+            *score = by(*score, self.ways[at].labels(at, node, edge.stripe));
         }
     }
 

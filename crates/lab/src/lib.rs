@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "this room touches the world: clocks, files, threads are its work")]
 
 mod bench_shape;
+mod bench_spray;
 mod cgroup;
 pub mod codecs;
 mod commit;
@@ -100,6 +101,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: multipath::run,
     },
     Experiment { name: "bench-shape", about: "what a bucket, a wheel and an aggregate cost", run: bench_shape::run },
+    Experiment {
+        name: "bench-spray",
+        about: "sealing by one thread and by two: datagrams beside an ordered stream",
+        run: bench_spray::run,
+    },
     Experiment {
         name: "fabric-speed",
         about: "packet-hops a second of the fabric simulator, beside a hold model and ns-3",

@@ -22,6 +22,7 @@ pub mod route_cc;
 pub mod sched;
 pub mod tap;
 pub mod tcp;
+pub mod transport;
 pub mod tun;
 pub mod udp;
 pub mod vhost;

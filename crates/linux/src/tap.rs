@@ -46,9 +46,12 @@ impl Tap {
     /// # Errors
     /// Where the name is taken or no name, or the process may not.
     pub fn create(ns: &Netns, name: &str, queues: u16) -> Result<Self, TunError> {
-        let many = if queues > 1 { libc::IFF_MULTI_QUEUE } else { libc::IFF_TUN_EXCL };
+        let many = if queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | many;
-        let queues: Vec<File> = (0..queues.max(1)).map(|_| Self::queue(ns, name, flags)).collect::<Result<_, _>>()?;
+        // The first one makes the device, where there is none; the others join it.
+        let flags = |queue: u16| if queue == 0 { flags | libc::IFF_TUN_EXCL } else { flags };
+        let queues: Vec<File> =
+            (0..queues.max(1)).map(|queue| Self::queue(ns, name, flags(queue))).collect::<Result<_, _>>()?;
         let fail = |source| TunError::Create { name: name.to_owned(), source };
         let out = queues[0].try_clone().map_err(fail)?;
         Ok(Self { queues, out, name: name.to_owned() })

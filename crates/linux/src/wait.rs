@@ -2,7 +2,7 @@
 
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
 use weirgate_units::Duration;
@@ -89,6 +89,13 @@ impl Waiter {
             },
         };
         Ok(self.events[..ready].iter().map(|event| event.u64))
+    }
+}
+
+impl AsFd for Waiter {
+    /// To be waited for by another one: it is ready while something is that it waits for.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 

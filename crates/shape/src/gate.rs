@@ -157,6 +157,11 @@ impl Gate {
         self.bucket.set_depth(now, burst);
     }
 
+    /// Changes what a turn is worth, from the next one on.
+    pub fn set_quantum(&mut self, quantum: Bytes) {
+        self.quantum = i64::try_from(quantum.as_u64().max(1)).unwrap_or(i64::MAX);
+    }
+
     /// What must be earned for a look: a byte, or no debt where nothing can be saved up.
     fn least(&self) -> Bytes {
         Bytes::new(1).min(self.bucket.depth())

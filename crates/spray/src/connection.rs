@@ -11,7 +11,7 @@
 //! - Nothing is believed that was not opened by the connection's keys, but for the answer to its first message.
 //! - A datagram that makes no sense ends the connection, if it was the other side's; otherwise it is dropped.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use weirgate_units::{BitRate, Duration, Instant};
@@ -199,6 +199,8 @@ pub struct Connection {
     objects: BTreeMap<u64, Object>,
     /// Those that have something to send, in turn.
     active: VecDeque<u64>,
+    /// Those of which something lacks that should be there.
+    lacking: BTreeSet<u64>,
     next_object: u64,
     /// The other side's next object is this or a later one.
     peer_object: u64,
@@ -279,6 +281,7 @@ impl Connection {
             paths: Vec::new(),
             objects: BTreeMap::new(),
             active: VecDeque::new(),
+            lacking: BTreeSet::new(),
             next_object: u64::from(!is_client),
             peer_object: u64::from(is_client),
             peer_credit: 0,
@@ -300,6 +303,11 @@ impl Connection {
     /// Who the other side is.
     pub const fn peer(&self) -> Public {
         self.peer
+    }
+
+    /// Whether the other side has shown that it has the connection's keys: whoever repeats its first message has not.
+    pub const fn has_peer(&self) -> bool {
+        self.has_peer
     }
 
     /// Whether it has ended.
@@ -343,6 +351,7 @@ impl Connection {
             if entry.into.is_complete() && !std::mem::replace(&mut entry.into.is_done, true) {
                 self.events.push_back(Event::Complete(object));
             }
+            self.see_holes(object);
         }
     }
 
@@ -358,6 +367,7 @@ impl Connection {
         if let Some(entry) = self.objects.get_mut(&object) {
             entry.out.is_reset = true;
             entry.into.is_done = true;
+            self.lacking.remove(&object);
             self.control(Control_::Reset { object, code: code.min(VARINT_MAX) });
         }
     }
@@ -375,6 +385,17 @@ impl Connection {
     /// Forgets an object, of which nothing is to come or go any more.
     pub fn forget(&mut self, object: u64) {
         self.objects.remove(&object);
+        self.lacking.remove(&object);
+    }
+
+    /// Whether something lacks of what should be there.
+    fn see_holes(&mut self, object: u64) {
+        let into = self.objects.get(&object).map(|entry| &entry.into);
+        if into.is_some_and(|into| !into.is_done && !into.holes_are_empty()) {
+            self.lacking.insert(object);
+        } else {
+            self.lacking.remove(&object);
+        }
     }
 
     /// Ends the connection.
@@ -386,7 +407,7 @@ impl Connection {
 
     /// Another path, of the side that began the connection. `None`: there are enough, or it is the other side that adds paths.
     pub fn add_path(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr) -> Option<PathId> {
-        if !self.is_client || self.paths.len() >= PATHS_MAX {
+        if !self.is_client || self.has_all_paths() {
             return None;
         }
         let id = PathId(u8::try_from(self.paths.len()).ok()?);
@@ -455,7 +476,8 @@ impl Connection {
     }
 
     fn handle_init(&mut self, now: Instant, id: PathId, addresses: (SocketAddr, SocketAddr), size: usize) {
-        if !matches!(self.phase, Phase::Open { .. }) {
+        // Once keys are there new paths show that they have them: a first message can be repeated by whoever saw it.
+        if !matches!(self.phase, Phase::Open { .. }) || (self.has_peer && self.path_at(id).is_none()) {
             return;
         }
         let Some(at) = self.path_of(now, id, addresses) else { return };
@@ -486,12 +508,12 @@ impl Connection {
                     object.out.limit = object.out.limit.max(credit);
                 }
                 self.phase = Phase::Open { keys, answer: message.to_vec(), sealed_since: now };
+                self.last_received = now;
                 self.connected(now);
             }
             Phase::Open { answer, .. } if answer == message => {}
             _ => return,
         }
-        self.last_received = now;
         self.paths[at].response = Some(token);
         if self.paths[at].prove(now) {
             self.events.push_back(Event::PathUp(id));
@@ -564,7 +586,7 @@ impl Connection {
     fn follow(&mut self, now: Instant, at: usize, number: u64, (local, remote): (SocketAddr, SocketAddr)) {
         let token = self.draw();
         let path = &mut self.paths[at];
-        if self.is_client || path.remote == remote || !path.is_newest(number) {
+        if self.is_client || path.state == State::Gone || path.remote == remote || !path.is_newest(number) {
             return;
         }
         (path.local, path.remote) = (local, remote);
@@ -594,6 +616,7 @@ impl Connection {
                 if entry.is_complete() && !std::mem::replace(&mut entry.is_done, true) {
                     self.events.push_back(Event::Complete(object));
                 }
+                self.see_holes(object);
                 (self.last_data, self.nacks) = (now, 0);
             }
             Frame::Holes(holes) => {
@@ -605,16 +628,20 @@ impl Connection {
                 }
             }
             Frame::Credit { object, limit } => {
+                // It may come before the bytes that open the object.
+                self.incoming(object)?;
                 if let Some(entry) = self.objects.get_mut(&object) {
                     entry.out.limit = entry.out.limit.max(limit);
                     self.activate(object);
                 }
             }
             Frame::Reset { object, code } => {
+                self.incoming(object)?;
                 if let Some(entry) = self.objects.get_mut(&object)
                     && !std::mem::replace(&mut entry.out.is_reset, true)
                 {
                     entry.into.is_done = true;
+                    self.lacking.remove(&object);
                     self.events.push_back(Event::Reset { object, code });
                 }
             }
@@ -811,6 +838,7 @@ impl Connection {
         };
         best(|path| path.carries_data() && !path.is_backup())
             .or_else(|| best(Path::carries_data))
+            .or_else(|| best(|path| matches!(path.state, State::Silent { down_at: Some(_), .. })))
             .or_else(|| best(|path| path.state == State::Unproven && path.has_budget(u64::from(MTU_MIN))))
             .or_else(|| best(|path| path.state != State::Gone))
     }
@@ -956,14 +984,10 @@ impl Connection {
         }
         (self.last_data, self.nacks) = (now, self.nacks + 1);
         let mut has_some = false;
-        for (id, entry) in &self.objects {
+        for id in &self.lacking {
             let left = room.saturating_sub(out.len());
-            if entry.into.is_done || left < 64 {
-                continue;
-            }
-            let holes = entry.into.holes();
-            if !holes.is_empty() {
-                put_holes(out, *id, holes.iter().rev(), left);
+            if let Some(entry) = self.objects.get(id).filter(|_| left >= 64) {
+                put_holes(out, *id, entry.into.holes().iter().rev(), left);
                 has_some = true;
             }
         }
@@ -972,10 +996,9 @@ impl Connection {
 
     /// When what is lacking is told next.
     fn nack_at(&self) -> Option<Instant> {
-        let is_lacking = self.objects.values().any(|entry| !entry.into.is_done && !entry.into.holes_are_empty());
         let slowest = self.paths.iter().filter(|path| path.carries_data()).map(|path| path.rtt.timeout()).max()?;
         let wait = slowest.saturating_mul(2 << self.nacks.min(6));
-        is_lacking.then(|| self.last_data + wait)
+        (!self.lacking.is_empty()).then(|| self.last_data + wait)
     }
 
     /// Where a path's next bytes come from, if it may have some now.
@@ -1044,7 +1067,8 @@ impl Connection {
                     && !entry.out.is_reset
                     && entry.out.send_twice(chunk)
                 {
-                    return Some(chunk);
+                    // Its beginning may have come by another path, and is not to be had any more.
+                    return entry.out.lacking(chunk);
                 }
             }
         }
@@ -1111,9 +1135,11 @@ impl Connection {
                 }
             }
         }
-        if self.has_peer {
+        // Where nothing may be sent, it waits for what comes.
+        let can_carry = |at: usize| self.paths[at].has_budget(self.paths[at].mtu().into());
+        if self.has_peer && self.carrier().is_some_and(can_carry) {
             sooner(self.nack_at());
-            sooner((!self.controls.is_empty() && self.carrier().is_some()).then_some(now));
+            sooner((!self.controls.is_empty()).then_some(now));
         }
         next
     }
@@ -1140,7 +1166,9 @@ impl Connection {
             if self.paths[at].state == State::Gone {
                 continue;
             }
-            let shown = self.paths[at].handle_timeout(now);
+            let others = self.paths.iter().enumerate().filter(|(other, path)| *other != at && path.state == State::Up);
+            let heard = others.map(|(_, path)| path.last_ack()).max();
+            let shown = self.paths[at].handle_timeout(now, heard);
             self.handle_shown(at, shown);
             if self.has_peer && self.paths[at].keep_alive_at(self.settings.keep_alive).is_some_and(|due| due <= now) {
                 self.paths[at].ask(now);
@@ -1171,6 +1199,12 @@ impl Connection {
         self.events.push_back(Event::Closed(why));
     }
 
+    /// Whether there are as many as there may be; those that are gone do not count, but for the room that they take.
+    fn has_all_paths(&self) -> bool {
+        let used = self.paths.iter().filter(|path| path.state != State::Gone).count();
+        used >= PATHS_MAX || self.paths.len() > usize::from(u8::MAX)
+    }
+
     fn path_at(&self, id: PathId) -> Option<usize> {
         self.paths.iter().position(|path| path.id == id)
     }
@@ -1180,7 +1214,7 @@ impl Connection {
         if let Some(at) = self.path_at(id) {
             return Some(at);
         }
-        if self.is_client || self.paths.len() >= PATHS_MAX {
+        if self.is_client || self.has_all_paths() {
             return None;
         }
         let token = self.draw();

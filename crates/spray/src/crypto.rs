@@ -62,10 +62,12 @@ impl fmt::Debug for Initiator {
 
 impl Secret {
     /// A new one, from the system's source of randomness.
+    ///
+    /// # Panics
+    /// The system has none.
     pub fn generate() -> Self {
-        // It fails where the system has no randomness at all, and so would everything else.
-        let pair = builder().generate_keypair().map(|pair| pair.private).unwrap_or_default();
-        Self(pair.try_into().unwrap_or([0; 32]))
+        let pair = builder().generate_keypair().expect("the system has randomness");
+        Self(pair.private.try_into().expect("a secret key has 32 bytes"))
     }
 
     /// Of its 32 bytes.
@@ -84,11 +86,9 @@ impl Secret {
             &snow::resolvers::DefaultResolver,
             &snow::params::DHChoice::Curve25519,
         );
-        let public = dh.as_mut().map(|dh| {
-            dh.set(&self.0);
-            dh.pubkey().to_vec()
-        });
-        Public(public.and_then(|key| key.try_into().ok()).unwrap_or([0; 32]))
+        let dh = dh.as_mut().expect("snow was built with X25519");
+        dh.set(&self.0);
+        Public(dh.pubkey().try_into().expect("a public key has 32 bytes"))
     }
 }
 
@@ -243,6 +243,11 @@ impl Sealer {
     /// Seals a datagram: what stands in `datagram` behind the header, which is there; the tag comes behind it.
     pub fn seal(&mut self, header: &Header, datagram: &mut Vec<u8>) {
         self.sealed += 1;
+        self.seal_one(header, datagram);
+    }
+
+    /// The same, for threads that share these keys: whoever uses it sees to it that no number is sealed twice, and counts.
+    pub fn seal_one(&self, header: &Header, datagram: &mut Vec<u8>) {
         let (head, body) = datagram.split_at_mut(HEADER_LEN);
         let tag = self.key.seal_in_place_separate_tag(nonce(header), Aad::from(&*head), body);
         // It fails for more than 64 GB only.

@@ -9,6 +9,10 @@
 //! - [`Connection`] is one side of a transfer: objects, paths, timers. [`wire`] is what a datagram looks like, [`crypto`] who may read it.
 //! - [`control`] is how fast each path is sent on, [`rtt`] how long it takes, [`ranges`] what came of anything.
 //!
+//! A program that has an object to send, or receives some, runs a [`Connection`] by `weirgate_linux::transport`, or by a loop of its own:
+//! datagrams go into [`Connection::handle_datagram`] and come out of [`Connection::poll_transmit`], and [`Connection::poll_at`] says when
+//! time is to be looked at. `crates/linux/examples/object.rs` is a whole one.
+//!
 //! Nothing here reads a clock or opens a socket. Randomness comes from a seed, but for the keys of a handshake, which are the system's.
 #![forbid(unsafe_code)]
 

@@ -119,11 +119,10 @@ impl Outgoing {
         Some(Chunk { object, start: range.start, end: range.end, is_last })
     }
 
-    /// What comes next and is there from before is not sent.
+    /// What comes next and is there from before is not sent; but for the first bytes, by which the other side hears of the object.
     fn step_over(&mut self) {
-        if let Some(have) = self.acked.iter().find(|have| have.start <= self.next && have.end > self.next) {
-            self.next = have.end.min(self.available.max(self.next));
-        }
+        let end = self.available.max(self.next);
+        self.next = self.acked.missing(self.next..end).next().map_or(end, |gap| gap.start);
     }
 
     /// From where on the next ones are sent.
@@ -188,6 +187,12 @@ impl Outgoing {
         let has_news = !self.acked.covers(&range) && !self.twice.covers(&range);
         self.twice.insert(range);
         has_news
+    }
+
+    /// What of a chunk the other side lacks first.
+    pub(crate) fn lacking(&self, chunk: Chunk) -> Option<Chunk> {
+        let gap = self.acked.missing(chunk.start..chunk.end).next()?;
+        Some(Chunk { start: gap.start, end: gap.end, is_last: chunk.is_last && gap.end == chunk.end, ..chunk })
     }
 
     /// Everything before this the other side has.

@@ -15,6 +15,9 @@ use crate::ranges::Ranges;
 use crate::rtt::Rtt;
 use crate::wire::{Ack, PathId, Status};
 
+/// Packets that are due within so long go together.
+const TOGETHER: Duration = Duration::from_millis(1);
+
 /// For how long an acknowledgement is held back at most.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(5);
 
@@ -31,7 +34,7 @@ const RECEIVED_MAX: usize = 128;
 /// explains.
 const SILENT_AFTER: Duration = Duration::from_millis(60);
 
-/// A silent path is down after this much more.
+/// A silent path is down after this much more, if others are not silent.
 const DOWN_AFTER: Duration = Duration::from_millis(90);
 
 /// A silent path is asked this often; each next time it takes twice as long, up to [`PROBE_MAX`].
@@ -47,7 +50,8 @@ pub(crate) const MTU_MIN: u16 = 1_200;
 /// Three packets above show that one is missing, where packets are not seen to overtake (RFC 8985, 6.2).
 const OVERTAKEN: u64 = 3;
 
-/// Packets above [`MTU_MIN`] that are lost in a row, and none of them acknowledged in between, before smaller ones are sent.
+/// How often packets above [`MTU_MIN`] are lost, each time of those that were sent since the last time, and none of them acknowledged in
+/// between, before smaller ones are sent. Where all that was under way is lost and a small one passes, each of them counts.
 const BLACK_HOLE: u32 = 4;
 
 /// What a packet carried.
@@ -89,6 +93,15 @@ struct Sent {
     is_app_limited: bool,
 }
 
+/// A packet that was called lost: it may come after all.
+#[derive(Clone, Copy, Debug)]
+struct Doubtful {
+    since: Instant,
+    sent: Instant,
+    number: u64,
+    size: u16,
+}
+
 /// How a path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -97,7 +110,11 @@ pub(crate) enum State {
     /// It works.
     Up,
     /// Nothing comes back since then: no data is sent on it, only questions.
-    Silent { since: Instant, is_down: bool },
+    Silent {
+        since: Instant,
+        /// When it counts as down, if others are heard from meanwhile; `None`: it does.
+        down_at: Option<Instant>,
+    },
     /// It is not used any more.
     Gone,
 }
@@ -124,6 +141,8 @@ pub(crate) struct Path {
     pub(crate) rtt: Rtt,
     control: Control,
     pacer: Bucket,
+    /// Whether it has not sent yet all that it may send at once.
+    is_bursting: bool,
     mtu: Mtu,
 
     next_number: u64,
@@ -139,8 +158,8 @@ pub(crate) struct Path {
     /// Parts of a quarter of the least round-trip time that are waited for overtaken ones.
     patience: u64,
     loss_at: Option<Instant>,
-    /// Called lost a while ago: when, numbers and sizes.
-    doubtful: VecDeque<(Instant, u64, u16)>,
+    /// Called lost a while ago.
+    doubtful: VecDeque<Doubtful>,
     delivered: u64,
     delivered_at: Instant,
     first_sent: Instant,
@@ -206,8 +225,10 @@ struct Mtu {
     /// When that is tried next.
     probe_at: Option<Instant>,
     tries: u32,
-    /// Packets above [`MTU_MIN`] that were lost since one of them was acknowledged.
+    /// Times that packets above [`MTU_MIN`] were lost since one of them was acknowledged.
     lost: u32,
+    /// When they were the last time: what was sent before that is lost for the same reason.
+    counted: Instant,
 }
 
 impl Path {
@@ -218,10 +239,10 @@ impl Path {
         algorithm: Algorithm,
         mtu_max: u16,
     ) -> Self {
-        let control = Control::new(algorithm, MTU_MIN.into());
+        let control = Control::new(algorithm, MTU_MIN.into(), id.0);
         // IPv6 has 20 bytes more.
         let most = mtu_max.saturating_sub(if remote.is_ipv6() { 20 } else { 0 }).max(MTU_MIN);
-        let mtu = Mtu { now: MTU_MIN, most, probe_at: None, tries: 0, lost: 0 };
+        let mtu = Mtu { now: MTU_MIN, most, probe_at: None, tries: 0, lost: 0, counted: Instant::ZERO };
         let rtt = Rtt::default();
         let pacer = Bucket::new(now, control.pacing_rate(rtt.smoothed()), burst(BitRate::ZERO, MTU_MIN));
         Self {
@@ -233,6 +254,7 @@ impl Path {
             rtt,
             control,
             pacer,
+            is_bursting: true,
             mtu,
             next_number: 0,
             first_number: 0,
@@ -341,7 +363,9 @@ impl Path {
         if !has_window || (self.state == State::Unproven && !self.has_budget(self.mtu.now.into())) {
             return None;
         }
-        self.pacer.ready_at(Bytes::ZERO)
+        // What is due within a millisecond goes together, as TCP's does: a wake-up for each packet is most of what it costs.
+        let together = if self.is_bursting { Bytes::ZERO } else { self.pacer.rate().bytes_in(TOGETHER) };
+        self.pacer.ready_at(together)
     }
 
     /// Whether so many bytes may be sent to where nobody may be: three times what came from there (RFC 9000, 8.1).
@@ -387,6 +411,7 @@ impl Path {
         self.pacer.set_rate(now, rate);
         self.pacer.set_depth(now, burst(rate, self.mtu.now));
         self.pacer.charge(now, Bytes::new(size.into()));
+        self.is_bursting = self.pacer.ready_at(Bytes::ZERO).is_some_and(|at| at <= now);
     }
 
     /// There is nothing more to send: what is delivered from now on does not say what the path takes.
@@ -398,7 +423,8 @@ impl Path {
 
     /// When it is asked whether it still works, if nothing is under way.
     pub(crate) fn keep_alive_at(&self, every: Duration) -> Option<Instant> {
-        (self.state == State::Up && self.in_flight == 0).then_some(self.last_ack.max(self.asked) + every)
+        // A packet that asks whether its size passes may never be answered.
+        (self.state == State::Up && self.silent_at().is_none()).then_some(self.last_ack.max(self.asked) + every)
     }
 
     /// It is asked with the next packet.
@@ -423,6 +449,7 @@ impl Path {
     pub(crate) fn doubt(&mut self) -> Shown {
         self.state = State::Unproven;
         self.unproven = (0, 0);
+        (self.probe_at, self.probes) = (None, 0);
         let mut shown = Shown::default();
         self.hand_back(&mut shown);
         shown
@@ -483,9 +510,11 @@ impl Path {
         }
         let mut shown = Shown::default();
         let mut last: Option<(u64, Sent)> = None;
+        let mut late: Option<Doubtful> = None;
         let mut bytes = 0;
         for range in ack.ranges() {
-            self.take_back_losses(&range);
+            let newest = self.take_back_losses(&range);
+            late = late.into_iter().chain(newest).max_by_key(|doubtful| doubtful.number);
             for number in (*range.start()).max(self.first_number)..=*range.end() {
                 let Some(sent) = self.take(number) else { continue };
                 bytes += u64::from(sent.size);
@@ -507,19 +536,29 @@ impl Path {
                 }
             }
         }
-        let Some((number, sent)) = last else { return Some(shown) };
+        let held = Duration::from_micros(ack.delay_us);
+        let Some((number, sent)) = last else {
+            if let Some(late) = late.filter(|_| held < SILENT_AFTER) {
+                // It was this side that did not look for long, or the way has become so long.
+                if late.number == ack.highest() {
+                    self.rtt.sample(now, now.saturating_since(late.sent), held.min(ACK_DELAY.saturating_mul(4)));
+                }
+                self.last_ack = self.last_ack.max(now - held);
+                self.revive(now, &mut shown);
+            }
+            return Some(shown);
+        };
         self.delivered += bytes;
         self.delivered_at = now;
         // One that was repeated says how the path was then.
-        self.last_ack = self.last_ack.max(now - Duration::from_micros(ack.delay_us));
+        self.last_ack = self.last_ack.max(now - held);
         if self.app_limited_until > 0 && self.delivered > self.app_limited_until {
             self.app_limited_until = 0;
         }
         if self.highest_acked.is_none_or(|highest| number > highest) {
             self.highest_acked = Some(number);
             if number == ack.highest() {
-                let held = Duration::from_micros(ack.delay_us).min(ACK_DELAY.saturating_mul(4));
-                self.rtt.sample(now, now.saturating_since(sent.at), held);
+                self.rtt.sample(now, now.saturating_since(sent.at), held.min(ACK_DELAY.saturating_mul(4)));
             }
         }
         let rate = self.rate_of(now, &sent);
@@ -537,17 +576,23 @@ impl Path {
             is_app_limited: sent.is_app_limited,
         };
         self.control.handle_ack(&acked);
-        if matches!(self.state, State::Silent { .. }) {
-            self.state = State::Up;
-            shown.is_up = true;
-            if self.mtu.lost >= BLACK_HOLE {
-                // Small ones pass, and large ones did not: perhaps not for their size, which shows at once.
-                self.shrink_mtu(now);
-            }
-        }
-        (self.probes, self.probe_at) = (0, None);
+        self.revive(now, &mut shown);
         self.find_lost(now, &mut shown);
         Some(shown)
+    }
+
+    /// Something came through: the path works.
+    fn revive(&mut self, now: Instant, shown: &mut Shown) {
+        (self.probes, self.probe_at) = (0, None);
+        if !matches!(self.state, State::Silent { .. }) {
+            return;
+        }
+        self.state = State::Up;
+        shown.is_up = true;
+        if self.mtu.lost >= BLACK_HOLE {
+            // Small ones pass, and large ones did not: perhaps not for their size, which shows at once.
+            self.shrink_mtu(now);
+        }
     }
 
     /// What was delivered between this packet's sending and now, over the longer one of the times in which it was sent and acknowledged.
@@ -571,12 +616,19 @@ impl Path {
         taken
     }
 
-    fn take_back_losses(&mut self, range: &std::ops::RangeInclusive<u64>) {
+    /// What was called lost and came after all; the newest of it.
+    fn take_back_losses(&mut self, range: &std::ops::RangeInclusive<u64>) -> Option<Doubtful> {
         let before = self.doubtful.len();
-        let mut bytes = 0;
-        self.doubtful.retain(|(_, number, size)| {
-            let has_come = range.contains(number);
-            bytes += if has_come { u64::from(*size) } else { 0 };
+        let (mut bytes, mut newest) = (0, None);
+        self.doubtful.retain(|doubtful| {
+            let has_come = range.contains(&doubtful.number);
+            if has_come {
+                bytes += u64::from(doubtful.size);
+                newest = newest.into_iter().chain([*doubtful]).max_by_key(|doubtful| doubtful.number);
+                if doubtful.size > MTU_MIN {
+                    self.mtu.lost = 0;
+                }
+            }
             !has_come
         });
         let came = before - self.doubtful.len();
@@ -586,18 +638,15 @@ impl Path {
             self.patience = (self.patience + 1).min(16);
             self.control.handle_spurious_loss(bytes);
         }
+        newest
     }
 
     /// RFC 8985: what was sent before a packet that came, and should have come by now.
     fn find_lost(&mut self, now: Instant, shown: &mut Shown) {
         self.loss_at = None;
         let Some(highest) = self.highest_acked else { return };
-        let wait = if self.has_overtaken {
-            let quarter = Duration::from_nanos(self.rtt.min().as_nanos() / 4);
-            quarter.saturating_mul(self.patience).min(self.rtt.smoothed())
-        } else {
-            Duration::ZERO
-        };
+        let quarter = Duration::from_nanos(self.rtt.min().as_nanos() / 4);
+        let wait = quarter.saturating_mul(self.patience).min(self.rtt.smoothed());
         let deadline = self.rtt.smoothed().max(self.rtt.latest()).saturating_add(wait);
         let mut lost = Vec::new();
         for (at, sent) in self.sent.iter().enumerate() {
@@ -627,16 +676,17 @@ impl Path {
                 continue;
             }
             self.counts.lost += 1;
-            if sent.size > MTU_MIN {
+            if sent.size > MTU_MIN && sent.at >= self.mtu.counted {
                 self.mtu.lost += 1;
+                self.mtu.counted = now;
             }
             bytes += u64::from(sent.size);
             last = last.max(sent.at);
-            self.doubtful.push_back((now, *number, sent.size));
+            self.doubtful.push_back(Doubtful { since: now, sent: sent.at, number: *number, size: sent.size });
             shown.lost.push(sent.content);
         }
         let forget = self.rtt.smoothed().saturating_mul(4).saturating_add(Duration::from_secs(1));
-        while self.doubtful.front().is_some_and(|(at, ..)| now.saturating_since(*at) > forget) {
+        while self.doubtful.front().is_some_and(|doubtful| now.saturating_since(doubtful.since) > forget) {
             self.doubtful.pop_front();
         }
         if bytes > 0 {
@@ -653,7 +703,7 @@ impl Path {
     pub(crate) fn poll_at(&self) -> Option<Instant> {
         let silence = (self.state == State::Up && self.in_flight > 0).then(|| self.silent_at()).flatten();
         let down = match self.state {
-            State::Silent { since, is_down: false } => Some(since + DOWN_AFTER),
+            State::Silent { down_at, .. } => down_at,
             _ => None,
         };
         [self.loss_at, silence, down, self.probe_at].into_iter().flatten().min()
@@ -661,33 +711,40 @@ impl Path {
 
     /// When it counts as silent, if nothing comes.
     fn silent_at(&self) -> Option<Instant> {
-        let oldest = self.sent.iter().flatten().next()?.at;
+        // One that asks whether its size passes may be lost for that.
+        let oldest = self.sent.iter().flatten().find(|sent| !sent.content.is_mtu_probe)?.at;
         let expected = oldest + self.rtt.timeout().saturating_add(ACK_DELAY);
         Some(expected.max(self.last_ack.max(oldest) + SILENT_AFTER))
     }
 
-    /// Time has passed.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Shown {
+    /// Time has passed; on other paths something was acknowledged last at `heard`.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, heard: Option<Instant>) -> Shown {
         let mut shown = Shown::default();
         if self.loss_at.is_some_and(|at| at <= now) {
             self.find_lost(now, &mut shown);
         }
         match self.state {
             State::Up if self.in_flight > 0 && self.silent_at().is_some_and(|at| at <= now) => {
-                self.state = State::Silent { since: now, is_down: false };
+                self.state = State::Silent { since: now, down_at: Some(now + DOWN_AFTER) };
                 (self.probe_at, self.probes) = (Some(now), 0);
                 // Others carry what was under way here.
                 let all: Vec<u64> = self.numbers().collect();
                 self.loss_at = None;
                 self.give_up(now, &all, &mut shown);
             }
-            State::Silent { since, is_down: false } if since + DOWN_AFTER <= now => {
-                self.state = State::Silent { since, is_down: true };
-                self.counts.downs += 1;
-                shown.is_down = true;
+            State::Silent { since, down_at: Some(due) } if due <= now => {
+                // Where nothing comes on any path it is not this one: the other side may have to wait for its disk.
+                let is_down = heard.is_some_and(|heard| heard > since);
+                self.state = State::Silent { since, down_at: (!is_down).then(|| now + DOWN_AFTER) };
+                self.counts.downs += u64::from(is_down);
+                shown.is_down = is_down;
             }
             // What went with the last question may be answered never.
             State::Silent { .. } if self.wants_probe(now) => self.hand_back(&mut shown),
+            // Nor what went with a question on a path that may never have been one.
+            State::Unproven if self.challenge.is_some_and(|challenge| challenge.due <= now) => {
+                self.hand_back(&mut shown)
+            }
             _ => {}
         }
         shown
@@ -707,7 +764,7 @@ impl Path {
             if sent.size > MTU_MIN && !sent.content.is_mtu_probe {
                 self.mtu.lost += 1;
             }
-            self.doubtful.push_back((now, *number, sent.size));
+            self.doubtful.push_back(Doubtful { since: now, sent: sent.at, number: *number, size: sent.size });
             shown.lost.push(sent.content);
         }
     }
@@ -770,7 +827,7 @@ impl Path {
     }
 
     fn shrink_mtu(&mut self, now: Instant) {
-        self.mtu = Mtu { now: MTU_MIN, probe_at: Some(now), tries: 0, lost: 0, ..self.mtu };
+        self.mtu = Mtu { now: MTU_MIN, probe_at: Some(now), tries: 0, lost: 0, counted: now, ..self.mtu };
         self.control.set_mtu(MTU_MIN.into());
     }
 
@@ -792,7 +849,7 @@ impl Path {
 const MTU_TRIES: u32 = 3;
 const MTU_AGAIN: Duration = Duration::from_secs(30);
 
-/// Sent at once: a millisecond's, and a few packets at least, since timers are no finer.
+/// Sent at once: what is due in four milliseconds, for which a thread may have to wait for its processor, and four packets at least.
 fn burst(rate: BitRate, mtu: u16) -> Bytes {
-    rate.bytes_in(Duration::from_millis(1)).max(Bytes::new(4 * u64::from(mtu)))
+    rate.bytes_in(Duration::from_millis(4)).max(Bytes::new(4 * u64::from(mtu)))
 }

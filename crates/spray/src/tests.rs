@@ -452,6 +452,27 @@ fn a_path_that_is_only_slow_or_uneven_is_never_down() {
 }
 
 #[test]
+fn a_side_that_did_not_look_for_a_while_takes_no_path_for_dead() {
+    let long = Link { queue: BitRate::from_bits_per_sec(30_000_000).bytes_in(ms(300)).as_u64(), ..Link::of(30, 60) };
+    for algorithm in [Algorithm::Bbr, Algorithm::Cubic] {
+        let mut net = Net::new(Settings { algorithm, ..Settings::default() }, &[long, Link::of(50, 20)], 5);
+        let object = net.sides[0].connection.open();
+        net.sides[0].connection.provide(object, 1 << 40, false);
+        for pause in 1..20 {
+            net.run(at(2_000 + pause * 500));
+            // What came meanwhile is there, and the time is looked at first.
+            net.now += ms(pause * 10);
+            let now = net.now;
+            net.sides[0].connection.handle_timeout(now);
+        }
+        net.run(at(13_000));
+        let downs: Vec<_> =
+            net.sides[0].events.iter().filter(|(_, event)| matches!(event, Event::PathDown(_))).collect();
+        assert!(downs.is_empty(), "{algorithm:?}: {downs:?}");
+    }
+}
+
+#[test]
 fn large_datagrams_are_sent_where_they_pass_and_no_more_when_they_do_not() {
     let mut net = Net::new(Settings::default(), &article()[..2], 4);
     net.links[0][0].mtu = 1_300;
@@ -514,6 +535,23 @@ fn no_more_is_sent_than_was_granted() {
     net.sides[1].connection.grant(object, 1_000_000);
     net.run(at(2_000));
     assert!(net.has(1, &Event::Complete(object)).is_some() && net.has(0, &Event::Delivered(object)).is_some());
+}
+
+#[test]
+fn what_is_granted_before_the_first_bytes_counts() {
+    let settings = Settings { credit: 100_000, ..Settings::default() };
+    let mut net = Net::new(settings, &article(), 8);
+    let object = net.sides[0].connection.open();
+    net.sides[0].connection.grant(object, 10_000_000);
+    net.run(at(500));
+    assert!(net.has(1, &Event::Opened(object)).is_some());
+    net.sides[1].connection.provide(object, 1_000_000, true);
+    net.run(at(2_000));
+    assert!(net.has(0, &Event::Complete(object)).is_some());
+    let other = net.sides[0].connection.open();
+    net.sides[0].connection.reset(other, 3);
+    net.run(at(2_500));
+    assert!(net.has(1, &Event::Reset { object: other, code: 3 }).is_some());
 }
 
 #[test]

@@ -24,8 +24,14 @@ const ARROWS_IMPURE: &[(&str, &[&str])] = &[
     // Pure but for the libraries that encrypt.
     ("spray", &["units", "shape"]),
     ("store", &["units", "sockets"]),
-    ("linux", &["units", "sockets", "tune", "port", "shape", "switch"]),
-    ("lab", &["units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "deflate", "linux", "store"]),
+    ("linux", &["units", "sockets", "tune", "port", "shape", "switch", "spray"]),
+    (
+        "lab",
+        &[
+            "units", "sockets", "tune", "port", "shape", "switch", "balance", "fabric", "deflate", "spray", "linux",
+            "store",
+        ],
+    ),
     (
         "weirgate",
         &[

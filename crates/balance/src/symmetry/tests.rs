@@ -86,6 +86,51 @@ fn the_articles_unequal_links_are_three_components() {
     assert_eq!([0, 1, 2].map(weight), [40, 10, 10]);
 }
 
+/// "One link of 40 Gbit/s or four of 10" (section 3.4.3) between L0 and S0, and S0 and L1.
+#[test]
+fn four_links_are_as_good_as_one_of_their_rates_sum() {
+    let (one, leaves, _) = leaf_spine(&[[40, 10, 10], [40, 10, 10], [10; 3], [10; 3]]);
+    let (mut four, same, spines) = leaf_spine(&[[10; 3]; 4]);
+    for leaf in &same[..2] {
+        for _ in 0..3 {
+            four.link(*leaf, spines[0], gbits(10)).unwrap();
+        }
+    }
+    let (one, four) = (Symmetry::new(&one), Symmetry::new(&four));
+    for (from, to) in (0..4).flat_map(|from| (0..4).map(move |to| (from, to))).filter(|(from, to)| from != to) {
+        let weights = |symmetry: &Symmetry, leaves: &[Node]| {
+            let all = symmetry.components(leaves[from], leaves[to]);
+            all.into_iter().map(|component| (component.weight, component.ports[0])).collect::<Vec<_>>()
+        };
+        assert_eq!(weights(&one, &leaves), weights(&four, &same), "{:?}", (from, to));
+    }
+}
+
+/// Two links from L0 to S0, and one elsewhere: what L0 sends by S0 to another leaf has to go on by one link.
+#[test]
+fn a_stripe_brings_what_its_links_do_together() {
+    let (mut topology, leaves, spines) = leaf_spine(&[[10; 3]; 3]);
+    let second = topology.link(leaves[0], spines[0], gbits(10)).unwrap();
+    let mut symmetry = Symmetry::new(&topology);
+    // A leaf's port 3 is its host's.
+    let expected = |from: usize, to: usize, symmetry: &Symmetry| {
+        let components = symmetry.components(leaves[from], leaves[to]);
+        components
+            .into_iter()
+            .map(|c| (c.ports.iter().map(|port| port.0).collect::<Vec<_>>(), c.weight / GBIT))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(expected(0, 1, &symmetry), [(vec![1, 2], 20), (vec![0, 4], 10)]);
+    assert_eq!(expected(2, 0, &symmetry), [(vec![1, 2], 20), (vec![0], 10)]);
+    // Between two others S0 is not alike, since L0 sends more by it.
+    assert_eq!(expected(2, 1, &symmetry), [(vec![1, 2], 20), (vec![0], 10)]);
+    // With one of the two all are alike.
+    symmetry.set_up(&mut topology, second, false);
+    assert_eq!(expected(0, 1, &symmetry), [(vec![0, 1, 2], 30)]);
+    symmetry.set_up(&mut topology, second, true);
+    assert_eq!(expected(0, 1, &symmetry), [(vec![1, 2], 20), (vec![0, 4], 10)]);
+}
+
 /// Figure 5 of the article: pods and planes. A failed link between a rack and the first plane's switch of its pod makes that plane
 /// unlike the other for who uses both, and nothing for who is within a plane.
 #[test]
@@ -150,7 +195,16 @@ fn paths(topology: &Topology, from: Node, to: Node) -> Vec<Vec<(Node, Link)>> {
     }
 }
 
-/// The labels of each link by the letter of the article, path by path: source, destination and capacity factor.
+/// The rate of all links that are up, lead from `node` to where this one does, and have its rate; and whether it is the first of them.
+fn stripe(topology: &Topology, node: Node, link: Link) -> (BitRate, bool) {
+    let of = |link: Link| (topology.far_end(link, node), topology.settings(link).rate);
+    let all: Vec<Link> =
+        topology.ports(node).iter().copied().filter(|other| topology.is_up(*other) && of(*other) == of(link)).collect();
+    let rate = BitRate::from_bits_per_sec(topology.settings(link).rate.as_bits_per_sec() * all.len() as u64);
+    (rate, all[0] == link)
+}
+
+/// The labels of each link by the letter of the article, path by path: source, destination and capacity factor. Stripes are its links.
 fn labels(topology: &Topology) -> BTreeMap<usize, BTreeSet<(Node, Node, u128)>> {
     let leaves = topology.leaves();
     let mut labels: BTreeMap<usize, BTreeSet<(Node, Node, u128)>> = BTreeMap::new();
@@ -160,7 +214,7 @@ fn labels(topology: &Topology) -> BTreeMap<usize, BTreeSet<(Node, Node, u128)>> 
         for path in paths(topology, source, destination) {
             let mut brought = None;
             for (node, link) in path {
-                let rate = topology.settings(link).rate;
+                let rate = stripe(topology, node, link).0;
                 labels.entry(directed(topology, node, link)).or_default().insert((
                     source,
                     destination,
@@ -181,11 +235,13 @@ fn by_the_letter(topology: &Topology, from: Node, to: Node) -> BTreeSet<(Vec<Por
         let score = path.iter().map(|(node, link)| {
             (labels.get(&directed(topology, *node, *link)).cloned().unwrap_or_default(), topology.settings(*link).rate)
         });
-        let slowest = path.iter().map(|(_, link)| topology.settings(*link).rate).min().unwrap();
+        let slowest = path.iter().map(|(node, link)| stripe(topology, *node, *link).0).min().unwrap();
+        // One of the paths by these stripes stands for all.
+        let is_first = path.iter().all(|(node, link)| stripe(topology, *node, *link).1);
         let port = topology.ports(from).iter().position(|link| *link == path[0].1).unwrap();
         let entry = alike.entry(score.collect()).or_default();
         entry.0.insert(Port(port as u16));
-        entry.1 += slowest.as_bits_per_sec();
+        entry.1 += if is_first { slowest.as_bits_per_sec() } else { 0 };
     }
     let mut by_ports: BTreeMap<Vec<Port>, u64> = BTreeMap::new();
     for (ports, weight) in alike.into_values() {

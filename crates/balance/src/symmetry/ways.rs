@@ -27,6 +27,10 @@ pub(super) struct Edge {
     pub(super) rate: BitRate,
     pub(super) port: Port,
     pub(super) is_up: bool,
+    /// The rates of all links of its stripe together: those that are up, have its rate, and lead to the same switch.
+    pub(super) stripe: BitRate,
+    /// Whether it stands for them: of each stripe one does.
+    pub(super) is_first: bool,
 }
 
 /// The shortest paths to one leaf.
@@ -44,7 +48,7 @@ pub(super) struct Ways {
 /// Leaves whose paths bring the same rate to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sources {
-    /// Of the slowest link so far; `None`: it is the first node of the path.
+    /// Of the slowest stripe so far; `None`: it is the first node of the path.
     pub(super) rate: Option<BitRate>,
     /// A bit for each leaf.
     pub(super) leaves: Box<[u64]>,
@@ -52,12 +56,12 @@ pub(super) struct Sources {
     pub(super) sum: u128,
 }
 
-/// Paths that are alike.
+/// Paths that are alike, and of one rate. By the links of a stripe there is one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Class {
     /// The hash of their links' scores and rates, in order.
     pub(super) scores: u128,
-    /// Of the slowest link.
+    /// Of the slowest stripe.
     pub(super) rate: BitRate,
     pub(super) paths: u64,
 }
@@ -72,11 +76,14 @@ impl Graph {
                 let far = topology.far_end(*link, node);
                 let score = 2 * link.index() as u32 + u32::from(topology.ends(*link)[0] != node);
                 let (rate, is_up) = (topology.settings(*link).rate, topology.is_up(*link));
-                (!topology.is_host(far)).then_some(Edge { far, score, rate, port: Port(port as u16), is_up })
+                let (port, stripe) = (Port(port as u16), BitRate::ZERO);
+                (!topology.is_host(far)).then_some(Edge { far, score, rate, port, is_up, stripe, is_first: false })
             };
             if topology.is_host(node) { Vec::new() } else { links.filter_map(edge).collect() }
         };
-        Self { edges: topology.nodes().take(nodes).map(edges).collect() }
+        let mut edges: Vec<Vec<Edge>> = topology.nodes().take(nodes).map(edges).collect();
+        edges.iter_mut().for_each(|edges| see_stripes(edges));
+        Self { edges }
     }
 
     pub(super) fn set_up(&mut self, ends: [Node; 2], link: u32, is_up: bool) {
@@ -84,6 +91,22 @@ impl Graph {
             for edge in self.edges[end.index()].iter_mut().filter(|edge| edge.score | 1 == link | 1) {
                 edge.is_up = is_up;
             }
+            see_stripes(&mut self.edges[end.index()]);
+        }
+    }
+}
+
+/// Which links of a switch are a stripe.
+fn see_stripes(edges: &mut [Edge]) {
+    let mut order: Vec<usize> = (0..edges.len()).filter(|at| edges[*at].is_up).collect();
+    let stripe = |edges: &[Edge], at: usize| (edges[at].far, edges[at].rate);
+    order.sort_by_key(|at| (stripe(edges, *at), *at));
+    for links in
+        order.chunk_by(|a, b| stripe(edges, *a) == stripe(edges, *b)).map(<[usize]>::to_vec).collect::<Vec<_>>()
+    {
+        let all = edges[links[0]].rate.as_bits_per_sec().saturating_mul(links.len() as u64);
+        for at in &links {
+            (edges[*at].stripe, edges[*at].is_first) = (BitRate::from_bits_per_sec(all), *at == links[0]);
         }
     }
 }
@@ -182,9 +205,9 @@ impl Ways {
         }
     }
 
-    /// The hash of the labels that a link from `node` has by its paths to this leaf, the `at`-th.
-    pub(super) fn labels(&self, at: usize, node: Node, rate: BitRate) -> u128 {
-        let label = |sources: &Sources| mix(sources.sum, mix(at as u128, factor(sources.rate, rate)));
+    /// The hash of the labels that a link from `node` of such a stripe has by its paths to this leaf, the `at`-th.
+    pub(super) fn labels(&self, at: usize, node: Node, stripe: BitRate) -> u128 {
+        let label = |sources: &Sources| mix(sources.sum, mix(at as u128, factor(sources.rate, stripe)));
         self.sources[node.index()].iter().fold(0, |sum, sources| sum.wrapping_add(label(sources)))
     }
 
@@ -198,7 +221,7 @@ impl Ways {
         }
         for edge in self.before(graph, node) {
             for sources in &self.sources[edge.far.index()] {
-                let rate = Some(sources.rate.map_or(edge.rate, |rate| rate.min(edge.rate)));
+                let rate = Some(sources.rate.map_or(edge.stripe, |rate| rate.min(edge.stripe)));
                 let at = found.iter().position(|found| found.rate == rate).unwrap_or_else(|| {
                     found.push(Sources::none(rate, numbers.len()));
                     found.len() - 1
@@ -220,20 +243,20 @@ impl Ways {
             found.push(Class { scores: 0, rate: BitRate::from_bits_per_sec(u64::MAX), paths: 1 });
             return;
         }
-        for edge in self.after(graph, node) {
+        for edge in self.after(graph, node).filter(|edge| edge.is_first) {
             for class in self.classes_by(keys, edge) {
-                match found.iter_mut().find(|found| found.scores == class.scores) {
+                match found.iter_mut().find(|found| (found.scores, found.rate) == (class.scores, class.rate)) {
                     Some(found) => found.paths = found.paths.saturating_add(class.paths),
                     None => found.push(class),
                 }
             }
         }
-        found.sort_unstable_by_key(|class| class.scores);
+        found.sort_unstable_by_key(|class| (class.scores, class.rate));
     }
 
     /// The classes of the paths that begin with a link.
     pub(super) fn classes_by(&self, keys: &[u128], edge: &Edge) -> impl Iterator<Item = Class> {
-        let (key, rate) = (keys[edge.score as usize], edge.rate);
+        let (key, rate) = (keys[edge.score as usize], edge.stripe);
         self.classes[edge.far.index()].iter().map(move |class| Class {
             scores: mix(key, class.scores),
             rate: class.rate.min(rate),

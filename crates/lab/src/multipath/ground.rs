@@ -1,22 +1,20 @@
 //! A client with several uplinks, and a server.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::Result;
-use weirgate_linux::link::{GATEWAY_V4, ip_batch};
-use weirgate_port::{Chance, Settings};
+use weirgate_linux::link::{GATEWAY_V4, GATEWAY_V6, ip_batch};
+use weirgate_port::Settings;
 use weirgate_units::Prefix;
 
 use super::sets::Set;
 use crate::net::{Emulator, LinkId, LinkSettings, Namespace, Topology, device};
 
-/// The server's address.
-pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
-
 /// Namespaces and links; they go with this value.
 pub(super) struct Ground {
     pub(super) client: Namespace,
     pub(super) server: Namespace,
+    is_v6: bool,
     rates: Vec<u64>,
     links: Vec<(LinkId, LinkSettings)>,
     emulator: Emulator,
@@ -26,10 +24,10 @@ impl Ground {
     pub(super) fn new(set: &Set, seed: u64) -> Result<Self> {
         let (client, server) = (Namespace::create("client")?, Namespace::create("server")?);
         let mut topology = Topology::new(seed);
-        let hub = topology.edge(&server, &[SERVER.into()]);
+        let hub = topology.edge(&server, &[host(set.is_v6)]);
         let mut links = Vec::new();
         for (at, link) in set.links.iter().enumerate() {
-            let network = Prefix::of(IpAddr::from(Ipv4Addr::new(10, 1, at as u8, 0)), 24);
+            let network = Prefix::of(address(set.is_v6, at), if set.is_v6 { 64 } else { 24 });
             links.push((topology.link(hub, &client, &[network], link.settings()), link.settings()));
         }
         let emulator = Emulator::start(topology)?;
@@ -45,8 +43,9 @@ impl Ground {
         // A packet of an uplink's address goes by that uplink, for MPTCP, which binds to addresses.
         let mut batch = String::new();
         for at in 0..set.links.len() {
-            let (ip, device, table) = (Self::address(at), Self::device(at), 100 + at);
-            batch.push_str(&format!("route add default via {GATEWAY_V4} dev {device} onlink table {table}\n"));
+            let (ip, device, table) = (address(set.is_v6, at), Self::device(at), 100 + at);
+            let gateway = if set.is_v6 { GATEWAY_V6 } else { GATEWAY_V4 };
+            batch.push_str(&format!("route add default via {gateway} dev {device} onlink table {table}\n"));
             batch.push_str(&format!("rule add from {ip} table {table}\n"));
             batch.push_str(&format!("mptcp endpoint add {ip} dev {device} subflow\n"));
         }
@@ -54,7 +53,7 @@ impl Ground {
         ip_batch(client.netns(), &batch)?;
         ip_batch(server.netns(), "mptcp limits set subflow 8 add_addr_accepted 8\n")?;
         let rates = set.links.iter().map(|link| link.mbit * 1_000_000).collect();
-        Ok(Self { client, server, rates, links, emulator })
+        Ok(Self { client, server, is_v6: set.is_v6, rates, links, emulator })
     }
 
     /// An uplink's rate, in bit/s.
@@ -62,12 +61,11 @@ impl Ground {
         self.rates[at]
     }
 
-    /// From now on an uplink takes packets and brings none to the other side, either way; or is as it was.
-    pub(super) fn set_black_hole(&self, at: usize, is_black_hole: bool) -> Result<()> {
-        let (link, settings) = self.links[at];
-        let lost = |one: Settings| Settings { loss: Chance::from_ppm(1_000_000), ..one };
-        let hole = LinkSettings { down: lost(settings.down), up: lost(settings.up) };
-        self.emulator.set(link, if is_black_hole { hole } else { settings })
+    /// Makes an uplink a black hole, or takes that back: nothing passes, and nobody is told.
+    pub(super) fn set_outage(&self, at: usize, outage: bool) -> Result<()> {
+        let (link, LinkSettings { down, up }) = self.links[at];
+        let of = |settings: Settings| Settings { outage, ..settings };
+        self.emulator.set(link, LinkSettings { down: of(down), up: of(up) })
     }
 
     /// An uplink's device.
@@ -76,12 +74,30 @@ impl Ground {
     }
 
     /// Its address.
-    pub(super) fn address(at: usize) -> IpAddr {
-        Ipv4Addr::new(10, 1, at as u8, 1).into()
+    pub(super) fn address(&self, at: usize) -> IpAddr {
+        address(self.is_v6, at)
     }
 
-    /// The server's, with a port.
-    pub(super) fn server(port: u16) -> SocketAddr {
-        (SERVER, port).into()
+    /// The server's.
+    pub(super) fn host(&self) -> IpAddr {
+        host(self.is_v6)
+    }
+
+    /// The same, with a port.
+    pub(super) fn at(&self, port: u16) -> SocketAddr {
+        (self.host(), port).into()
+    }
+}
+
+fn host(is_v6: bool) -> IpAddr {
+    if is_v6 { Ipv6Addr::new(0xfd00, 0xff, 0, 0, 0, 0, 0, 1).into() } else { Ipv4Addr::new(10, 255, 0, 1).into() }
+}
+
+/// The client's, of an uplink.
+fn address(is_v6: bool, at: usize) -> IpAddr {
+    if is_v6 {
+        Ipv6Addr::new(0xfd00, 1, at as u16, 0, 0, 0, 0, 1).into()
+    } else {
+        Ipv4Addr::new(10, 1, at as u8, 1).into()
     }
 }

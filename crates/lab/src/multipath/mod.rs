@@ -1,30 +1,43 @@
 //! `multipath`: a host with several uplinks that are not alike, and what one transfer over all of them gets of their sum: `weirgate send`,
-//! many TCP connections that are pinned to one each or that the daemon steers, and the kernel's MPTCP, beside each uplink alone.
+//! many TCP connections that are pinned to one each, and the kernel's MPTCP, beside each uplink alone.
 
 mod ground;
+mod own;
 mod sets;
-mod steering;
 mod tcp;
 mod transfer;
+mod tunnel;
 
 use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::json;
+use weirgate_linux::clock;
 
 use self::ground::Ground;
 use self::sets::{Set, sets};
 use self::transfer::Sent;
+use self::tunnel::Tunnel;
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
+use crate::machine::CpuTimes;
 use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
+use crate::stats::median;
 
 /// Congestion controls of the kernel's that single connections have.
 const CONTROLS: [&str; 2] = ["cubic", "bbr"];
 
+/// What a single connection has of a clean uplink's rate, at least: of 1,500 bytes 1,448 are TCP's payload.
+const SHAPED: f64 = 0.92;
+
 /// TCP connections that are pinned, over all uplinks.
 const PINNED: usize = 20;
+
+/// Bytes of an object that is not long.
+const OBJECT: u64 = 10_000_000;
 
 /// What one set of uplinks gave, in Mbit/s of payload.
 #[derive(Default)]
@@ -36,7 +49,11 @@ struct Measured {
     mptcp: BTreeMap<&'static str, f64>,
     spray: f64,
     downs: u64,
-    core_per_gbit: f64,
+    /// One TCP connection through the tunnel.
+    tunnel: f64,
+    /// Processor time for each Gbit: of the two sides of spray and of the tunnel, and of the whole machine in each arm.
+    sides: [f64; 2],
+    machine: BTreeMap<&'static str, f64>,
 }
 
 /// Runs it.
@@ -48,27 +65,47 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let dir = options.dir("multipath")?;
     let wanted: Vec<Set> = sets().into_iter().filter(|set| full || set.is_quick).collect();
     let mut all = Vec::new();
-    let mut steered = None;
     for set in &wanted {
         options.say(set.name);
         let ground = Ground::new(set, options.seed)?;
         all.push(measure(options, &ground, set, seconds, &dir)?);
-        if set.name == sets::ARTICLE {
-            steered = Some(steering::run(options, &ground, set, seconds, &dir)?);
-        }
     }
-    let steered = steered.context("the article's uplinks")?;
+    let article_set = wanted.iter().find(|set| set.name == sets::ARTICLE).context("the article's uplinks")?;
+    let ground = Ground::new(article_set, options.seed)?;
+    let every: Vec<usize> = (0..article_set.links.len()).collect();
+    options.say("an object of 10 MB");
+    let (mut objects, mut cold) = (Vec::new(), Vec::new());
+    for _ in 0..if full { 11 } else { 3 } {
+        let came = own::send(&ground, &every, Some(OBJECT), |_| Ok(()))?;
+        objects.push(came.seconds().context("the object did not come")?);
+        cold.push(transfer::bytes(options, &ground, &every, OBJECT, &dir)?.seconds);
+    }
+    options.say("an outage");
+    let (mut stalls, mut gaps) = (Vec::new(), Vec::new());
+    let carrying = Tunnel::new(options, &ground, &every, &dir)?;
+    for _ in 0..if full { 5 } else { 1 } {
+        stalls.push(stall(&ground, &every, article_set)?);
+        gaps.push(gap(&carrying, &ground, article_set)?);
+    }
+    drop(carrying);
     let mut expectations = Expectations::of("multipath")?;
+    expectations.measured("object_10mb_s", median(objects))?;
+    expectations.measured("object_10mb_cold_s", median(cold))?;
+    let worst_of = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
+    let [stall, gap] = [worst_of(&stalls), worst_of(&gaps)];
+    expectations.measured("blackhole_stall_ms", stall.max(gap))?.explanation =
+        Some(format!("spray {} ms, the tunnel {} ms", number(stall), number(gap)));
     let share = |one: &Measured| one.spray / one.sum * 100.0;
     let of = |name: &str| wanted.iter().position(|set| set.name == name).map(|at| &all[at]);
     let worst = all.iter().map(share).fold(f64::INFINITY, f64::min);
     expectations.measured("spray_worst_share_of_sum_pct", worst)?;
+    let worst = all.iter().map(|one| one.tunnel / one.sum * 100.0).fold(f64::INFINITY, f64::min);
+    expectations.measured("tunnel_worst_share_of_sum_pct", worst)?;
     let article = of(sets::ARTICLE).context("the article's uplinks")?;
     expectations.measured("spray_article_share_of_sum_pct", share(article))?;
     let fiber = of(sets::FIBER).context("fiber and LTE")?;
     expectations.measured("fiber_lte_share_of_sum_pct", share(fiber))?;
-    expectations.measured("steering_share_of_sum_pct", steered.mbit / article.sum * 100.0)?;
-    expectations.measured("silent_uplink_new_flow_ms", steered.last_new_flow_ms)?;
+    expectations.measured("steering_share_of_sum_pct", article.pinned / article.sum * 100.0)?;
     expectations.measured("false_path_deaths", all.iter().map(|one| one.downs).sum::<u64>() as f64)?;
 
     let mut table = Table::new(
@@ -78,10 +115,23 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             "sum of the best single ones",
             "spray",
             "spray, %",
+            "tunnel, %",
             "pinned TCP, %",
             "MPTCP CUBIC, %",
             "MPTCP BBR, %",
-            "core per Gbit/s",
+        ],
+    );
+    let mut cost_table = Table::new(
+        "Processor time, core per Gbit/s",
+        &[
+            "uplinks",
+            "spray, both sides",
+            "tunnel, both sides",
+            "whole machine: spray",
+            "tunnel",
+            "pinned TCP",
+            "MPTCP CUBIC",
+            "MPTCP BBR",
         ],
     );
     let mut single_table =
@@ -89,29 +139,57 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     for (set, one) in wanted.iter().zip(&all) {
         let of_sum = |rate: f64| number(rate / one.sum * 100.0);
         let mut row =
-            vec![set.name.to_owned(), number(one.sum), number(one.spray), number(share(one)), of_sum(one.pinned)];
+            vec![set.name.to_owned(), number(one.sum), number(one.spray), number(share(one)), of_sum(one.tunnel)];
+        row.push(of_sum(one.pinned));
         row.extend(CONTROLS.map(|control| of_sum(one.mptcp[control])));
-        row.push(number(one.core_per_gbit));
         table.rows.push(row);
+        let machine = ["spray", "tunnel", "pinned", "cubic", "bbr"].map(|arm| one.machine[arm]);
+        let costs = one.sides.into_iter().chain(machine).map(number);
+        cost_table.rows.push([set.name.to_owned()].into_iter().chain(costs).collect());
         for (single, link) in one.singles.iter().zip(&set.links) {
             let rates = ["cubic", "bbr", "spray"].map(|kind| number(single[kind]));
             single_table.rows.push([vec![set.name.to_owned(), link.name()], rates.to_vec()].concat());
         }
     }
-    let after = steering::SETTLES;
     report.finish(
         format!(
             "A client with an emulated link for each uplink, and a server with one address. Each arm sends for {seconds} s, its beginning \
              included: one TCP connection or `weirgate send` on one uplink, {PINNED} TCP connections pinned to uplinks by their rates, the \
-             kernel's MPTCP with an endpoint for each uplink, and `weirgate send` over all. The sum is that of each uplink's best single \
-             one. Buffers of the kernel's TCP go up to 64 MB. On the article's uplinks {PINNED} connections are steered by the daemon and counted \
-             after {after} s; then its fastest uplink becomes a black hole. Not here yet: outages of a transfer, an object of 10 MB, the tunnel, other \
-             programs."
+             kernel's MPTCP with an endpoint for each uplink, `weirgate send` over all, and one TCP connection through `weirgate tunnel` over all. The sum is that of each uplink's best single \
+             one. Buffers of the kernel's TCP go up to 64 MB. The object and the outage are measured by the library, on the article's uplinks: from the first datagram, all paths being there, to the last byte written, the median; cold, by the two commands, from one's start to its end. The outage is of the fastest uplink, both ways: until goodput, in windows of 50 ms, is nine tenths of 0.92 of what the others carry, and stays so; for a TCP connection through the tunnel, the longest time in which nothing came; the worst of both. Not here yet: other programs."
         ),
         json!({ "seconds": seconds, "pinned": PINNED }),
         expectations,
-        vec![table, single_table, steered.table(article.sum)],
+        vec![table, single_table, cost_table],
     )
+}
+
+/// Milliseconds from when the fastest uplink became a black hole until goodput was nine tenths of what the others carry, and stayed so.
+fn stall(ground: &Ground, uplinks: &[usize], set: &Set) -> Result<f64> {
+    let fastest = uplinks.iter().copied().max_by_key(|at| set.links[*at].mbit).context("an uplink")?;
+    let mut outage = None;
+    let came = own::send(ground, uplinks, None, |_| {
+        thread::sleep(Duration::from_secs(4));
+        outage = Some(clock::monotonic());
+        ground.set_outage(fastest, true)?;
+        thread::sleep(Duration::from_secs(3));
+        Ok(())
+    });
+    ground.set_outage(fastest, false)?;
+    let (came, outage) = (came?, outage.context("there was an outage")?);
+    let others = uplinks.iter().filter(|at| **at != fastest).map(|at| set.links[*at].mbit as f64 * 1e6).sum::<f64>();
+    let end = outage + weirgate_units::Duration::from_millis(2_800);
+    Ok(came.stall(outage, end, 0.9 * SHAPED * others).as_nanos() as f64 / 1e6)
+}
+
+/// The same for what a program's one TCP connection through the tunnel has: the longest time in which nothing came.
+fn gap(tunnel: &Tunnel<'_>, ground: &Ground, set: &Set) -> Result<f64> {
+    let fastest = (0..set.links.len()).max_by_key(|at| set.links[*at].mbit).context("an uplink")?;
+    let gap = tunnel.gap(3, || ground.set_outage(fastest, true));
+    ground.set_outage(fastest, false)?;
+    // It is found again.
+    thread::sleep(Duration::from_secs(2));
+    Ok(gap?.as_secs_f64() * 1e3)
 }
 
 fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &std::path::Path) -> Result<Measured> {
@@ -135,12 +213,30 @@ fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &st
         let next = (0..rates.len()).max_by(|a, b| lacks(*a).total_cmp(&lacks(*b))).context("an uplink")?;
         pins.push(next);
     }
-    measured.pinned = tcp::pinned(ground, &pins, "bbr", seconds)?;
+    let mut machine = BTreeMap::new();
+    let mut cost = |arm: &'static str, run: &mut dyn FnMut() -> Result<f64>| -> Result<f64> {
+        let before = CpuTimes::now().busy();
+        let mbit = run()?;
+        let spent = CpuTimes::now().busy().saturating_sub(before).as_secs_f64();
+        machine.insert(arm, spent / (mbit * seconds as f64 / 1e3));
+        Ok(mbit)
+    };
+    measured.pinned = cost("pinned", &mut || tcp::pinned(ground, &pins, "bbr", seconds))?;
     for control in CONTROLS {
-        measured.mptcp.insert(control, tcp::multipath(ground, control, seconds)?);
+        measured.mptcp.insert(control, cost(control, &mut || tcp::multipath(ground, control, seconds))?);
     }
     let every: Vec<usize> = (0..set.links.len()).collect();
-    let Sent { mbit, downs, core_per_gbit } = transfer::run(options, ground, &every, seconds, dir)?;
-    (measured.spray, measured.downs, measured.core_per_gbit) = (mbit, downs, core_per_gbit);
+    measured.spray = cost("spray", &mut || {
+        let Sent { mbit, downs, core_per_gbit, .. } = transfer::run(options, ground, &every, seconds, dir)?;
+        (measured.downs, measured.sides[0]) = (downs, core_per_gbit);
+        Ok(mbit)
+    })?;
+    let tunnel = Tunnel::new(options, ground, &every, dir)?;
+    measured.tunnel = cost("tunnel", &mut || {
+        let (mbit, core_per_gbit) = tunnel.run(seconds)?;
+        measured.sides[1] = core_per_gbit;
+        Ok(mbit)
+    })?;
+    measured.machine = machine;
     Ok(measured)
 }

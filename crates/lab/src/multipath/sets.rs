@@ -29,6 +29,8 @@ pub(super) struct Set {
     pub(super) links: Vec<Uplink>,
     /// Whether the short form has it.
     pub(super) is_quick: bool,
+    /// Whether its addresses are IPv6 ones.
+    pub(super) is_v6: bool,
 }
 
 const fn link(mbit: u64, rtt_ms: u64) -> Uplink {
@@ -57,7 +59,7 @@ impl Uplink {
 
 /// All of them.
 pub(super) fn sets() -> Vec<Set> {
-    let set = |name, links: &[Uplink], is_quick| Set { name, links: links.to_vec(), is_quick };
+    let set = |name, links: &[Uplink], is_quick| Set { name, links: links.to_vec(), is_quick, is_v6: false };
     let lossy = |link: Uplink, loss_ppm| Uplink { loss_ppm, ..link };
     let uneven = |link: Uplink| Uplink { jitter_ms: 20, ..link };
     vec![
@@ -77,5 +79,6 @@ pub(super) fn sets() -> Vec<Set> {
             &[Uplink { queue_ms: 300, ..link(30, 60) }, link(50, 20)],
             false,
         ),
+        Set { is_v6: true, ..set("the article's, IPv6", &[link(20, 30), link(50, 20), link(5, 35)], false) },
     ]
 }

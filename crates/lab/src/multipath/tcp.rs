@@ -1,7 +1,7 @@
 //! The kernel's TCP: connections that are pinned to uplinks, and one over all of them.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,52 +17,59 @@ static PORT: AtomicU16 = AtomicU16::new(5_201);
 /// What so many connections, each pinned to the uplink that it names, get together, in Mbit/s.
 pub(super) fn pinned(ground: &Ground, pins: &[usize], congestion: &str, seconds: u64) -> Result<f64> {
     let devices: Vec<(SocketAddr, String)> =
-        pins.iter().map(|at| (SocketAddr::new(Ground::address(*at), 0), Ground::device(*at))).collect();
+        pins.iter().map(|at| (SocketAddr::new(ground.address(*at), 0), Ground::device(*at))).collect();
     let plans = devices.iter().map(|(local, device)| {
-        (*local, Options { congestion: Some(congestion), device: Some(device), multipath: false })
+        (*local, Options { congestion: Some(congestion), device: Some(device), ..Options::default() })
     });
     run(ground, &plans.collect::<Vec<_>>(), 0, seconds)
 }
 
 /// What so many connections that nobody pins get together, in Mbit/s, after so many seconds and for so many.
 pub(super) fn free(ground: &Ground, count: usize, congestion: &str, after: u64, seconds: u64) -> Result<f64> {
-    let options = Options { congestion: Some(congestion), device: None, multipath: false };
-    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let any = match ground.host() {
+        IpAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        IpAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    let options = Options { congestion: Some(congestion), ..Options::default() };
     run(ground, &vec![(any, options); count], after, seconds)
 }
 
 /// What one connection of the kernel's MPTCP gets, in Mbit/s.
 pub(super) fn multipath(ground: &Ground, congestion: &str, seconds: u64) -> Result<f64> {
-    let options = Options { congestion: Some(congestion), device: None, multipath: true };
-    run(ground, &[(SocketAddr::new(Ground::address(0), 0), options)], 0, seconds)
+    let options = Options { congestion: Some(congestion), multipath: true, ..Options::default() };
+    run(ground, &[(SocketAddr::new(ground.address(0), 0), options)], 0, seconds)
 }
 
 fn run(ground: &Ground, plans: &[(SocketAddr, Options<'_>)], after: u64, seconds: u64) -> Result<f64> {
     let port = PORT.fetch_add(1, Ordering::Relaxed);
     let options = plans.first().map_or_else(Options::default, |(_, options)| Options { device: None, ..*options });
-    let listener = ground.server.netns().within(|| listen(Ground::server(port), &options))??;
-    let received = AtomicU64::new(0);
-    let streams = plans.iter().map(|(local, options)| {
-        Ok(ground.client.netns().within(|| connect(*local, Ground::server(port), options))??)
-    });
+    let listener = ground.server.netns().within(|| listen(ground.at(port), &options))??;
+    let streams = plans
+        .iter()
+        .map(|(local, options)| Ok(ground.client.netns().within(|| connect(*local, ground.at(port), options))??));
     let streams: Vec<TcpStream> = streams.collect::<Result<_>>()?;
     let servers = plans.iter().map(|_| Ok(listener.accept()?.0)).collect::<Result<Vec<_>>>()?;
-    let began = Instant::now();
-    let until = began + Duration::from_secs(after + seconds);
+    carry(&streams, &servers, after, seconds)
+}
+
+/// What comes out of `servers` of what `streams` take, after so many seconds and for so many, in Mbit/s.
+pub(super) fn carry(streams: &[TcpStream], servers: &[TcpStream], after: u64, seconds: u64) -> Result<f64> {
+    let received = AtomicU64::new(0);
+    let until = Instant::now() + Duration::from_secs(after + seconds);
     thread::scope(|scope| {
-        for stream in &servers {
+        for stream in servers {
             let received = &received;
             scope.spawn(move || read(stream, received));
         }
-        for stream in &streams {
+        for stream in streams {
             scope.spawn(move || write(stream, until));
         }
         thread::sleep(Duration::from_secs(after));
-        let (before, counted_from) = (received.load(Ordering::Relaxed), Instant::now());
+        let (before, counted) = (received.load(Ordering::Relaxed), Instant::now());
         thread::sleep(Duration::from_secs(seconds));
         let all = received.load(Ordering::Relaxed) - before;
-        let took = counted_from.elapsed().as_secs_f64();
-        for stream in streams.iter().chain(&servers) {
+        let took = counted.elapsed().as_secs_f64();
+        for stream in streams.iter().chain(servers) {
             let _has_ended = stream.shutdown(Shutdown::Both);
         }
         Ok(all as f64 * 8.0 / 1e6 / took)
@@ -78,7 +85,8 @@ fn read(mut stream: &TcpStream, received: &AtomicU64) {
     }
 }
 
-fn write(mut stream: &TcpStream, until: Instant) {
+/// Writes as much as goes until then.
+pub(super) fn write(mut stream: &TcpStream, until: Instant) {
     let bytes = vec![0x5a; 256 << 10];
     while Instant::now() < until {
         match stream.write(&bytes) {

@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::ground::{Ground, SERVER};
+use super::ground::Ground;
 use crate::experiment::Options;
 use crate::process::{Killed, scheduled};
 
@@ -17,6 +18,8 @@ use crate::process::{Killed, scheduled};
 pub(super) struct Sent {
     /// Of payload, its beginning and its end included.
     pub(super) mbit: f64,
+    /// From the sender's start to its end.
+    pub(super) seconds: f64,
     /// How often a path that worked was taken for dead.
     pub(super) downs: u64,
     /// Processor time of both sides.
@@ -25,25 +28,30 @@ pub(super) struct Sent {
 
 /// Sends by the uplinks that are named a file of what they carry in so many seconds.
 pub(super) fn run(options: &Options, ground: &Ground, uplinks: &[usize], seconds: u64, dir: &Path) -> Result<Sent> {
-    // What they carry is known by whoever made them; one more is no harm.
+    let rate: u64 = uplinks.iter().map(|at| ground.rate(*at)).sum();
+    bytes(options, ground, uplinks, rate / 8 * seconds, dir)
+}
+
+/// The public key of the one in this file, which is made where there is none.
+pub(super) fn key(options: &Options, file: &Path) -> Result<String> {
+    let output = Command::new(&options.weirgate).args(["key", "--key"]).arg(file).output()?;
+    ensure!(output.status.success(), "weirgate key: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// Sends a file of so many bytes.
+pub(super) fn bytes(options: &Options, ground: &Ground, uplinks: &[usize], len: u64, dir: &Path) -> Result<Sent> {
     let place = dir.join("transfer");
     fs::create_dir_all(place.join("in"))?;
-    let rate: u64 = uplinks.iter().map(|at| ground.rate(*at)).sum();
-    let len = rate / 8 * seconds;
     File::create(place.join("file"))?.set_len(len)?;
     let weirgate = |what: &str| {
         let mut command = Command::new(&options.weirgate);
         command.arg(what);
         command
     };
-    let key = |name: &str| -> Result<String> {
-        let output = weirgate("key").arg("--key").arg(place.join(name)).output()?;
-        ensure!(output.status.success(), "weirgate key: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-    };
-    let (sender, receiver) = (key("sender.key")?, key("receiver.key")?);
+    let (sender, receiver) = (key(options, &place.join("sender.key"))?, key(options, &place.join("receiver.key"))?);
     let mut receive = weirgate("receive");
-    receive.args(["--once", "--allow", &sender, "--listen", &format!("{SERVER}:4747"), "--key"]);
+    receive.args(["--once", "--allow", &sender, "--listen", &ground.at(4_747).to_string(), "--key"]);
     receive.arg(place.join("receiver.key")).arg(place.join("in")).stdout(Stdio::piped());
     let mut receiving =
         Killed(ground.server.netns().within(|| receive.spawn())?.context("cannot start weirgate receive")?);
@@ -54,10 +62,12 @@ pub(super) fn run(options: &Options, ground: &Ground, uplinks: &[usize], seconds
     for at in uplinks {
         send.args(["--from", &Ground::device(*at)]);
     }
-    send.arg(place.join("file")).arg(SERVER.to_string());
+    send.arg(place.join("file")).arg(ground.host().to_string());
     let cpu = || scheduled(receiving.0.id()).map(|(ran, _)| ran);
     let before = cpu()?;
+    let began = Instant::now();
     let output = ground.client.netns().within(|| send.output())?.context("cannot start weirgate send")?;
+    let seconds = began.elapsed().as_secs_f64();
     ensure!(output.status.success(), "weirgate send: {}", String::from_utf8_lossy(&output.stderr));
     let said: Value = serde_json::from_slice(&output.stdout)?;
     let took = said["seconds"].as_f64().context("seconds")?;
@@ -65,5 +75,5 @@ pub(super) fn run(options: &Options, ground: &Ground, uplinks: &[usize], seconds
     let sender_cpu = said["cpu_seconds"].as_f64().unwrap_or(0.0);
     let spent = cpu().unwrap_or(before).saturating_sub(before).as_secs_f64() + sender_cpu;
     fs::remove_file(place.join("in/file"))?;
-    Ok(Sent { mbit: len as f64 * 8.0 / 1e6 / took, downs, core_per_gbit: spent / (len as f64 * 8.0 / 1e9) })
+    Ok(Sent { mbit: len as f64 * 8.0 / 1e6 / took, seconds, downs, core_per_gbit: spent / (len as f64 * 8.0 / 1e9) })
 }

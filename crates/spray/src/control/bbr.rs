@@ -36,6 +36,9 @@ const LOSS_BETA: f64 = 0.85;
 const PROBE_RTT_EVERY: Duration = Duration::from_secs(10);
 const PROBE_RTT_FOR: Duration = Duration::from_millis(200);
 
+/// Each path of a connection does it so much later than the one before: all at once would be heard.
+const PROBE_RTT_APART: Duration = Duration::from_millis(700);
+
 /// The state of one path.
 #[derive(Debug)]
 pub struct Bbr {
@@ -43,6 +46,8 @@ pub struct Bbr {
     state: State,
     rates: MaxRate,
     rtt_min: Option<(Duration, Instant)>,
+    /// How old that may become.
+    rtt_age_max: Duration,
     round: Round,
     full: (BitRate, u32),
     /// At most under way, since more was lost.
@@ -64,7 +69,7 @@ enum State {
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     number: u64,
-    /// It ends when what was delivered then is this.
+    /// It ends with a packet that was sent when so much was delivered.
     ends_at: u64,
     lost: u64,
     delivered: u64,
@@ -116,12 +121,13 @@ struct Extra {
 }
 
 impl Bbr {
-    pub(super) fn new(mtu: u64) -> Self {
+    pub(super) fn new(mtu: u64, turn: u8) -> Self {
         Self {
             mtu,
             state: State::Startup,
             rates: MaxRate::default(),
             rtt_min: None,
+            rtt_age_max: PROBE_RTT_EVERY.saturating_add(PROBE_RTT_APART.saturating_mul(turn.into())),
             round: Round::default(),
             full: (BitRate::ZERO, 0),
             most: u64::MAX,
@@ -147,7 +153,7 @@ impl Bbr {
 
     /// Whether the least round-trip time was not seen for too long.
     fn see_rtt(&mut self, acked: &Acked) -> bool {
-        let is_old = self.rtt_min.is_some_and(|(_, at)| acked.now.saturating_since(at) > PROBE_RTT_EVERY);
+        let is_old = self.rtt_min.is_some_and(|(_, at)| acked.now.saturating_since(at) > self.rtt_age_max);
         if is_old || self.rtt_min.is_none_or(|(min, _)| acked.rtt <= min) {
             self.rtt_min = Some((acked.rtt, acked.now));
         }
@@ -191,8 +197,7 @@ impl Bbr {
                 self.full.1 = FULL_ROUNDS;
             }
         }
-        self.round =
-            Round { number: self.round.number + 1, ends_at: acked.delivered + acked.in_flight, ..Round::default() };
+        self.round = Round { number: self.round.number + 1, ends_at: acked.delivered, ..Round::default() };
     }
 
     fn go_on(&mut self, acked: &Acked, ends: bool, is_stale: bool) {

@@ -99,12 +99,8 @@ impl Cubic {
     fn look_for_a_queue(&mut self, acked: &Acked) {
         let round = &mut self.round;
         if acked.delivered_then >= round.ends_at {
-            *round = Round {
-                ends_at: acked.delivered + acked.in_flight,
-                samples: 0,
-                rtt_min: Duration::MAX,
-                last_rtt_min: round.rtt_min,
-            };
+            *round =
+                Round { ends_at: acked.delivered, samples: 0, rtt_min: Duration::MAX, last_rtt_min: round.rtt_min };
         }
         round.samples += 1;
         round.rtt_min = round.rtt_min.min(acked.rtt);

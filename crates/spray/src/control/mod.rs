@@ -62,10 +62,10 @@ pub enum Control {
 }
 
 impl Control {
-    /// For packets of `mtu` bytes.
-    pub fn new(algorithm: Algorithm, mtu: u64) -> Self {
+    /// For packets of `mtu` bytes on a connection's path of this number.
+    pub fn new(algorithm: Algorithm, mtu: u64, path: u8) -> Self {
         match algorithm {
-            Algorithm::Bbr => Self::Bbr(Bbr::new(mtu)),
+            Algorithm::Bbr => Self::Bbr(Bbr::new(mtu, path)),
             Algorithm::Cubic => Self::Cubic(Cubic::new(mtu)),
         }
     }

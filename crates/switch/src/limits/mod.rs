@@ -211,8 +211,9 @@ struct Class {
     paced: Option<weirgate_shape::ClassId>,
     /// Whether all that waits there was let in by gates.
     gated: bool,
-    /// Packets that wait there.
+    /// Packets that wait there, and the memory that they take.
     waiting: u64,
+    memory: Bytes,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -316,12 +317,17 @@ impl<T> Limits<T> {
             .collect();
         let gated = !means().any(|means| matches!(means, Means::Pace(_)));
         // What a gate has let in is little, and is not dropped.
-        let settings = if gated { ClassSettings { codel: None, queue_max: ALL, ..settings } } else { settings };
+        let queue_max = settings.queue_max.min(self.queue_most());
+        let settings = if gated {
+            ClassSettings { codel: None, queue_max: ALL, ..settings }
+        } else {
+            ClassSettings { queue_max, ..settings }
+        };
         let paced = (!paced.is_empty()).then(|| {
             self.paced.push(id);
             self.pacer.add_class(settings, &paced)
         });
-        self.classes.push(Class { chain: chain.to_vec(), paced, gated, waiting: 0 });
+        self.classes.push(Class { chain: chain.to_vec(), paced, gated, waiting: 0, memory: Bytes::ZERO });
         id
     }
 
@@ -332,21 +338,21 @@ impl<T> Limits<T> {
     /// Past 2^32 sources.
     pub fn add_source(&mut self, gate: Option<LimitId>, backlog_max: Option<Bytes>) -> SourceId {
         let id = SourceId(u32::try_from(self.sources.len()).expect("fewer than 2^32 sources"));
-        let mut backlog_max = backlog_max;
-        let gated_by = gate.and_then(|limit| {
-            let State { means, burst, .. } = &mut self.limits[limit.index()];
-            match means {
-                Means::Gate(gate, _) => {
-                    let burst = (*burst).max(PACKET);
-                    backlog_max = Some(backlog_max.map_or(burst, |most| most.min(burst)));
-                    Some((limit, Some(gate.add_queue())))
-                }
-                Means::Borrow(_) => Some((limit, None)),
-                Means::Pace(_) | Means::Drop(_) | Means::Lease(_) => None,
-            }
+        let gated_by = gate.and_then(|limit| match &mut self.limits[limit.index()].means {
+            Means::Gate(gate, _) => Some((limit, Some(gate.add_queue()))),
+            Means::Borrow(_) => Some((limit, None)),
+            Means::Pace(_) | Means::Drop(_) | Means::Lease(_) => None,
         });
         self.sources.push(Source { gated_by, backlog_max, waiting: Bytes::ZERO, ready: false });
         id
+    }
+
+    /// How much of a source may wait before it is left unread: no more than its gate lets in at once.
+    fn backlog_max(&self, source: SourceId) -> Option<Bytes> {
+        let Source { gated_by, backlog_max, .. } = self.sources[source.index()];
+        let Some((limit, Some(_))) = gated_by else { return backlog_max };
+        let burst = self.limits[limit.index()].burst.max(PACKET);
+        Some(backlog_max.map_or(burst, |most| most.min(burst)))
     }
 
     /// The memory that what waits takes.
@@ -416,12 +422,17 @@ impl<T> Limits<T> {
         self.set_share(now, limit, self.share(limit));
     }
 
-    /// Changes what may wait in a class. Nothing where it waits for nothing, or for gates only: what those have let in is not
+    /// What may wait in a class at most: a quarter of the memory, within which its flows are equal. Where that runs short they are not.
+    const fn queue_most(&self) -> Bytes {
+        Bytes::new(self.memory_max.as_u64() / 4)
+    }
+
+    /// Changes what may wait in a class, a quarter of the memory at most. Nothing where it waits for nothing, or for gates only: what those have let in is not
     /// dropped.
     pub fn set_queue_max(&mut self, class: ClassId, queue_max: Bytes) {
         let Class { paced, gated, .. } = self.classes[class.index()];
         if let Some(paced) = paced.filter(|_| !gated) {
-            self.pacer.set_queue_max(paced, queue_max);
+            self.pacer.set_queue_max(paced, queue_max.min(self.queue_most()));
         }
     }
 
@@ -443,6 +454,7 @@ impl<T> Limits<T> {
             Means::Gate(gate, limit) => {
                 gate.set_rate(now, share);
                 gate.set_burst(now, burst);
+                gate.set_quantum(quantum(share, PACKET));
                 self.pacer.set_rate(now, *limit, share);
                 self.pacer.set_burst(now, *limit, burst);
             }
@@ -560,8 +572,8 @@ impl<T> Limits<T> {
     ///
     /// Steps: as [`Gate::poll_queue`].
     pub fn may_read(&mut self, now: Instant, source: SourceId) -> Option<Bytes> {
-        let Source { gated_by, backlog_max, waiting, ready } = self.sources[source.index()];
-        let is_full = backlog_max.is_some_and(|most| waiting >= most);
+        let Source { gated_by, waiting, ready, .. } = self.sources[source.index()];
+        let is_full = self.backlog_max(source).is_some_and(|most| waiting >= most);
         let Some((limit, queue)) = gated_by else { return (!is_full).then_some(ALL) };
         if is_full {
             if let (Means::Gate(gate, _), Some(queue)) = (&mut self.limits[limit.index()].means, queue) {
@@ -606,8 +618,8 @@ impl<T> Limits<T> {
     /// When a source that has something may be read; an instant that has passed: now. `None`: no time is known (what was read from
     /// it waits, and [`poll_at`](Self::poll_at) says for how long; or its gate's rate is zero), or it has nothing.
     pub fn source_at(&self, source: SourceId) -> Option<Instant> {
-        let Source { gated_by, backlog_max, waiting, ready } = self.sources[source.index()];
-        if !ready || backlog_max.is_some_and(|most| waiting >= most) {
+        let Source { gated_by, waiting, ready, .. } = self.sources[source.index()];
+        if !ready || self.backlog_max(source).is_some_and(|most| waiting >= most) {
             return None;
         }
         let Some((limit, _)) = gated_by else { return Some(Instant::ZERO) };
@@ -642,7 +654,9 @@ impl<T> Limits<T> {
             }
             return Verdict::Pass(item);
         }
-        let has_room = memory <= self.memory_max.saturating_sub(self.memory);
+        // As much as is free is there for each class, whatever others have (Choudhury and Hahne, "Dynamic queue length thresholds
+        // for shared-memory packet switches", 1998, with a factor of 1): nobody is left without.
+        let has_room = self.classes[class.index()].memory + memory <= self.memory_max.saturating_sub(self.memory);
         let held = Held { item, source, memory };
         let put = if has_room { self.pacer.handle_packet(now, paced, flow, size, signal, held) } else { Err(held) };
         if let Err(Held { item, .. }) = put {
@@ -652,7 +666,9 @@ impl<T> Limits<T> {
             return Verdict::Drop(item, Reason::Room);
         }
         self.memory += memory;
-        self.classes[class.index()].waiting += 1;
+        let state = &mut self.classes[class.index()];
+        state.waiting += 1;
+        state.memory += memory;
         if let Some(source) = source {
             self.sources[source.index()].waiting += size;
         }
@@ -671,6 +687,7 @@ impl<T> Limits<T> {
         }
         let (state, by) = (&mut self.classes[class.index()], self.pacing[out.by.index()]);
         state.waiting -= 1;
+        state.memory = state.memory.saturating_sub(out.item.memory);
         if out.fate == Fate::Drop {
             self.limits[by.index()].counters.dropped_codel += 1;
             self.handle_lost(class, out.item.source, out.size);

@@ -42,6 +42,52 @@ fn offer(limits: &mut Limits<u64>, class: ClassId, gap: Duration, time: Duration
 }
 
 #[test]
+fn who_fills_the_memory_leaves_room_for_others() {
+    let mut limits = Limits::new(at(0), mbit(1), mbit(1_000), Bytes::new(1_000_000));
+    let queue = ClassSettings { codel: None, queue_max: Bytes::new(u64::MAX), ..ClassSettings::default() };
+    let classes = [0, 1, 2, 3].map(|_| {
+        let id = limit(&mut limits, BitRate::ZERO, Mode::Pace);
+        limits.add_class(queue, &[id])
+    });
+    let waiting = classes.map(|class| {
+        let waits = |flow: &u32| {
+            let arrival = Arrival { flow: flow * 977, ..arrival(class, None) };
+            matches!(limits.handle_packet(at(0), arrival, 0), Verdict::Wait)
+        };
+        (0..1_000_u32).filter(waits).count() as u64 * MTU.as_u64()
+    });
+    // A quarter of all each, while so much is free; the last one has half of what is.
+    for (waiting, share) in waiting.iter().zip([250_000_u64, 250_000, 250_000, 125_000]) {
+        assert!(waiting.abs_diff(share) <= 2 * MTU.as_u64(), "{waiting} of {share}");
+    }
+    assert!(limits.is_valid());
+}
+
+#[test]
+fn a_gates_turns_are_of_the_rate_that_it_has_now() {
+    let mut limits = limits();
+    let gate = limit(&mut limits, mbit(1_000), Mode::Gate);
+    let sources = [0, 1].map(|_| limits.add_source(Some(gate), None));
+    limits.set_rate(at(0), gate, mbit(1));
+    limits.set_burst(at(0), gate, BURST);
+    sources.iter().for_each(|source| limits.handle_ready(*source));
+    let mut now = at(0);
+    let mut read = [Bytes::ZERO; 2];
+    for _ in 0..100_000 {
+        for (source, read) in sources.iter().zip(&mut read) {
+            if limits.may_read(now, *source).is_some() {
+                limits.handle_read(now, *source, MTU, true);
+                *read += MTU;
+            }
+        }
+        now += Duration::from_micros(20);
+        let [one, other] = read.map(Bytes::as_u64);
+        assert!(one.abs_diff(other) <= 2 * MTU.as_u64(), "{one} and {other}");
+    }
+    assert!(read[0] > Bytes::new(100_000));
+}
+
+#[test]
 fn each_mode_meets_its_rate() {
     for mode in [Mode::Pace, Mode::Gate, Mode::Borrow, Mode::Drop] {
         let mut limits = limits();
@@ -237,11 +283,11 @@ fn a_full_queue_gives_back_what_was_taken() {
 
 #[test]
 fn all_queues_together_are_bounded() {
-    let mut limits: Limits<u64> = Limits::new(at(0), mbit(1), mbit(10), Bytes::new(4_500));
+    let mut limits: Limits<u64> = Limits::new(at(0), mbit(1), mbit(10), Bytes::new(24_000));
     let stopped = limit(&mut limits, BitRate::ZERO, Mode::Pace);
-    let classes = [(); 4].map(|()| limits.add_class(ClassSettings::default(), &[stopped]));
+    let classes = [(); 17].map(|()| limits.add_class(ClassSettings::default(), &[stopped]));
     let waits = |limits: &mut Limits<u64>, class| limits.handle_packet(at(1), arrival(class, None), 0) == Verdict::Wait;
-    assert_eq!(classes.map(|class| waits(&mut limits, class)), [true, true, true, false]);
+    assert_eq!(classes.map(|class| waits(&mut limits, class)), std::array::from_fn(|at| at < 16));
     limits.set_rate(at(2), stopped, mbit(10));
     let mut left = 0;
     while let Some(due) = limits.poll_at() {
@@ -250,7 +296,7 @@ fn all_queues_together_are_bounded() {
         }
         assert!(limits.is_valid());
     }
-    assert_eq!((left, limits.memory()), (3, Bytes::ZERO));
+    assert_eq!((left, limits.memory()), (16, Bytes::ZERO));
 }
 
 #[test]

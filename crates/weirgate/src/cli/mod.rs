@@ -17,6 +17,7 @@ mod replay;
 mod sockets;
 mod transfer;
 mod tune;
+mod tunnel;
 mod undo;
 mod uplink;
 
@@ -67,6 +68,9 @@ enum Command {
     Send(transfer::Send),
     /// Receive files that `weirgate send` sends
     Receive(transfer::Receive),
+    /// Carry other programs' TCP connections over all of this host's paths at once
+    #[command(subcommand)]
+    Tunnel(tunnel::Command),
     /// This host's key, by which others know it
     Key(transfer::Key),
     /// Experiments on this kernel: namespaces, emulated links, real servers
@@ -150,6 +154,10 @@ fn dispatch(command: Command, out: &mut Output) -> Result<(), Failure> {
         Command::Receive(receive) => {
             log();
             receive.run(out)
+        }
+        Command::Tunnel(tunnel) => {
+            log();
+            tunnel.run(out)
         }
         Command::Key(key) => key.run(out),
         Command::Lab(lab) => {

@@ -1,6 +1,5 @@
 //! `weirgate send`, `receive` and `key`: one transfer over all paths.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
@@ -9,30 +8,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
 use serde_json::json;
 use weirgate_linux::clock;
-use weirgate_linux::interface::Interface;
-use weirgate_linux::netns::Netns;
+use weirgate_linux::transport::{App, Driver};
 use weirgate_linux::udp::Udp;
-use weirgate_spray::wire::{ConnectionId, Datagram, init_message};
-use weirgate_spray::{Closed, Connection, PathReport, Public, Secret, Settings, crypto};
-use weirgate_units::Duration;
+use weirgate_spray::{Closed, Connection, PathReport, Public, Secret, Settings};
 
 use super::Failure;
 use super::output::{Output, progress};
 use crate::fabric::run::interruption;
-use crate::transfer::driver::{self, Driver};
-use crate::transfer::keys;
+use crate::sessions::{Session, Sessions, random};
+use crate::transfer::paths::Paths;
 use crate::transfer::receive::{CREDIT, OBJECTS_MAX, Receiving};
 use crate::transfer::send::Sending;
+use crate::transfer::{keys, manifest};
 
 /// Where a receiver listens unless it is told otherwise.
 const PORT: u16 = 4747;
-
-/// Transfers at a time, at most.
-const SESSIONS_MAX: usize = 256;
 
 #[derive(Debug, Args)]
 pub(super) struct Key {
@@ -85,7 +79,7 @@ pub(super) struct Receive {
     key: Option<PathBuf>,
 }
 
-fn own(key: Option<PathBuf>) -> Result<Secret> {
+pub(super) fn own(key: Option<PathBuf>) -> Result<Secret> {
     keys::own(&key.map_or_else(keys::place, Ok)?)
 }
 
@@ -99,20 +93,22 @@ impl Send {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         let secret = own(self.key)?;
         let remote = resolve(&self.host).map_err(Failure::Usage)?;
-        let sockets = sockets(&self.from, remote).map_err(Failure::Usage)?;
-        let paths: Vec<_> = sockets.iter().map(|socket| (socket.local(), remote)).collect();
+        let (paths, sockets) = Paths::open(clock::monotonic(), self.from, remote).map_err(Failure::Usage)?;
+        let ends = paths.ends(&sockets);
+        // That may take longer than a receiver waits.
+        let files = manifest::list(&self.files).map_err(Failure::Usage)?;
         let mut driver = Driver::new(sockets)?;
         let began = Instant::now();
         let now = clock::monotonic();
         // What the receiver says is as long as the list of files.
         let settings = Settings::default();
-        let connection = Connection::connect(now, settings, &secret, self.peer, random()?, &paths);
+        let connection = Connection::connect(now, settings, &secret, self.peer, random()?, &ends);
         let mut connection = connection.context("the receiver's key")?;
-        let sending = Sending::begin(&self.files, self.resume, &mut connection).map_err(Failure::Usage)?;
+        let sending = Sending::begin(files, self.resume, &mut connection)?;
         let bar = progress(Some(sending.bytes()), "sent");
-        let mut shown = Shown { sending, bar };
+        let mut shown = Shown { sending, paths, bar };
         driver.run(&mut connection, &mut shown).with_context(|| self.host.clone())?;
-        let Shown { sending, bar } = shown;
+        let Shown { sending, bar, .. } = shown;
         bar.finish_and_clear();
         let seconds = began.elapsed().as_secs_f64();
         let paths: Vec<PathReport> = connection.paths().collect();
@@ -165,6 +161,7 @@ fn path_json(path: &PathReport) -> serde_json::Value {
 /// What is sent, with a bar.
 struct Shown {
     sending: Sending,
+    paths: Paths,
     bar: indicatif::ProgressBar,
 }
 
@@ -180,13 +177,16 @@ impl weirgate_spray::Sink for Shown {
     }
 }
 
-impl driver::App for Shown {
+impl App for Shown {
+    type Error = anyhow::Error;
+
     fn handle_event(&mut self, connection: &mut Connection, event: weirgate_spray::Event) -> Result<()> {
         self.sending.handle_event(connection, event)
     }
 
     fn advance(&mut self, connection: &mut Connection) -> Result<()> {
         self.sending.advance(connection)?;
+        self.paths.look(clock::monotonic(), connection);
         if !self.bar.is_hidden() {
             self.bar.set_position(self.sending.delivered(connection));
             let rates = connection.paths().filter(|path| path.is_up);
@@ -197,15 +197,14 @@ impl driver::App for Shown {
         }
         Ok(())
     }
-}
 
-/// A transfer that is received.
-struct Session {
-    connection: Connection,
-    receiving: Receiving,
-    began: Instant,
-    /// Why this side has ended it.
-    failed: Option<anyhow::Error>,
+    fn poll_at(&self) -> Option<weirgate_units::Instant> {
+        [self.sending.poll_at(), Some(self.paths.poll_at())].into_iter().flatten().min()
+    }
+
+    fn take_sockets(&mut self) -> Vec<Udp> {
+        self.paths.take_sockets()
+    }
 }
 
 impl Receive {
@@ -213,187 +212,72 @@ impl Receive {
         let secret = own(self.key)?;
         let root = File::open(&self.dir).with_context(|| self.dir.display().to_string()).map_err(Failure::Usage)?;
         let root: Arc<OwnedFd> = Arc::new(root.into());
-        let any = [SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)), SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))];
-        let listen = if self.listen.is_empty() { any.to_vec() } else { self.listen };
-        let bound = listen.iter().map(|local| Udp::bind(*local, None).with_context(|| local.to_string()));
-        let sockets = bound.collect::<Result<Vec<_>>>().map_err(Failure::Usage)?;
-        let mut driver = Driver::new(sockets)?;
+        let mut driver = Driver::new(listening(self.listen).map_err(Failure::Usage)?)?;
         let is_ended = interruption().context("signals cannot be caught")?;
-        let locals: Vec<String> = driver.locals().map(|local| local.to_string()).collect();
-        out.line(&format!("key {}, listening on {}", secret.public(), locals.join(" and ")))?;
-        out.flush()?;
+        announce(out, &secret, &driver)?;
         let settings = Settings { credit: CREDIT, objects_max: OBJECTS_MAX, ..Settings::default() };
-        let mut sessions: BTreeMap<ConnectionId, Session> = BTreeMap::new();
-        loop {
-            let now = clock::monotonic();
-            let mut has_more = false;
-            // A signal is looked for now and then.
-            let mut until = now + Duration::from_millis(200);
-            let mut over = Vec::new();
-            for (id, session) in &mut sessions {
-                session.connection.handle_timeout(now);
-                session.step(now);
-                let Session { connection, receiving, .. } = session;
-                has_more |= driver.transmit(connection, receiving);
-                if connection.is_closed() {
-                    session.step(now);
-                    over.push(*id);
-                } else if let Some(at) = connection.poll_at(now) {
-                    until = until.min(at);
+        let mut sessions = Sessions::new(&secret, settings, &self.allow);
+        while !is_ended.load(Ordering::Relaxed) {
+            for session in sessions.turn(&mut driver, &mut || Ok(Receiving::new(root.clone())))? {
+                report(&session, out)?;
+                if self.once {
+                    return Ok(outcome(session)?);
                 }
             }
-            for id in over {
-                if let Some(session) = sessions.remove(&id) {
-                    session.report(out)?;
-                    if self.once {
-                        return Ok(session.outcome()?);
-                    }
-                }
-            }
-            if is_ended.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            driver.receive(Some(if has_more { now } else { until }), |local, remote, datagram| {
-                let id = match Datagram::parse(datagram) {
-                    Ok(Datagram::Init { connection, message, .. }) => {
-                        if !sessions.contains_key(&connection) && sessions.len() < SESSIONS_MAX {
-                            sessions.extend(answer(&secret, &settings, &self.allow, connection, message, &root));
-                        }
-                        connection
-                    }
-                    Ok(Datagram::Protected(header)) => header.connection,
-                    _ => return,
-                };
-                if let Some(Session { connection, receiving, .. }) = sessions.get_mut(&id) {
-                    connection.handle_datagram(clock::monotonic(), (local, remote), datagram, receiving);
-                }
-            })?;
         }
+        sessions.close(&mut driver);
+        Ok(())
     }
 }
 
-/// A new transfer, if its sender may have one.
-fn answer(
-    secret: &Secret,
-    settings: &Settings,
-    allow: &[Public],
-    id: ConnectionId,
-    message: &[u8],
-    root: &Arc<OwnedFd>,
-) -> Option<(ConnectionId, Session)> {
-    let called =
-        crypto::answer(secret, init_message(message)?, &Connection::hello(settings), |peer| allow.contains(peer));
-    match called {
-        Ok(called) => {
-            let (_, seed) = random().ok()?;
-            let connection = Connection::accept(clock::monotonic(), *settings, called, (id, seed));
-            Some((
-                id,
-                Session { connection, receiving: Receiving::new(root.clone()), began: Instant::now(), failed: None },
-            ))
-        }
-        Err(problem) => {
-            tracing::warn!(%problem, "a transfer is refused");
-            None
-        }
+/// Sockets at these addresses, or at all of the host's.
+pub(super) fn listening(listen: Vec<SocketAddr>) -> Result<Vec<Udp>> {
+    let any = [SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)), SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))];
+    let listen = if listen.is_empty() { any.to_vec() } else { listen };
+    listen.into_iter().map(|local| Udp::bind(local, None).with_context(|| local.to_string())).collect()
+}
+
+/// Says by which key and where others find this side.
+pub(super) fn announce(out: &mut Output, secret: &Secret, driver: &Driver) -> Result<(), Failure> {
+    let locals: Vec<String> = driver.locals().map(|local| local.to_string()).collect();
+    out.line(&format!("key {}, listening on {}", secret.public(), locals.join(" and ")))?;
+    Ok(out.flush()?)
+}
+
+/// Why not all of it is there.
+fn outcome(session: Session<Receiving>) -> Result<()> {
+    let (done, all) = session.app.files();
+    match (session.failed, session.app.ended()) {
+        (Some(problem), _) => Err(problem),
+        (None, Some(Closed::ByPeer { code: 0, .. })) if done == all => Ok(()),
+        (None, Some(why)) => Err(anyhow!("{why}")),
+        (None, None) => Err(anyhow!("the transfer was not finished")),
     }
 }
 
-impl Session {
-    /// Hands what has happened to the files, until something went wrong with them.
-    fn step(&mut self, now: weirgate_units::Instant) {
-        let Self { connection, receiving, failed, .. } = self;
-        if failed.is_some() {
-            while connection.poll_event().is_some() {}
-            return;
-        }
-        if let Err(problem) = driver::step(connection, receiving) {
-            connection.close(now, 1, &format!("{problem:#}"));
-            *failed = Some(problem);
-        }
-    }
-
-    /// Why not all of it is there.
-    fn outcome(self) -> Result<()> {
-        let (done, all) = self.receiving.files();
-        match (self.failed, self.receiving.ended()) {
-            (Some(problem), _) => Err(problem),
-            (None, Some(Closed::ByPeer { code: 0, .. })) if done == all => Ok(()),
-            (None, Some(why)) => Err(anyhow!("{why}")),
-            (None, None) => Err(anyhow!("the transfer was not finished")),
-        }
-    }
-
-    fn report(&self, out: &mut Output) -> Result<(), Failure> {
-        let (done, all) = self.receiving.files();
-        let seconds = self.began.elapsed().as_secs_f64();
-        let peer = self.connection.peer().to_string();
-        let ended = match (&self.failed, self.receiving.ended()) {
-            (Some(problem), _) => format!(": {problem:#}"),
-            (None, Some(Closed::ByPeer { code: 0, .. })) => String::new(),
-            (None, Some(why)) => format!(": {why}"),
-            (None, None) => ": it was not finished".to_owned(),
-        };
-        let bytes = self.receiving.bytes();
-        out.line(&format!("{done} of {all} files, {bytes} bytes in {seconds:.2} s, of {}{ended}", &peer[..16]))?;
-        Ok(out.flush()?)
-    }
+fn report(session: &Session<Receiving>, out: &mut Output) -> Result<(), Failure> {
+    let receiving = &session.app;
+    let (done, all) = receiving.files();
+    let seconds = session.began.elapsed().as_secs_f64();
+    let peer = session.connection.peer().to_string();
+    let ended = match (&session.failed, receiving.ended()) {
+        (Some(problem), _) => format!(": {problem:#}"),
+        (None, Some(Closed::ByPeer { code: 0, .. })) => String::new(),
+        (None, Some(why)) => format!(": {why}"),
+        (None, None) => ": it was not finished".to_owned(),
+    };
+    let bytes = receiving.bytes();
+    out.line(&format!("{done} of {all} files, {bytes} bytes in {seconds:.2} s, of {}{ended}", &peer[..16]))?;
+    Ok(out.flush()?)
 }
 
 /// An address of a host, with a port.
-fn resolve(host: &str) -> Result<SocketAddr> {
+pub(super) fn resolve(host: &str) -> Result<SocketAddr> {
+    // An IPv6 address without a port looks as one with a port.
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok((ip, PORT).into());
+    }
     let with_port = host.to_socket_addrs().or_else(|_| (host, PORT).to_socket_addrs());
     let mut all = with_port.with_context(|| format!("{host}: no such host"))?;
     all.next().with_context(|| format!("{host} has no address"))
-}
-
-/// A socket for each path.
-fn sockets(from: &[String], remote: SocketAddr) -> Result<Vec<Udp>> {
-    let is_wanted = |ip: IpAddr| {
-        let is_local = ip.is_loopback() || matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        ip.is_ipv4() == remote.is_ipv4() && is_local == remote.ip().is_loopback()
-    };
-    let here = Netns::current().and_then(|here| Interface::all(&here)).context("this host's interfaces")?;
-    let up = here.into_iter().filter(|interface| interface.up);
-    let all: Vec<(String, IpAddr)> = up
-        .flat_map(|Interface { name, addresses, .. }| addresses.into_iter().map(move |ip| (name.clone(), ip)))
-        .collect();
-    let mut sockets = Vec::new();
-    let bind = |ip: IpAddr, device: Option<&str>| {
-        Udp::bind(SocketAddr::new(ip, 0), device)
-            .with_context(|| format!("{} of {}", ip, device.unwrap_or("this host")))
-    };
-    for name in from {
-        if let Ok(ip) = name.parse::<IpAddr>() {
-            sockets.push(bind(ip, None)?);
-            continue;
-        }
-        let of = all.iter().find(|(device, ip)| device == name && is_wanted(*ip));
-        let (device, ip) =
-            of.with_context(|| format!("{name}: no such interface, or it has no address of the receiver's family"))?;
-        sockets.push(bind(*ip, Some(device))?);
-    }
-    if from.is_empty() {
-        let mut seen = Vec::new();
-        for (device, ip) in all.iter().filter(|(_, ip)| is_wanted(*ip)) {
-            // One address of each interface.
-            if !seen.contains(device) {
-                seen.push(device.clone());
-                sockets.push(bind(*ip, Some(device))?);
-            }
-        }
-    }
-    ensure!(!sockets.is_empty(), "no interface has an address of the receiver's family: name one with --from");
-    ensure!(sockets.len() <= weirgate_spray::connection::PATHS_MAX, "more paths than a connection can have");
-    Ok(sockets)
-}
-
-/// A connection's name and its seed.
-fn random() -> Result<(ConnectionId, u64)> {
-    let mut bytes = [0; 16];
-    let len = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    ensure!(len == bytes.len(), "the system has no randomness");
-    let (id, seed) = bytes.split_at(8);
-    let of = |half: &[u8]| half.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-    Ok((ConnectionId(of(id)), of(seed)))
 }

@@ -481,8 +481,11 @@ fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
         return Port { name, kind: PortKind::VhostUser { socket }, queues, macs, peer: None };
     }
     let device = or(typed.device, name.clone());
-    if device.len() > 15 {
-        let what = format!("`{device}` is too long for a device: write a `device` of at most 15 letters");
+    let is_name = |c: char| !c.is_whitespace() && !['/', ':', '%', '\0'].contains(&c);
+    if device.len() > 15 || !device.chars().all(is_name) || [".", ".."].contains(&device.as_str()) {
+        let what = format!(
+            "`{device}` is no name of a device: write a `device` of at most 15 letters, without spaces, `/`, `:` and `%`"
+        );
         problems.push(problem(typed.line, "port", what));
     }
     let namespace = match typed.namespace {

@@ -29,9 +29,7 @@ pub struct Part {
     file: Locked,
     meta: manifest::File,
     have: Ranges,
-    /// Of the bytes before this offset.
-    hasher: blake3::Hasher,
-    hashed: u64,
+    hashing: Hashing,
     /// Whether more is there than was noted.
     is_dirty: bool,
 }
@@ -51,6 +49,72 @@ impl Locked {
 impl Drop for Locked {
     fn drop(&mut self) {
         let _it_was_locked = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// A hash that is made step by step: of a long file it takes longer than anybody waits for a sign of life.
+#[derive(Debug, Default)]
+struct Hashing {
+    /// Of the bytes before this offset.
+    hasher: blake3::Hasher,
+    hashed: u64,
+}
+
+impl Hashing {
+    /// The next step of a file's bytes before `end`; whether there are no more.
+    fn step(&mut self, file: &File, end: u64) -> io::Result<bool> {
+        let len = usize::try_from(end.saturating_sub(self.hashed)).unwrap_or(usize::MAX).min(HASH_STEP);
+        if len > 0 {
+            let mut bytes = vec![0; len];
+            file.read_exact_at(&mut bytes, self.hashed)?;
+            self.hasher.update(&bytes);
+            self.hashed += len as u64;
+        }
+        Ok(self.hashed >= end)
+    }
+
+    fn is(&self, wanted: &str) -> bool {
+        self.hasher.finalize().to_hex().as_str() == wanted
+    }
+}
+
+/// A file that was in its place before.
+#[derive(Debug)]
+pub struct Placed {
+    file: File,
+    meta: manifest::File,
+    hashing: Hashing,
+}
+
+impl Placed {
+    /// A file of this length and time.
+    ///
+    /// # Errors
+    /// It is not there any more.
+    pub fn open(root: &OwnedFd, meta: &manifest::File) -> Result<Self> {
+        let file = in_place(root, meta).with_context(|| format!("{}: it was taken away meanwhile", meta.path))?;
+        Ok(Self { file, meta: meta.clone(), hashing: Hashing::default() })
+    }
+
+    /// Hashes some of it; whether that was the last.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn hash_some(&mut self) -> io::Result<bool> {
+        self.hashing.step(&self.file, self.meta.len)
+    }
+
+    /// Looks whether it, all of which was hashed, is what is sent.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn finish(self, wanted: &str) -> Result<()> {
+        let path = &self.meta.path;
+        ensure!(
+            self.hashing.is(wanted),
+            "{path}: there is another file of the same length and time: send it without --resume"
+        );
+        Ok(())
     }
 }
 
@@ -77,20 +141,12 @@ impl Part {
         let file =
             rustix::fs::openat(&folder, beside(&name, "part"), flags, Mode::RUSR | Mode::WUSR).with_context(named)?;
         let file = Locked::new(file.into()).with_context(|| format!("{}: another transfer writes it", named()))?;
-        if have.is_empty() {
+        if have.is_empty() && file.0.metadata().with_context(named)?.len() > 0 {
+            // ext4 writes a file out as it is closed that was cut to nothing before, which takes a while.
             file.0.set_len(0).with_context(named)?;
         }
         file.0.set_len(meta.len).with_context(named)?;
-        Ok(Self {
-            folder,
-            name,
-            file,
-            meta: meta.clone(),
-            have,
-            hasher: blake3::Hasher::new(),
-            hashed: 0,
-            is_dirty: false,
-        })
+        Ok(Self { folder, name, file, meta: meta.clone(), have, hashing: Hashing::default(), is_dirty: false })
     }
 
     /// What is there.
@@ -118,21 +174,18 @@ impl Part {
     /// # Errors
     /// It cannot be read again.
     pub fn hash_some(&mut self) -> io::Result<bool> {
-        let end = self.have.first().filter(|first| first.start == 0).map_or(0, |first| first.end);
-        let len = usize::try_from(end.saturating_sub(self.hashed)).unwrap_or(usize::MAX).min(HASH_STEP);
-        if len > 0 {
-            let mut bytes = vec![0; len];
-            self.file.0.read_exact_at(&mut bytes, self.hashed)?;
-            self.hasher.update(&bytes);
-            self.hashed += len as u64;
-        }
-        Ok(self.hashed == self.meta.len)
+        let end = self.hashable();
+        Ok(self.hashing.step(&self.file.0, end)? && end == self.meta.len)
+    }
+
+    /// Where the bytes end that are there from the beginning on.
+    fn hashable(&self) -> u64 {
+        self.have.first().filter(|first| first.start == 0).map_or(0, |first| first.end)
     }
 
     /// Whether so much came since the last piece was hashed that one more is worth it.
     pub fn wants_hashing(&self) -> bool {
-        let end = self.have.first().filter(|first| first.start == 0).map_or(0, |first| first.end);
-        end >= self.hashed + HASH_STEP as u64
+        self.hashable() >= self.hashing.hashed + HASH_STEP as u64
     }
 
     /// Whether all of it is there.
@@ -145,7 +198,7 @@ impl Part {
     /// # Errors
     /// It cannot be written.
     pub fn save(&mut self) -> io::Result<()> {
-        if !std::mem::take(&mut self.is_dirty) || self.is_whole() && self.hashed == self.meta.len {
+        if !std::mem::take(&mut self.is_dirty) || self.is_whole() && self.hashing.hashed == self.meta.len {
             return Ok(());
         }
         let have: Vec<(u64, u64)> = self.have.iter().map(|range| (range.start, range.end)).collect();
@@ -164,9 +217,9 @@ impl Part {
     pub fn finish(mut self, wanted: &str) -> Result<()> {
         ensure!(self.is_whole(), "{}: its end came, and not all of it", self.meta.path);
         while !self.hash_some().with_context(|| self.meta.path.clone())? {}
-        let Self { folder, name, file, meta, hasher, .. } = self;
+        let Self { folder, name, file, meta, hashing, .. } = self;
         let named = || meta.path.clone();
-        if hasher.finalize().to_hex().as_str() != wanted {
+        if !hashing.is(wanted) {
             for what in ["part", "have"] {
                 let _is_not_there = rustix::fs::unlinkat(&folder, beside(&name, what), AtFlags::empty());
             }
@@ -199,10 +252,14 @@ pub fn has_room(root: &OwnedFd, wanted: u64) -> Result<()> {
     Ok(())
 }
 
-/// A file's namesake beside it.
+/// A file's namesake beside it; of a name that leaves no room for more, its hash's.
 fn beside(name: &OsString, what: &str) -> OsString {
     let mut beside = OsString::from(".");
-    beside.push(name);
+    if name.len() > manifest::NAME_MAX {
+        beside.push(blake3::hash(name.as_encoded_bytes()).to_hex().as_str());
+    } else {
+        beside.push(name);
+    }
     beside.push(".weirgate-");
     beside.push(what);
     beside

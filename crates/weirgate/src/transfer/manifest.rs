@@ -16,8 +16,11 @@ pub const VERSION: u32 = 1;
 pub const TALK: u64 = 0;
 const STEP: u64 = 2;
 
-/// The longest line: a million files.
-const LINE_MAX: usize = 256 << 20;
+/// What a side may say in all: of a million files.
+const LINES_MAX: usize = 256 << 20;
+
+/// Bytes of a name beside which there is room for that of its part: 255 are the most (NAME_MAX).
+pub const NAME_MAX: usize = 240;
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +87,15 @@ impl File {
             "{:?} is no place below a folder",
             self.path
         );
+        let is_part = |name: &str| {
+            let name = name.strip_prefix('.').unwrap_or_default();
+            ["part", "have", "new"].iter().any(|what| name.ends_with(&format!(".weirgate-{what}")))
+        };
+        ensure!(
+            !self.path.split('/').any(is_part),
+            "{:?} has the name of a part of a file that is being received: take it away, or give it another name",
+            self.path
+        );
         Ok(path.components().collect())
     }
 }
@@ -93,19 +105,20 @@ impl File {
 pub struct Lines {
     bytes: Vec<u8>,
     have: weirgate_spray::ranges::Ranges,
-    /// Of these, what was read as lines.
+    /// Of these, what was read as lines, and where none ends.
     read: usize,
+    looked: usize,
 }
 
 impl Lines {
     /// Bytes came.
     ///
     /// # Errors
-    /// They are more than any line has.
+    /// They are more than a side may say.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let at = usize::try_from(offset)?;
         let end = at + bytes.len();
-        ensure!(end <= LINE_MAX, "the other side says more than {LINE_MAX} bytes about its files");
+        ensure!(end <= LINES_MAX, "the other side says more than {LINES_MAX} bytes about its files");
         if self.bytes.len() < end {
             self.bytes.resize(end, 0);
         }
@@ -120,9 +133,12 @@ impl Lines {
     /// It is none.
     pub fn read(&mut self) -> Result<Option<Line>> {
         let end = self.have.first().filter(|first| first.start == 0).map_or(0, |first| first.end as usize);
-        let Some(len) = self.bytes[self.read.min(end)..end].iter().position(|byte| *byte == b'\n') else {
+        let from = self.looked.max(self.read);
+        let Some(more) = self.bytes[from.min(end)..end].iter().position(|byte| *byte == b'\n') else {
+            self.looked = end;
             return Ok(None);
         };
+        let len = from + more - self.read;
         let line = &self.bytes[self.read..self.read + len];
         let read = serde_json::from_slice(line).with_context(|| {
             format!("a line that is none: {}", String::from_utf8_lossy(&line[..line.len().min(200)]))
@@ -177,7 +193,7 @@ pub fn list(paths: &[PathBuf]) -> Result<Vec<(PathBuf, File)>> {
     for path in paths {
         let name = path.canonicalize().with_context(|| path.display().to_string())?;
         let name = PathBuf::from(name.file_name().with_context(|| format!("{} has no name", path.display()))?);
-        add(path, &name, &mut all)?;
+        add(path, &name, &mut Vec::new(), &mut all)?;
     }
     let mut places: Vec<&str> = all.iter().map(|(_, file)| file.path.as_str()).collect();
     places.sort_unstable();
@@ -187,20 +203,29 @@ pub fn list(paths: &[PathBuf]) -> Result<Vec<(PathBuf, File)>> {
     Ok(all)
 }
 
-fn add(path: &Path, name: &Path, all: &mut Vec<(PathBuf, File)>) -> Result<()> {
+/// A file, or what is below a folder that lies in these, told by device and inode.
+fn add(path: &Path, name: &Path, within: &mut Vec<(u64, u64)>, all: &mut Vec<(PathBuf, File)>) -> Result<()> {
     use std::os::unix::fs::MetadataExt as _;
     let meta = std::fs::metadata(path).with_context(|| path.display().to_string())?;
     if meta.is_dir() {
+        let id = (meta.dev(), meta.ino());
+        ensure!(!within.contains(&id), "{} is a link to a folder that it lies in", path.display());
+        within.push(id);
         let mut entries: Vec<_> = std::fs::read_dir(path)
             .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
             .with_context(|| path.display().to_string())?;
         entries.sort_by_key(std::fs::DirEntry::file_name);
-        return entries.iter().try_for_each(|entry| add(&entry.path(), &name.join(entry.file_name()), all));
+        for entry in &entries {
+            add(&entry.path(), &name.join(entry.file_name()), within, all)?;
+        }
+        within.pop();
+        return Ok(());
     }
     ensure!(meta.is_file(), "{} is neither a file nor a folder", path.display());
     let place = name.to_str().with_context(|| format!("{} has a name that is not UTF-8", path.display()))?;
     let modified = meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec());
     let file = File { path: place.to_owned(), len: meta.len(), mode: meta.mode() & 0o777, modified };
+    file.relative()?;
     all.push((path.to_owned(), file));
     Ok(())
 }
@@ -232,7 +257,7 @@ mod tests {
         assert_eq!(lines.read().unwrap(), None);
         lines.write(talk.len(), b"nonsense\n").unwrap();
         assert!(lines.read().unwrap_err().to_string().starts_with("a line that is none: nonsense"));
-        assert!(lines.write(LINE_MAX as u64, b"x").is_err());
+        assert!(lines.write(LINES_MAX as u64, b"x").is_err());
     }
 
     #[test]
@@ -244,9 +269,12 @@ mod tests {
     #[test]
     fn places_are_below_the_folder() {
         assert_eq!(of("a/b").relative().unwrap(), Path::new("a/b"));
-        for path in ["", "/etc/passwd", "../a", "a/../../b", "a\0b", ".", "./a"] {
+        for path in
+            ["", "/etc/passwd", "../a", "a/../../b", "a\0b", ".", "./a", "a/.b.weirgate-part", ".b.weirgate-have"]
+        {
             assert!(of(path).relative().is_err(), "{path:?}");
         }
+        assert!(of(".weirgate-part").relative().is_ok() && of("a.weirgate-new").relative().is_ok());
     }
 
     #[test]
@@ -264,6 +292,9 @@ mod tests {
         let twice = list(&[root.join("b"), root.join("b")]).unwrap_err();
         assert_eq!(twice.to_string(), "two of these files would both be b");
         assert!(list(&[root.join("missing")]).is_err());
+        std::os::unix::fs::symlink(&root, root.join("sub/up")).unwrap();
+        let round = list(std::slice::from_ref(&root)).unwrap_err().to_string();
+        assert!(round.ends_with("sub/up is a link to a folder that it lies in"), "{round}");
         assert!(list(&[PathBuf::from("/dev/null")]).unwrap_err().to_string().contains("neither a file nor a folder"));
     }
 }

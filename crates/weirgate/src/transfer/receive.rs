@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use weirgate_linux::clock;
+use weirgate_linux::transport::App;
 use weirgate_spray::wire::VARINT_MAX;
 use weirgate_spray::{Closed, Connection, Event, Sink, Source};
 use weirgate_units::{Duration, Instant};
 
-use super::driver::App;
-use super::files::{self, Part};
+use super::files::{self, Part, Placed};
 use super::manifest::{self, Line, Lines, TALK, Talk, VERSION};
 
 /// Bytes that may come before it is known what they are, of each object: until then they are kept in memory.
@@ -36,8 +36,11 @@ pub struct Receiving {
     resumes: bool,
     /// Files that come now.
     parts: BTreeMap<usize, Part>,
-    /// Files of which all is there; those that are in their place from before have no part.
+    /// Files that were in their places before.
+    placed: BTreeMap<usize, Placed>,
+    /// Files of which all is there, and of these, those all of which was hashed.
     whole: BTreeSet<usize>,
+    hashed: BTreeSet<usize>,
     hashes: BTreeMap<usize, String>,
     /// What came before it was known what it is.
     early: Vec<(u64, u64, Vec<u8>)>,
@@ -61,7 +64,9 @@ impl Receiving {
             files: None,
             resumes: false,
             parts: BTreeMap::new(),
+            placed: BTreeMap::new(),
             whole: BTreeSet::new(),
+            hashed: BTreeSet::new(),
             hashes: BTreeMap::new(),
             early: Vec::new(),
             early_bytes: 0,
@@ -141,6 +146,9 @@ impl Receiving {
         let meta = &files[number];
         if self.resumes && files::in_place(&self.root, meta).is_some() {
             connection.resume(object, 0..meta.len);
+            self.placed.insert(number, Placed::open(&self.root, meta)?);
+            // Those by which the object was opened.
+            self.early.retain(|(of, ..)| *of != object);
             return Ok(());
         }
         let part = Part::open(&self.root, meta, self.resumes)?;
@@ -159,20 +167,48 @@ impl Receiving {
             self.early.push((object, offset, bytes.to_vec()));
             return Ok(());
         };
-        let name = manifest::file(object).and_then(|number| self.files.as_ref()?.get(number));
-        part.write(offset, bytes).with_context(|| name.map_or_else(String::new, |file| file.path.clone()))
+        part.write(offset, bytes)
+            .with_context(|| manifest::file(object).map_or_else(String::new, |file| self.name(file)))
     }
 
-    /// Puts files in their places of which all is there, and of which the sender has said the hash.
+    fn name(&self, number: usize) -> String {
+        self.files.as_ref().and_then(|files| files.get(number)).map_or_else(String::new, |file| file.path.clone())
+    }
+
+    /// A file that is to be hashed before it can be put in its place.
+    fn unhashed(&self) -> Option<usize> {
+        let is_here = |number: &usize| self.parts.contains_key(number) || self.placed.contains_key(number);
+        self.whole.iter().find(|number| !self.hashed.contains(number) && is_here(number)).copied()
+    }
+
+    /// Hashes a step of one file.
+    fn hash_some(&mut self) -> Result<()> {
+        if let Some(number) = self.unhashed() {
+            let is_whole = self.parts.get(&number).is_none_or(Part::is_whole);
+            ensure!(is_whole, "{}: its end came, and not all of it", self.name(number));
+            let part = self.parts.get_mut(&number).map(Part::hash_some);
+            let placed = || self.placed.get_mut(&number).map(Placed::hash_some);
+            if part.or_else(placed).transpose().with_context(|| self.name(number))? == Some(true) {
+                self.hashed.insert(number);
+            }
+        } else if let Some(part) = self.parts.values_mut().find(|part| part.wants_hashing()) {
+            part.hash_some()?;
+        }
+        Ok(())
+    }
+
+    /// Puts files in their places of which all is there and was hashed, and of which the sender has said the hash.
     fn finish(&mut self, connection: &mut Connection) -> Result<()> {
-        let ready: Vec<usize> = self.whole.iter().copied().filter(|number| self.hashes.contains_key(number)).collect();
+        let ready: Vec<usize> = self.hashed.iter().copied().filter(|number| self.hashes.contains_key(number)).collect();
         for number in ready {
             self.whole.remove(&number);
+            self.hashed.remove(&number);
             let hash = self.hashes.remove(&number).unwrap_or_default();
-            let meta = self.files.as_ref().and_then(|files| files.get(number)).context("a file that was not named")?;
-            match self.parts.remove(&number) {
-                Some(part) => part.finish(&hash)?,
-                None => check(&self.root, meta, &hash)?,
+            if let Some(part) = self.parts.remove(&number) {
+                part.finish(&hash)?;
+            }
+            if let Some(placed) = self.placed.remove(&number) {
+                placed.finish(&hash)?;
             }
             self.done += 1;
             connection.forget(manifest::object(number));
@@ -191,17 +227,9 @@ impl Receiving {
     }
 }
 
-/// Looks whether a file that is in its place is what is sent.
-fn check(root: &OwnedFd, meta: &manifest::File, wanted: &str) -> Result<()> {
-    let file = files::in_place(root, meta).with_context(|| format!("{}: it was taken away meanwhile", meta.path))?;
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(file).with_context(|| meta.path.clone())?;
-    let is_same = hasher.finalize().to_hex().as_str() == wanted;
-    ensure!(is_same, "{}: there is another file of the same length and time: send it without --resume", meta.path);
-    Ok(())
-}
-
 impl App for Receiving {
+    type Error = anyhow::Error;
+
     fn handle_event(&mut self, connection: &mut Connection, event: Event) -> Result<()> {
         match event {
             Event::Opened(TALK) => connection.grant(TALK, VARINT_MAX),
@@ -234,16 +262,19 @@ impl App for Receiving {
                 self.put(object, offset, &bytes)?;
             }
         }
+        self.hash_some()?;
         self.finish(connection)?;
-        if let Some(part) = self.parts.values_mut().find(|part| part.wants_hashing()) {
-            part.hash_some()?;
-        }
         let now = clock::monotonic();
         if now.saturating_since(self.saved) >= SAVE_EVERY {
             self.saved = now;
             self.save();
         }
         Ok(())
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        // What is there is hashed while nothing else is to be done.
+        self.unhashed().map(|_| clock::monotonic())
     }
 }
 

@@ -7,9 +7,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
+use weirgate_linux::clock;
+use weirgate_linux::transport::App;
 use weirgate_spray::{Closed, Connection, Event, Sink, Source};
+use weirgate_units::{Duration, Instant};
 
-use super::driver::App;
 use super::manifest::{self, Line, Lines, TALK, Talk, VERSION};
 
 /// Files whose bytes are sent at the same time, at most: many small ones fill the paths together.
@@ -17,6 +19,9 @@ const OPEN_MAX: usize = 64;
 
 /// Bytes that are read at a time.
 const BLOCK: usize = 256 << 10;
+
+/// How often it is looked for hashes.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A transfer of files, from their side.
 #[derive(Debug)]
@@ -32,6 +37,8 @@ pub struct Sending {
     /// Of each file, what the receiver has from before.
     have: Vec<Vec<(u64, u64)>>,
     hashes: Receiver<(usize, Result<String>)>,
+    /// Of how many files the hash was said.
+    hashed: usize,
     done: usize,
     /// Bytes of files that are in their places.
     done_bytes: u64,
@@ -48,12 +55,11 @@ struct Open {
 }
 
 impl Sending {
-    /// Of what `paths` name; it opens the first object of `connection`, and says what there is.
+    /// Of what [`manifest::list`] has found; it opens the first object of `connection`, and says what there is.
     ///
     /// # Errors
-    /// As [`manifest::list`]'s.
-    pub fn begin(paths: &[PathBuf], resumes: bool, connection: &mut Connection) -> Result<Self> {
-        let files = manifest::list(paths)?;
+    /// Where it cannot be said, or no thread be started.
+    pub fn begin(files: Vec<(PathBuf, manifest::File)>, resumes: bool, connection: &mut Connection) -> Result<Self> {
         let mut talk = Talk::default();
         let said: Vec<manifest::File> = files.iter().map(|(_, file)| file.clone()).collect();
         let len = talk.say(&Line::Files { version: VERSION, resume: resumes, files: said })?;
@@ -80,6 +86,7 @@ impl Sending {
             next,
             have: Vec::new(),
             hashes,
+            hashed: 0,
             done: 0,
             done_bytes: 0,
             problem: None,
@@ -145,6 +152,8 @@ impl Sending {
 }
 
 impl App for Sending {
+    type Error = anyhow::Error;
+
     fn handle_event(&mut self, _: &mut Connection, event: Event) -> Result<()> {
         match event {
             Event::Closed(Closed::Here) => Ok(()),
@@ -164,12 +173,18 @@ impl App for Sending {
         for (file, blake3) in self.hashes.try_iter() {
             let len = self.talk.say(&Line::Hash { file, blake3: blake3? })?;
             connection.provide(TALK, len, false);
+            self.hashed += 1;
         }
         self.open_more(connection)?;
         if self.is_done() && !connection.is_closed() {
-            connection.close(weirgate_linux::clock::monotonic(), 0, "all files are in their places");
+            connection.close(clock::monotonic(), 0, "all files are in their places");
         }
         Ok(())
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        // Hashes come from a thread of their own.
+        (self.hashed < self.files.len()).then(|| clock::monotonic() + LOOK_EVERY)
     }
 }
 

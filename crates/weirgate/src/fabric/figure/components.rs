@@ -132,13 +132,13 @@ mod tests {
         assert_eq!([row("components"), row("ports")], ["1 - - -", "4 - - -"]);
     }
 
-    /// Leaf 0 has two links to spine 0, which are labelled as the others are: of its 40 Gbit/s two fifths go there, 8 of them for each
-    /// other leaf, which has 4 more from the third one and 10 to take both.
+    /// Leaf 0 has two links to spine 0: as one of 20 Gbit/s to a spine that takes 10 to each other leaf. So its flows to one are for two
+    /// components, the two links with as much as one of the others, and no link has more than it can take.
     #[test]
-    fn a_second_link_brings_its_spine_more_than_it_can_take_away() {
+    fn a_second_link_brings_its_spine_no_more_than_it_can_take_away() {
         let said = rows("[[link]]\nbetween = [\"leaf0\", \"spine0\"]\nrate = \"10 Gbit/s\"\n");
         let row = |what: &str| said.iter().find(|row| row[0].starts_with(what)).unwrap()[1..].join(" ");
-        assert_eq!([row("up, 2"), row("components"), row("ports")], ["2 80 80 80", "1 - - -", "4 to 5 - - -"]);
-        assert!(row("down, 1").ends_with(" 120"), "{}", row("down, 1"));
+        assert_eq!([row("up, 2"), row("components"), row("ports")], ["2 50 50 50", "2 - - -", "1 to 3 - - -"]);
+        assert!(row("down, 1").ends_with(" 90"), "{}", row("down, 1"));
     }
 }

@@ -84,8 +84,8 @@ pub(super) fn fig13(bench: &Bench) -> Result<Report> {
             claim(None, "presto", 0.8, What::Mean, None),
         ],
         first_hops: &[],
-        why: "The article: DRILL's flow completion times are lower than WCMP's. Here DRILL chooses by the packet among the ports of a component; links beside each other have the same labels and are alike, so a spine with two links to a leaf \
-              has twice that leaf's packets, also for leaves to which it has one link: the table of components has how full that makes links.",
+        why: "The article: DRILL's flow completion times are lower than WCMP's. Links beside each other count as one of their rates' sum in the \
+              capacity factors, as its four links of 10 Gbit/s do for one of 40: the table of components has how full that makes links.",
         at: &[0.8],
     };
     let components = super::components::table(&grid.base, 0.8)?;

@@ -1,13 +1,16 @@
-//! The loop around connections: datagrams in, datagrams out, and timers.
+//! The loop around a multipath connection (`weirgate_spray`): datagrams in, datagrams out, and timers.
 
+use std::fmt::Display;
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
-use anyhow::Result;
-use weirgate_linux::clock;
-use weirgate_linux::udp::{Room, Udp};
-use weirgate_linux::wait::Waiter;
 use weirgate_spray::{Connection, Event, Sink, Source};
 use weirgate_units::Instant;
+
+use crate::clock;
+use crate::udp::{Room, Udp};
+use crate::wait::Waiter;
 
 /// Datagrams of one path that go in one call, at most: as many as the kernel cuts.
 const BATCH_MAX: usize = 64;
@@ -20,17 +23,30 @@ const RECEIVES: usize = 8;
 
 /// What a program does with a connection.
 pub trait App: Source + Sink {
+    /// Why it has no more use for the connection; the other side is told `{:#}` of it.
+    type Error: From<io::Error> + Display;
+
     /// Something has happened.
     ///
     /// # Errors
     /// The connection is of no more use: it is closed, with this as the reason.
-    fn handle_event(&mut self, connection: &mut Connection, event: Event) -> Result<()>;
+    fn handle_event(&mut self, connection: &mut Connection, event: Event) -> Result<(), Self::Error>;
 
     /// What came was handed over: whatever follows from it.
     ///
     /// # Errors
     /// As [`handle_event`](Self::handle_event).
-    fn advance(&mut self, connection: &mut Connection) -> Result<()>;
+    fn advance(&mut self, connection: &mut Connection) -> Result<(), Self::Error>;
+
+    /// When it is to be [advanced](Self::advance) again, if nothing comes before.
+    fn poll_at(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Sockets of paths that it has added meanwhile.
+    fn take_sockets(&mut self) -> Vec<Udp> {
+        Vec::new()
+    }
 }
 
 /// Sockets, and what is between them and connections.
@@ -60,12 +76,29 @@ impl Driver {
     ///
     /// # Errors
     /// Where the process has too many files open.
-    pub fn new(sockets: Vec<Udp>) -> Result<Self> {
-        let waiter = Waiter::new()?;
-        for (token, socket) in sockets.iter().enumerate() {
-            waiter.add(socket, token as u64)?;
-        }
-        Ok(Self { sockets, waiter, room: Room::default(), out: Vec::new(), batches: Vec::new() })
+    pub fn new(sockets: Vec<Udp>) -> io::Result<Self> {
+        let (waiter, room) = (Waiter::new()?, Room::default());
+        let mut driver = Self { sockets: Vec::new(), waiter, room, out: Vec::new(), batches: Vec::new() };
+        sockets.into_iter().try_for_each(|socket| driver.add_socket(socket))?;
+        Ok(driver)
+    }
+
+    /// One socket more.
+    ///
+    /// # Errors
+    /// Where it cannot be waited for.
+    pub fn add_socket(&mut self, socket: Udp) -> io::Result<()> {
+        self.waiter.add(&socket, self.sockets.len() as u64)?;
+        self.sockets.push(socket);
+        Ok(())
+    }
+
+    /// Ends a wait for datagrams also when this has something to be read: the application knows what.
+    ///
+    /// # Errors
+    /// Where it cannot be waited for.
+    pub fn wake_for(&self, file: impl AsFd) -> io::Result<()> {
+        self.waiter.add(file, u64::MAX)
     }
 
     /// Where the sockets are bound.
@@ -138,7 +171,7 @@ impl Driver {
         &mut self,
         until: Option<Instant>,
         mut each: impl FnMut(SocketAddr, SocketAddr, &mut [u8]),
-    ) -> Result<()> {
+    ) -> io::Result<()> {
         let timeout = until.map(|until| until.saturating_since(clock::monotonic()));
         let ready: Vec<u64> = self.waiter.wait(timeout)?.collect();
         for token in ready {
@@ -157,7 +190,7 @@ impl Driver {
     ///
     /// # Errors
     /// The application's, after the other side was told; and where it cannot be waited.
-    pub fn run(&mut self, connection: &mut Connection, app: &mut impl App) -> Result<()> {
+    pub fn run<A: App>(&mut self, connection: &mut Connection, app: &mut A) -> Result<(), A::Error> {
         let mut result = Ok(());
         loop {
             connection.handle_timeout(clock::monotonic());
@@ -167,12 +200,14 @@ impl Driver {
                 connection.close(clock::monotonic(), 1, &format!("{problem:#}"));
                 result = Err(problem);
             }
+            app.take_sockets().into_iter().try_for_each(|socket| self.add_socket(socket))?;
             let has_more = self.transmit(connection, app);
             if connection.is_closed() {
                 return result;
             }
             let now = clock::monotonic();
-            let until = if has_more { Some(now) } else { connection.poll_at(now) };
+            let until = [connection.poll_at(now), app.poll_at()].into_iter().flatten().min();
+            let until = if has_more { Some(now) } else { until };
             self.receive(until, |local, remote, datagram| {
                 connection.handle_datagram(clock::monotonic(), (local, remote), datagram, app);
             })?;
@@ -184,7 +219,7 @@ impl Driver {
 ///
 /// # Errors
 /// The application's.
-pub fn step(connection: &mut Connection, app: &mut impl App) -> Result<()> {
+pub fn step<A: App>(connection: &mut Connection, app: &mut A) -> Result<(), A::Error> {
     while let Some(event) = connection.poll_event() {
         app.handle_event(connection, event)?;
     }

@@ -1,0 +1,120 @@
+//! One TCP connection of a program that knows nothing of it, through `weirgate tunnel`.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use weirgate_linux::tcp::{self, Options as Tcp};
+
+use super::ground::Ground;
+use super::{tcp as load, transfer};
+use crate::experiment::Options;
+use crate::process::{Killed, scheduled};
+
+/// Where the client's programs connect to, and where that goes to.
+const ENTRY: u16 = 4_748;
+const SINK: u16 = 5_001;
+
+/// Both sides; they end with this value.
+pub(super) struct Tunnel<'a> {
+    ground: &'a Ground,
+    sink: TcpListener,
+    serving: Killed,
+    opening: Killed,
+}
+
+/// A connection's two ends.
+struct Ends {
+    near: TcpStream,
+    far: TcpStream,
+}
+
+impl<'a> Tunnel<'a> {
+    /// Over these uplinks.
+    pub(super) fn new(options: &Options, ground: &'a Ground, uplinks: &[usize], dir: &Path) -> Result<Self> {
+        let place = dir.join("tunnel");
+        fs::create_dir_all(&place)?;
+        let (near, far) = (transfer::key(options, &place.join("near"))?, transfer::key(options, &place.join("far"))?);
+        let sink = ground.server.netns().within(|| tcp::listen(ground.at(SINK), &Tcp::default()))??;
+        let mut serve = Command::new(&options.weirgate);
+        serve.args(["tunnel", "serve", "--allow", &near, "--listen", &ground.at(4_747).to_string(), "--key"]);
+        serve.arg(place.join("far"));
+        // The sink is the far side's own.
+        serve.args(["--reach", &format!("{}/{}", ground.host(), if ground.host().is_ipv4() { 32 } else { 128 })]);
+        let serving = ground.server.netns().within(|| begin(&mut serve))??;
+        let mut open = Command::new(&options.weirgate);
+        open.args(["tunnel", "open", "--peer", &far, "--to", &ground.at(SINK).to_string(), "--key"]);
+        open.arg(place.join("near"));
+        for at in uplinks {
+            open.args(["--from", &Ground::device(*at)]);
+        }
+        open.arg(ground.host().to_string());
+        let opening = ground.client.netns().within(|| begin(&mut open))??;
+        Ok(Self { ground, sink, serving, opening })
+    }
+
+    fn connect(&self) -> Result<Ends> {
+        let entry = SocketAddr::from(([127, 0, 0, 1], ENTRY));
+        let near = self.ground.client.netns().within(|| TcpStream::connect(entry))??;
+        let (far, _) = self.sink.accept()?;
+        Ok(Ends { near, far })
+    }
+
+    /// What one connection gets, in Mbit/s, and processor time of both sides for each Gbit.
+    pub(super) fn run(&self, seconds: u64) -> Result<(f64, f64)> {
+        let Ends { near, far } = self.connect()?;
+        let cpu = || -> Result<Duration> { Ok(scheduled(self.serving.0.id())?.0 + scheduled(self.opening.0.id())?.0) };
+        let before = cpu()?;
+        let mbit = load::carry(&[near], &[far], seconds)?;
+        let spent = (cpu()? - before).as_secs_f64();
+        Ok((mbit, spent / (mbit * seconds as f64 / 1e3)))
+    }
+
+    /// The longest time in which nothing arrived in order, of `seconds` after `then`, which happens while one connection is used.
+    pub(super) fn gap(&self, seconds: u64, then: impl FnOnce() -> Result<()>) -> Result<Duration> {
+        let Ends { near, mut far } = self.connect()?;
+        let until = Instant::now() + Duration::from_secs(4 + seconds);
+        thread::scope(|scope| {
+            scope.spawn(|| load::write(&near, until));
+            let read = scope.spawn(move || {
+                let mut room = vec![0; 64 << 10];
+                let mut times = Vec::new();
+                while let Ok(len) = far.read(&mut room)
+                    && len > 0
+                {
+                    times.push(Instant::now());
+                }
+                times
+            });
+            thread::sleep(Duration::from_secs(4));
+            let outage = Instant::now();
+            let done = then();
+            thread::sleep(Duration::from_secs(seconds));
+            let end = Instant::now();
+            near.shutdown(std::net::Shutdown::Both)?;
+            let times = read.join().ok().context("the reader has panicked")?;
+            done?;
+            let within = times.into_iter().filter(|at| (outage..end).contains(at));
+            let mut last = outage;
+            let mut longest = Duration::ZERO;
+            for at in within.chain([end]) {
+                longest = longest.max(at - last);
+                last = at;
+            }
+            Ok(longest)
+        })
+    }
+}
+
+/// Starts one, and waits until it says that it is there.
+fn begin(command: &mut Command) -> Result<Killed> {
+    let mut child = Killed(command.stdout(Stdio::piped()).spawn().context("cannot start weirgate tunnel")?);
+    let said = child.0.stdout.take().context("its output")?;
+    BufReader::new(said).read_line(&mut String::new())?;
+    Ok(child)
+}

@@ -1,0 +1,208 @@
+//! `weirgate tunnel`: TCP connections of other programs over all paths.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand};
+use weirgate_linux::clock;
+use weirgate_linux::tcp;
+use weirgate_linux::transport::{App, Driver};
+use weirgate_linux::udp::Udp;
+use weirgate_linux::wait::Waiter;
+use weirgate_spray::{Connection, Event, Public, Secret, Sink, Source};
+use weirgate_units::{Instant, Prefix};
+
+use super::Failure;
+use super::output::Output;
+use super::transfer::{announce, listening, own, resolve};
+use crate::fabric::run::interruption;
+use crate::sessions::{Sessions, random};
+use crate::transfer::paths::Paths;
+use crate::tunnel::place::Reach;
+use crate::tunnel::{self, Tunnel};
+
+/// How long it is waited before the other side is called again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How often it is looked for signals.
+const LOOK: weirgate_units::Duration = weirgate_units::Duration::from_millis(200);
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Take connections here, and have them go on from the other side
+    Open(Open),
+    /// Be the other side
+    Serve(Serve),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Open {
+    /// Where `weirgate tunnel serve` runs: a name or an address, and a port if it is not 4747
+    #[arg(value_name = "HOST")]
+    host: String,
+    /// Its public key, as `weirgate key` says it there
+    #[arg(long, value_name = "KEY")]
+    peer: Public,
+    /// Where connections are taken
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4748")]
+    listen: SocketAddr,
+    /// Where all of them go [default: each one where it was to go before it was redirected (nftables' redirect or tproxy)]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    to: Option<SocketAddr>,
+    /// An interface or a local address to send from; again for each path [default: every interface that is up and has an address]
+    #[arg(long, value_name = "INTERFACE")]
+    from: Vec<String>,
+    /// This host's key [default: as `weirgate key`]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// Whose connections are taken: a public key, as `weirgate key` says it there; again for each
+    #[arg(long, required = true, value_name = "KEY")]
+    allow: Vec<Public>,
+    /// Where connections may go from here: a network; again for each [default: anywhere but this host's loopback and its links' own]
+    #[arg(long, value_name = "NETWORK")]
+    reach: Vec<Prefix>,
+    /// Where to listen [default: all addresses, port 4747]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Vec<SocketAddr>,
+    /// This host's key [default: as `weirgate key`]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+impl Command {
+    pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
+        allow_files();
+        match self {
+            Self::Open(open) => open.run(out),
+            Self::Serve(serve) => serve.run(out),
+        }
+    }
+}
+
+impl Open {
+    fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let secret = own(self.key.clone())?;
+        let remote = resolve(&self.host).map_err(Failure::Usage)?;
+        let options = tcp::Options { transparent: true, ..tcp::Options::default() };
+        let listener = tcp::listen(self.listen, &options).with_context(|| self.listen.to_string());
+        let listener = listener.map_err(Failure::Usage)?;
+        let is_ended = interruption().context("signals cannot be caught")?;
+        out.line(&format!("taking connections at {}", listener.local_addr()?))?;
+        out.flush()?;
+        while !is_ended.load(Ordering::Relaxed) {
+            let tunnel = Tunnel::open(listener.try_clone()?, self.to)?;
+            if let Err(problem) = self.carry(&secret, remote, tunnel, &is_ended) {
+                tracing::warn!("{}: {problem:#}; it is called again", self.host);
+                thread::sleep(AGAIN);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one connection to the other side until it ends.
+    fn carry(&self, secret: &Secret, remote: SocketAddr, tunnel: Tunnel, is_ended: &Arc<AtomicBool>) -> Result<()> {
+        let now = clock::monotonic();
+        let (paths, sockets) = Paths::open(now, self.from.clone(), remote)?;
+        let ends = paths.ends(&sockets);
+        let mut driver = Driver::new(sockets)?;
+        driver.wake_for(tunnel.waiter())?;
+        let connection = Connection::connect(now, tunnel::settings(), secret, self.peer, random()?, &ends);
+        let mut connection = connection.context("the other side's key")?;
+        driver.run(&mut connection, &mut Ending { tunnel, paths, is_ended: is_ended.clone() })
+    }
+}
+
+impl Serve {
+    fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let secret = own(self.key)?;
+        let mut driver = Driver::new(listening(self.listen).map_err(Failure::Usage)?)?;
+        let is_ended = interruption().context("signals cannot be caught")?;
+        announce(out, &secret, &driver)?;
+        // One for all of them.
+        let waiter = Waiter::new()?;
+        driver.wake_for(&waiter)?;
+        let reach = Reach(self.reach);
+        let mut begin = || {
+            let tunnel = Tunnel::serve(reach.clone())?;
+            waiter.add(tunnel.waiter(), 0)?;
+            Ok(tunnel)
+        };
+        let mut sessions = Sessions::new(&secret, tunnel::settings(), &self.allow);
+        while !is_ended.load(Ordering::Relaxed) {
+            for session in sessions.turn(&mut driver, &mut begin)? {
+                let counts = session.app.counts();
+                let peer = session.connection.peer().to_string();
+                let seconds = session.began.elapsed().as_secs_f64();
+                let why = session.failed.map_or_else(String::new, |why| format!(": {why:#}"));
+                out.line(&format!(
+                    "{} connections, {} broken off, in {seconds:.0} s, of {}{why}",
+                    counts.flows,
+                    counts.broken,
+                    &peer[..16]
+                ))?;
+                out.flush()?;
+            }
+        }
+        sessions.close(&mut driver);
+        Ok(())
+    }
+}
+
+/// Each flow is a file, and as many are allowed as may be.
+fn allow_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _as_many_as_before = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// A tunnel that ends with a signal.
+struct Ending {
+    tunnel: Tunnel,
+    paths: Paths,
+    is_ended: Arc<AtomicBool>,
+}
+
+impl Source for Ending {
+    fn read(&mut self, object: u64, offset: u64, out: &mut [u8]) {
+        self.tunnel.read(object, offset, out);
+    }
+}
+
+impl Sink for Ending {
+    fn write(&mut self, object: u64, offset: u64, bytes: &[u8]) {
+        self.tunnel.write(object, offset, bytes);
+    }
+}
+
+impl App for Ending {
+    type Error = anyhow::Error;
+
+    fn handle_event(&mut self, connection: &mut Connection, event: Event) -> Result<()> {
+        self.tunnel.handle_event(connection, event)
+    }
+
+    fn advance(&mut self, connection: &mut Connection) -> Result<()> {
+        if self.is_ended.load(Ordering::Relaxed) && !connection.is_closed() {
+            connection.close(clock::monotonic(), 0, "it was ended");
+        }
+        self.paths.look(clock::monotonic(), connection);
+        self.tunnel.advance(connection)
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        Some(clock::monotonic() + LOOK)
+    }
+
+    fn take_sockets(&mut self) -> Vec<Udp> {
+        self.paths.take_sockets()
+    }
+}

@@ -1,0 +1,153 @@
+//! From where this host reaches another one: its interfaces' addresses, which may come and go.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context, Result, ensure};
+use weirgate_linux::interface::Interface;
+use weirgate_linux::netns::Netns;
+use weirgate_linux::udp::Udp;
+use weirgate_spray::Connection;
+use weirgate_spray::connection::PATHS_MAX;
+use weirgate_spray::wire::{PathId, Status};
+use weirgate_units::{Duration, Instant};
+
+/// How often it is looked what came and went.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// An interface's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    /// `None`: the address was named, and may be anywhere.
+    device: Option<(String, u32)>,
+    ip: IpAddr,
+}
+
+/// A path's place, and whether it is there.
+#[derive(Debug)]
+struct Known {
+    place: Place,
+    path: PathId,
+    is_there: bool,
+}
+
+/// The paths of a connection from this host.
+#[derive(Debug)]
+pub struct Paths {
+    /// Interfaces and addresses that were named; none: all that are up.
+    from: Vec<String>,
+    remote: SocketAddr,
+    known: Vec<Known>,
+    looked: Instant,
+    /// Sockets that the loop does not have yet.
+    new: Vec<Udp>,
+}
+
+impl Paths {
+    /// From what is there now: a socket for each path, to begin a connection with, in the order of its paths.
+    ///
+    /// # Errors
+    /// Something named is not there; nothing is; there are more than a connection can have.
+    pub fn open(now: Instant, from: Vec<String>, remote: SocketAddr) -> Result<(Self, Vec<Udp>)> {
+        let places = places(&from, remote)?;
+        for name in from.iter().filter(|name| name.parse::<IpAddr>().is_err()) {
+            let is_it = |place: &Place| place.device.as_ref().is_some_and(|(device, _)| device == name);
+            ensure!(
+                places.iter().any(is_it),
+                "{name}: no such interface, or it is down, or has no address of the receiver's family"
+            );
+        }
+        ensure!(!places.is_empty(), "no interface has an address of the receiver's family: name one with --from");
+        ensure!(places.len() <= PATHS_MAX, "more paths than a connection can have");
+        let sockets = places.iter().map(Place::bind).collect::<Result<Vec<_>>>()?;
+        let known = (0..).zip(places).map(|(at, place)| Known { place, path: PathId(at), is_there: true }).collect();
+        Ok((Self { from, remote, known, looked: now, new: Vec::new() }, sockets))
+    }
+
+    /// Where paths begin and end, of these sockets.
+    pub fn ends(&self, sockets: &[Udp]) -> Vec<(SocketAddr, SocketAddr)> {
+        sockets.iter().map(|socket| (socket.local(), self.remote)).collect()
+    }
+
+    /// Looks, now and then, what came and went, and tells the connection.
+    pub fn look(&mut self, now: Instant, connection: &mut Connection) {
+        if now.saturating_since(self.looked) < LOOK_EVERY {
+            return;
+        }
+        self.looked = now;
+        // What cannot be listed is taken for unchanged.
+        let Ok(places) = places(&self.from, self.remote) else { return };
+        for known in self.known.iter_mut().filter(|known| known.place.device.is_some()) {
+            // One that is only down for a while is found again by the connection itself.
+            known.is_there = places.contains(&known.place);
+        }
+        for place in places {
+            let name = |place: &Place| place.device.as_ref().map(|(name, _)| name.clone());
+            let of_device = |known: &&mut Known| name(&known.place).is_some() && name(&known.place) == name(&place);
+            if self.known.iter().any(|known| known.place == place) {
+                continue;
+            }
+            let added = place.bind().and_then(|socket| {
+                let path = connection
+                    .add_path(now, socket.local(), self.remote)
+                    .context("too many paths have come and gone")?;
+                Ok((socket, path))
+            });
+            let (socket, path) = match added {
+                Ok(added) => added,
+                Err(problem) => {
+                    tracing::debug!("{}: {problem:#}", place.ip);
+                    continue;
+                }
+            };
+            // It is in the place of those whose addresses its interface has no more.
+            for gone in self.known.iter_mut().filter(of_device).filter(|known| !known.is_there) {
+                connection.set_status(now, gone.path, Status::Gone);
+            }
+            self.known.retain(|known| known.is_there || name(&known.place) != name(&place));
+            self.new.push(socket);
+            self.known.push(Known { place, path, is_there: true });
+        }
+    }
+
+    /// Sockets of paths that were added.
+    pub fn take_sockets(&mut self) -> Vec<Udp> {
+        std::mem::take(&mut self.new)
+    }
+
+    /// When to [`look`](Self::look) again.
+    pub fn poll_at(&self) -> Instant {
+        self.looked + LOOK_EVERY
+    }
+}
+
+impl Place {
+    fn bind(&self) -> Result<Udp> {
+        let device = self.device.as_ref().map(|(name, _)| name.as_str());
+        Udp::bind(SocketAddr::new(self.ip, 0), device)
+            .with_context(|| format!("{} of {}", self.ip, device.unwrap_or("this host")))
+    }
+}
+
+/// Which addresses there are to reach `remote` from: those that were named; where none was, one of each interface.
+fn places(from: &[String], remote: SocketAddr) -> Result<Vec<Place>> {
+    let is_wanted = |ip: IpAddr| {
+        let is_local = ip.is_loopback() || matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        ip.is_ipv4() == remote.is_ipv4() && is_local == remote.ip().is_loopback()
+    };
+    let here = Netns::current().and_then(|here| Interface::all(&here)).context("this host's interfaces")?;
+    let first = |interface: &Interface| {
+        let ip = interface.addresses.iter().copied().find(|ip| is_wanted(*ip))?;
+        Some(Place { device: Some((interface.name.clone(), interface.index)), ip })
+    };
+    let mut places: Vec<Place> = Vec::new();
+    for name in from {
+        match name.parse::<IpAddr>() {
+            Ok(ip) => places.push(Place { device: None, ip }),
+            Err(_) => places.extend(here.iter().filter(|one| one.up && one.name == *name).find_map(first)),
+        }
+    }
+    if from.is_empty() {
+        places.extend(here.iter().filter(|one| one.up).filter_map(first));
+    }
+    Ok(places)
+}
