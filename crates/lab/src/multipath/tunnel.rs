@@ -44,6 +44,8 @@ impl<'a> Tunnel<'a> {
         let mut serve = Command::new(&options.weirgate);
         serve.args(["tunnel", "serve", "--allow", &near, "--listen", &ground.at(4_747).to_string(), "--key"]);
         serve.arg(place.join("far"));
+        // The sink is the far side's own.
+        serve.args(["--reach", &format!("{}/{}", ground.host(), if ground.host().is_ipv4() { 32 } else { 128 })]);
         let serving = ground.server.netns().within(|| begin(&mut serve))??;
         let mut open = Command::new(&options.weirgate);
         open.args(["tunnel", "open", "--peer", &far, "--to", &ground.at(SINK).to_string(), "--key"]);
