@@ -17,10 +17,15 @@ impl Drop for Killed {
     }
 }
 
-/// Of a process's first thread since it began: processor time, and time in which it waited for a processor.
+/// Of a process's threads that are there: processor time, and time in which they waited for a processor.
 pub(crate) fn scheduled(pid: u32) -> Result<(Duration, Duration)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
-    let mut fields = text.split_whitespace().map(|field| field.parse().map(Duration::from_nanos));
-    let mut next = || fields.next().context("a short schedstat");
-    Ok((next()??, next()??))
+    let mut all = (Duration::ZERO, Duration::ZERO);
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // It may have ended meanwhile.
+        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+        let mut fields = text.split_whitespace().map(|field| field.parse().map(Duration::from_nanos));
+        let mut next = || fields.next().context("a short schedstat");
+        (all.0, all.1) = (all.0 + next()??, all.1 + next()??);
+    }
+    Ok(all)
 }

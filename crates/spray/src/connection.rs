@@ -182,6 +182,14 @@ enum Phase {
 struct Object {
     out: Outgoing,
     into: Incoming,
+    /// Whether it is among those that have something to send.
+    is_active: bool,
+}
+
+impl Object {
+    fn new(peer_credit: u64, credit: u64) -> Self {
+        Self { out: Outgoing::new(peer_credit), into: Incoming::new(credit), is_active: false }
+    }
 }
 
 /// One side of a connection.
@@ -321,8 +329,7 @@ impl Connection {
     pub fn open(&mut self) -> u64 {
         let id = self.next_object;
         self.next_object += 2;
-        let object = Object { out: Outgoing::new(self.peer_credit), into: Incoming::new(self.settings.credit) };
-        self.objects.insert(id, object);
+        self.objects.insert(id, Object::new(self.peer_credit, self.settings.credit));
         id
     }
 
@@ -683,8 +690,7 @@ impl Connection {
                     return Err("more objects than may be open");
                 }
                 let id = self.peer_object;
-                let entry = Object { out: Outgoing::new(self.peer_credit), into: Incoming::new(self.settings.credit) };
-                self.objects.insert(id, entry);
+                self.objects.insert(id, Object::new(self.peer_credit, self.settings.credit));
                 self.peer_object += 2;
                 self.events.push_back(Event::Opened(id));
             }
@@ -732,10 +738,25 @@ impl Connection {
     }
 
     fn activate(&mut self, object: u64) {
-        let wants = self.objects.get(&object).is_some_and(|entry| entry.out.wants());
-        if wants && !self.active.contains(&object) {
+        if let Some(entry) = self.objects.get_mut(&object)
+            && entry.out.wants()
+            && !std::mem::replace(&mut entry.is_active, true)
+        {
             self.active.push_back(object);
         }
+    }
+
+    /// The object that is to send next.
+    fn next_active(&mut self) -> Option<u64> {
+        while let Some(id) = self.active.front().copied() {
+            match self.objects.get_mut(&id) {
+                Some(entry) if entry.out.wants() => return Some(id),
+                Some(entry) => entry.is_active = false,
+                None => {}
+            }
+            self.active.pop_front();
+        }
+        None
     }
 
     fn control(&mut self, control: Control_) {
@@ -1008,8 +1029,7 @@ impl Connection {
         if !is_needed && (!self.may_carry(at) || path.may_send_at().is_none_or(|at| at > now)) {
             return None;
         }
-        self.active.retain(|id| self.objects.get(id).is_some_and(|entry| entry.out.wants()));
-        if let Some(id) = self.active.front().copied() {
+        if let Some(id) = self.next_active() {
             if !self.is_sooner_elsewhere(at) {
                 return Some(From::Object(id));
             }
@@ -1035,7 +1055,8 @@ impl Connection {
     fn is_sooner_elsewhere(&self, at: usize) -> bool {
         let mut left = 0;
         for id in &self.active {
-            let Some(of) = self.objects.get(id).and_then(|entry| entry.out.left()) else { return false };
+            let Some(entry) = self.objects.get(id).filter(|entry| entry.out.wants()) else { continue };
+            let Some(of) = entry.out.left() else { return false };
             left += of;
         }
         let next = |path: &Path| path.arrives_after(u64::from(path.mtu()).min(left));

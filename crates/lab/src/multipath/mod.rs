@@ -154,9 +154,9 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     report.finish(
         format!(
             "A client with an emulated link for each uplink, and a server with one address. Each arm sends for {seconds} s, its beginning \
-             included: one TCP connection or `weirgate send` on one uplink, {PINNED} TCP connections pinned to uplinks by their rates, the \
+             included, `weirgate send` a file of what the uplinks carry in that time: one TCP connection or `weirgate send` on one uplink, {PINNED} TCP connections pinned to uplinks by their rates, the \
              kernel's MPTCP with an endpoint for each uplink, `weirgate send` over all, and one TCP connection through `weirgate tunnel` over all. The sum is that of each uplink's best single \
-             one. Buffers of the kernel's TCP go up to 64 MB. The object and the outage are measured by the library, on the article's uplinks: from the first datagram, all paths being there, to the last byte written, the median; cold, by the two commands, from one's start to its end. The outage is of the fastest uplink, both ways: until goodput, in windows of 50 ms, is nine tenths of 0.92 of what the others carry, and stays so; for a TCP connection through the tunnel, the longest time in which nothing came; the worst of both. Not here yet: other programs."
+             one. Buffers of the kernel's TCP go up to 64 MB. The object and the outage are measured by the library, on the article's uplinks: from the first datagram, all paths being there for 300 ms, to the last byte written, the median; cold, by the two commands, from one's start to its end. The outage is of the fastest uplink, both ways: until goodput, in windows of 50 ms, is nine tenths of 0.92 of what the others carry, and stays so; for a TCP connection through the tunnel, the longest time in which nothing came; the worst of both. Not here yet: other programs."
         ),
         json!({ "seconds": seconds, "pinned": PINNED }),
         expectations,
@@ -214,28 +214,31 @@ fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &st
         pins.push(next);
     }
     let mut machine = BTreeMap::new();
-    let mut cost = |arm: &'static str, run: &mut dyn FnMut() -> Result<f64>| -> Result<f64> {
+    // What an arm gives: Mbit/s, and for how many seconds.
+    let mut cost = |arm: &'static str, run: &mut dyn FnMut() -> Result<(f64, f64)>| -> Result<f64> {
         let before = CpuTimes::now().busy();
-        let mbit = run()?;
+        let (mbit, took) = run()?;
         let spent = CpuTimes::now().busy().saturating_sub(before).as_secs_f64();
-        machine.insert(arm, spent / (mbit * seconds as f64 / 1e3));
+        machine.insert(arm, spent / (mbit * took / 1e3));
         Ok(mbit)
     };
-    measured.pinned = cost("pinned", &mut || tcp::pinned(ground, &pins, "bbr", seconds))?;
+    let time = seconds as f64;
+    measured.pinned = cost("pinned", &mut || Ok((tcp::pinned(ground, &pins, "bbr", seconds)?, time)))?;
     for control in CONTROLS {
-        measured.mptcp.insert(control, cost(control, &mut || tcp::multipath(ground, control, seconds))?);
+        let mbit = cost(control, &mut || Ok((tcp::multipath(ground, control, seconds)?, time)))?;
+        measured.mptcp.insert(control, mbit);
     }
     let every: Vec<usize> = (0..set.links.len()).collect();
     measured.spray = cost("spray", &mut || {
-        let Sent { mbit, downs, core_per_gbit, .. } = transfer::run(options, ground, &every, seconds, dir)?;
+        let Sent { mbit, seconds, downs, core_per_gbit } = transfer::run(options, ground, &every, seconds, dir)?;
         (measured.downs, measured.sides[0]) = (downs, core_per_gbit);
-        Ok(mbit)
+        Ok((mbit, seconds))
     })?;
     let tunnel = Tunnel::new(options, ground, &every, dir)?;
     measured.tunnel = cost("tunnel", &mut || {
         let (mbit, core_per_gbit) = tunnel.run(seconds)?;
         measured.sides[1] = core_per_gbit;
-        Ok(mbit)
+        Ok((mbit, time))
     })?;
     measured.machine = machine;
     Ok(measured)
