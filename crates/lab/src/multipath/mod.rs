@@ -1,9 +1,10 @@
 //! `multipath`: a host with several uplinks that are not alike, and what one transfer over all of them gets of their sum: `weirgate send`,
-//! many TCP connections that are pinned to one each, and the kernel's MPTCP, beside each uplink alone.
+//! many TCP connections that are pinned to one each or that the daemon steers, and the kernel's MPTCP, beside each uplink alone.
 
 mod ground;
 mod own;
 mod sets;
+mod steering;
 mod tcp;
 mod transfer;
 mod tunnel;
@@ -73,6 +74,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let article_set = wanted.iter().find(|set| set.name == sets::ARTICLE).context("the article's uplinks")?;
     let ground = Ground::new(article_set, options.seed)?;
     let every: Vec<usize> = (0..article_set.links.len()).collect();
+    options.say("steering");
+    let steered = steering::run(options, &ground, article_set, seconds, &dir)?;
     options.say("an object of 10 MB");
     let (mut objects, mut cold) = (Vec::new(), Vec::new());
     for _ in 0..if full { 11 } else { 3 } {
@@ -105,7 +108,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     expectations.measured("spray_article_share_of_sum_pct", share(article))?;
     let fiber = of(sets::FIBER).context("fiber and LTE")?;
     expectations.measured("fiber_lte_share_of_sum_pct", share(fiber))?;
-    expectations.measured("steering_share_of_sum_pct", article.pinned / article.sum * 100.0)?;
+    expectations.measured("steering_share_of_sum_pct", steered.mbit / article.sum * 100.0)?;
+    expectations.measured("silent_uplink_new_flow_ms", steered.last_new_flow_ms)?;
     expectations.measured("false_path_deaths", all.iter().map(|one| one.downs).sum::<u64>() as f64)?;
 
     let mut table = Table::new(
@@ -151,16 +155,23 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             single_table.rows.push([vec![set.name.to_owned(), link.name()], rates.to_vec()].concat());
         }
     }
+    let after = steering::SETTLES;
     report.finish(
         format!(
             "A client with an emulated link for each uplink, and a server with one address. Each arm sends for {seconds} s, its beginning \
-             included, `weirgate send` a file of what the uplinks carry in that time: one TCP connection or `weirgate send` on one uplink, {PINNED} TCP connections pinned to uplinks by their rates, the \
-             kernel's MPTCP with an endpoint for each uplink, `weirgate send` over all, and one TCP connection through `weirgate tunnel` over all. The sum is that of each uplink's best single \
-             one. Buffers of the kernel's TCP go up to 64 MB. The object and the outage are measured by the library, on the article's uplinks: from the first datagram, all paths being there for 300 ms, to the last byte written, the median; cold, by the two commands, from one's start to its end. The outage is of the fastest uplink, both ways: until goodput, in windows of 50 ms, is nine tenths of 0.92 of what the others carry, and stays so; for a TCP connection through the tunnel, the longest time in which nothing came; the worst of both. Not here yet: other programs."
+             included, `weirgate send` a file of what the uplinks carry in that time: one TCP connection or `weirgate send` on one uplink, \
+             {PINNED} TCP connections pinned to uplinks by their rates, the kernel's MPTCP with an endpoint for each uplink, `weirgate send` \
+             over all, and one TCP connection through `weirgate tunnel` over all. The sum is that of each uplink's best single one. Buffers of \
+             the kernel's TCP go up to 64 MB. Steering is measured on the article's uplinks: {PINNED} connections that nobody pins, counted \
+             after {after} s; then the fastest uplink becomes a black hole while a new connection begins every 20 ms. The object and the outage \
+             are measured by the library, on the article's uplinks: from the first datagram, all paths being there for 300 ms, to the last byte \
+             written, the median; cold, by the two commands, from one's start to its end. The outage is of the fastest uplink, both ways: until \
+             goodput, in windows of 50 ms, is nine tenths of 0.92 of what the others carry, and stays so; for a TCP connection through the \
+             tunnel, the longest time in which nothing came; the worst of both. Not here yet: other programs."
         ),
         json!({ "seconds": seconds, "pinned": PINNED }),
         expectations,
-        vec![table, single_table, cost_table],
+        vec![table, single_table, cost_table, steered.table(article.sum)],
     )
 }
 

@@ -2,7 +2,7 @@
 //! into a black hole.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,7 +14,7 @@ use weirgate_linux::conntrack::Conntrack;
 use weirgate_linux::tcp::{Options, connect, listen};
 
 use super::PINNED;
-use super::ground::{Ground, SERVER};
+use super::ground::Ground;
 use super::sets::Set;
 use crate::daemon::Daemon;
 use crate::experiment;
@@ -80,7 +80,7 @@ pub(super) fn run(
     let mut sections = format!("[steering]\nnamespace = {:?}\n", ground.client.name());
     for at in 0..set.links.len() {
         let device = Ground::device(at);
-        sections.push_str(&format!("[[uplink]]\nname = {device:?}\ntargets = [\"{SERVER}\"]\n"));
+        sections.push_str(&format!("[[uplink]]\nname = {device:?}\ntargets = [\"{}\"]\n", ground.host()));
     }
     let mut daemon = Daemon::start(&options.weirgate, &dir.join("steering"), &sections)?;
     // Every uplink has been asked, and by a train if nothing has passed.
@@ -110,14 +110,14 @@ fn long(ground: &Ground, daemon: &Daemon, seconds: u64) -> Result<(f64, Vec<usiz
 /// its retry took, in milliseconds.
 fn black_hole(ground: &Ground, worst: usize) -> Result<(f64, f64, f64)> {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let listener = ground.server.netns().within(|| listen((SERVER, PORT).into(), &Options::default()))??;
+    let listener = ground.server.netns().within(|| listen(ground.at(PORT), &Options::default()))??;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| serve(&listener, &stop));
         // However this ends, the server does.
         let _ends = Ends { ground, stop: &stop };
         let connected = || -> Result<TcpStream> {
-            Ok(ground.client.netns().within(|| connect(any, (SERVER, PORT).into(), &Options::default()))??)
+            Ok(ground.client.netns().within(|| connect(any, ground.at(PORT), &Options::default()))??)
         };
         // One that is on the uplink, and reads.
         let mut others = Vec::new();
@@ -132,7 +132,7 @@ fn black_hole(ground: &Ground, worst: usize) -> Result<(f64, f64, f64)> {
             ensure!(others.len() < 100, "no connection goes by the uplink");
         };
         drop(others);
-        ground.set_black_hole(worst, true)?;
+        ground.set_outage(worst, true)?;
         let began = Instant::now();
         let reading = scope.spawn(move || -> Result<(f64, f64)> {
             let error = loop {
@@ -153,7 +153,7 @@ fn black_hole(ground: &Ground, worst: usize) -> Result<(f64, f64, f64)> {
         let mut open = Vec::new();
         while began.elapsed() < HOLE {
             let at = began.elapsed();
-            let stream = ground.client.netns().within(|| begin((SERVER, PORT).into()))??;
+            let stream = ground.client.netns().within(|| begin(ground.at(PORT)))??;
             if uplink_of(ground, stream.local_addr()?.port())? == Some(worst) {
                 last = at.as_secs_f64() * 1e3;
             }
@@ -162,7 +162,7 @@ fn black_hole(ground: &Ground, worst: usize) -> Result<(f64, f64, f64)> {
         }
         drop(open);
         let (ended, retried) = reading.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
-        ground.set_black_hole(worst, false)?;
+        ground.set_outage(worst, false)?;
         Ok((last, ended, retried))
     })
 }
@@ -205,7 +205,7 @@ struct Ends<'a> {
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let _it_is_there = self.ground.server.netns().within(|| TcpStream::connect((SERVER, PORT)));
+        let _it_is_there = self.ground.server.netns().within(|| TcpStream::connect(self.ground.at(PORT)));
     }
 }
 
@@ -215,7 +215,7 @@ fn uplink_of(ground: &Ground, port: u16) -> Result<Option<usize>> {
     ground.client.netns().within(|| {
         Conntrack::open()?.flows(None, &mut |flow| {
             let is_its = flow.is_tcp() && flow.original.source.port() == port;
-            if is_its && flow.original.destination.ip() == IpAddr::from(SERVER) {
+            if is_its && flow.original.destination.ip() == ground.host() {
                 found = (flow.mark >> SHIFT & NAMES).checked_sub(1).map(|place| place as usize);
             }
         })

@@ -70,7 +70,7 @@ impl<'a> Tunnel<'a> {
         let Ends { near, far } = self.connect()?;
         let cpu = || -> Result<Duration> { Ok(scheduled(self.serving.0.id())?.0 + scheduled(self.opening.0.id())?.0) };
         let before = cpu()?;
-        let mbit = load::carry(&[near], &[far], seconds)?;
+        let mbit = load::carry(&[near], &[far], 0, seconds)?;
         let spent = (cpu()? - before).as_secs_f64();
         Ok((mbit, spent / (mbit * seconds as f64 / 1e3)))
     }
