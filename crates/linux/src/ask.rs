@@ -11,6 +11,7 @@ use rustix::net::sockopt::{set_socket_linger, socket_error};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, ipproto, recv, sendto, socket_with,
 };
+use weirgate_switch::frame::checksum::Sum;
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 use crate::clock;
@@ -168,7 +169,7 @@ impl Asker {
         bytes.resize(bytes.len() + fill, 0);
         if at == 0 {
             // IPv6's is the kernel's work, which knows the address.
-            let sum = checksum(&bytes, 0);
+            let sum = Sum::default().bytes(&bytes).checksum();
             bytes[2..4].copy_from_slice(&sum.to_be_bytes());
         }
         sendto(socket, &bytes, SendFlags::empty(), &SocketAddr::new(address, 0))?;
@@ -231,16 +232,6 @@ fn own(echo: &[u8], kind: u8, salt: u64) -> Option<(u32, u32)> {
     is_own.then(|| Some((word(8)?, word(12)?))).flatten()
 }
 
-/// The Internet's checksum (RFC 1071) of `bytes` after what was summed up before.
-pub(crate) fn checksum(bytes: &[u8], before: u32) -> u16 {
-    let words = bytes.chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(*two.get(1).unwrap_or(&0)));
-    let mut sum = words.fold(before, |sum, word| sum + word);
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
 fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
     // SAFETY: the value's bytes are there for the call, and are read only.
     let code =
@@ -258,13 +249,6 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-
-    #[test]
-    fn a_checksum_is_the_internet_s() {
-        // RFC 1071, section 3.
-        assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7], 0), !0xddf2);
-        assert_eq!(checksum(&[0xff], 0), !0xff00);
-    }
 
     #[test]
     fn foreign_echoes_are_not_taken_for_answers() {

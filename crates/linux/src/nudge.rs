@@ -11,7 +11,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with};
 
-use crate::ask::{checksum, set_mark};
+use weirgate_switch::frame::checksum::Sum;
+
+use crate::ask::set_mark;
 
 const TCP: u8 = 6;
 const TCP_LEN: usize = 20;
@@ -62,26 +64,19 @@ fn packet(from: SocketAddr, to: SocketAddr) -> Option<Vec<u8>> {
     tcp.extend([(TCP_LEN as u8 / 4) << 4, FLAGS]);
     // Window, checksum, urgent pointer.
     tcp.extend([0; 6]);
-    let (mut packet, addresses) = match (from.ip(), to.ip()) {
+    let mut packet = match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let addresses = [from.octets(), to.octets()].concat();
             // Length, identification and checksum are the kernel's work.
-            let mut header = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, TCP, 0, 0];
-            header.extend(&addresses);
-            (header, addresses)
+            let header = [0x45, 0, 0, 0, 0, 0, 0, 0, 64, TCP, 0, 0];
+            [&header[..], &from.octets(), &to.octets()].concat()
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let addresses = [from.octets(), to.octets()].concat();
-            let mut header = vec![0x60, 0, 0, 0, 0, TCP_LEN as u8, TCP, 64];
-            header.extend(&addresses);
-            (header, addresses)
+            let header = [0x60, 0, 0, 0, 0, TCP_LEN as u8, TCP, 64];
+            [&header[..], &from.octets(), &to.octets()].concat()
         }
         _ => return None,
     };
-    let mut pseudo = addresses;
-    pseudo.extend([0, TCP, 0, TCP_LEN as u8]);
-    let sum = !checksum(&pseudo, 0);
-    let sum = checksum(&tcp, u32::from(sum));
+    let sum = Sum::default().pseudo_header(from.ip(), to.ip(), TCP, TCP_LEN as u32).bytes(&tcp).checksum();
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
     packet.extend(tcp);
     Some(packet)
@@ -98,10 +93,11 @@ mod tests {
         {
             let packet = packet(from.parse().unwrap(), to.parse().unwrap()).unwrap();
             assert_eq!(packet.len(), header + TCP_LEN);
+            // By hand: one's complement, 16 bits at a time, over addresses, protocol and length, and all of the segment.
             let addresses = if header == 20 { &packet[12..20] } else { &packet[8..40] };
-            let pseudo = [addresses, &[0, TCP, 0, TCP_LEN as u8]].concat();
-            // A receiver's sum over all, the checksum included, is 0.
-            assert_eq!(checksum(&packet[header..], u32::from(!checksum(&pseudo, 0))), 0);
+            let all = [addresses, &[0, TCP, 0, TCP_LEN as u8], &packet[header..]].concat();
+            let sum: u32 = all.chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1])).sum();
+            assert_eq!((sum >> 16) + (sum & 0xffff), 0xffff, "the checksum included");
         }
         assert_eq!(packet("192.0.2.1:1".parse().unwrap(), "[::1]:1".parse().unwrap()), None);
     }

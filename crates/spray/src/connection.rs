@@ -18,11 +18,12 @@ use weirgate_units::{BitRate, Duration, Instant};
 
 use crate::control::Algorithm;
 use crate::crypto::{Called, HandshakeError, Initiator, Keys, Public, Secret};
+use crate::datagrams::{DatagramCounts, DatagramError, Datagrams};
 use crate::object::{Incoming, Outgoing, Sink, Source};
 use crate::path::{Challenge, Chunk, Content, Control_, Counts, MTU_MIN, Path, Shown, State};
 use crate::wire::{
     ConnectionId, Datagram, Frame, HEADER_LEN, Header, PACKET_NUMBER_END, PathId, Status, TAG_LEN, VARINT_MAX,
-    data_len, init_message, put_ack, put_data, put_holes, put_init, put_reply,
+    data_len, datagram_len, init_message, put_ack, put_data, put_holes, put_init, put_reply,
 };
 
 /// Paths of a connection at most.
@@ -222,6 +223,9 @@ pub struct Connection {
     /// When data came last, or it was told what lacks; and how often that was told since data came.
     last_data: Instant,
     nacks: u32,
+    datagrams: Datagrams,
+    /// Whether the last packet that carried anything carried datagrams: they and objects take turns.
+    was_datagram: bool,
 }
 
 /// What a side says with its first message: the credit of each object.
@@ -300,6 +304,8 @@ impl Connection {
             turn: 0,
             last_data: now,
             nacks: 0,
+            datagrams: Datagrams::default(),
+            was_datagram: false,
         }
     }
 
@@ -393,6 +399,34 @@ impl Connection {
     pub fn forget(&mut self, object: u64) {
         self.objects.remove(&object);
         self.lacking.remove(&object);
+    }
+
+    // Datagrams.
+
+    /// Sends bytes once, by `path`, or by whichever has them there first. They wait for congestion control for
+    /// [`WAIT_MAX`](crate::datagrams::WAIT_MAX) at most.
+    ///
+    /// # Errors
+    /// They are more than [`Self::datagram_max`].
+    pub fn send_datagram(&mut self, now: Instant, path: Option<PathId>, bytes: &[u8]) -> Result<(), DatagramError> {
+        let path = path.filter(|path| self.path_at(*path).is_some_and(|at| self.paths[at].carries_data()));
+        let max = self.datagram_max(path);
+        if bytes.len() > max {
+            return Err(DatagramError::TooLong { max });
+        }
+        self.datagrams.push(now, path, bytes);
+        Ok(())
+    }
+
+    /// Bytes that a datagram by a path may have, or by any of those that work; 0: by none.
+    pub fn datagram_max(&self, path: Option<PathId>) -> usize {
+        let works = self.paths.iter().filter(|one| one.carries_data() && path.is_none_or(|path| path == one.id));
+        works.map(datagram_max).max().unwrap_or(0)
+    }
+
+    /// What became of datagrams.
+    pub const fn datagrams(&self) -> DatagramCounts {
+        self.datagrams.counts
     }
 
     /// Whether something lacks of what should be there.
@@ -626,6 +660,10 @@ impl Connection {
                 self.see_holes(object);
                 (self.last_data, self.nacks) = (now, 0);
             }
+            Frame::Datagram(bytes) => {
+                self.datagrams.counts.received += 1;
+                sink.datagram(bytes);
+            }
             Frame::Holes(holes) => {
                 let under_way: Vec<Chunk> = self.paths.iter().flat_map(Path::chunks).collect();
                 if let Some(entry) = self.objects.get_mut(&holes.object) {
@@ -837,6 +875,7 @@ impl Connection {
     }
 
     fn next_packet(&mut self, now: Instant, source: &mut impl Source, out: &mut Vec<u8>) -> Option<usize> {
+        self.look_at_datagrams(now);
         let carrier = self.carrier();
         let count = self.paths.len();
         for step in 0..count {
@@ -889,9 +928,11 @@ impl Connection {
         let has_controls = is_carrier && !self.controls.is_empty();
         let has_holes = is_carrier && self.nack_at().is_some_and(|at| at <= now);
         let alone = is_challenged || is_probed || path.response.is_some() || acks_due || has_controls || has_holes;
-        let data = self.chunk_source(now, at);
+        let has_datagram = self.datagram_at(now, at).is_some_and(|due| due <= now);
+        let is_datagrams_turn = has_datagram && !(self.was_datagram && self.next_active().is_some());
+        let data = if is_datagrams_turn { None } else { self.chunk_source(now, at) };
         let path = &self.paths[at];
-        if !alone && data.is_none() {
+        if !alone && data.is_none() && !has_datagram {
             return false;
         }
         // A datagram that asks whether somebody is there has the size that is to pass.
@@ -931,6 +972,9 @@ impl Connection {
         if let Some(from) = data {
             content.chunk = self.put_chunk(from, room, source, out);
             is_asking |= content.chunk.is_some();
+            self.was_datagram &= content.chunk.is_none();
+        } else if has_datagram && self.put_datagrams(at, room, out) {
+            (is_asking, self.was_datagram) = (true, true);
         }
         if out.len() == HEADER_LEN {
             out.clear();
@@ -1020,6 +1064,48 @@ impl Connection {
         let slowest = self.paths.iter().filter(|path| path.carries_data()).map(|path| path.rtt.timeout()).max()?;
         let wait = slowest.saturating_mul(2 << self.nacks.min(6));
         (!self.lacking.is_empty()).then(|| self.last_data + wait)
+    }
+
+    /// Those for paths that do not work any more go by any; those that waited for too long, and those that fit none, go nowhere.
+    fn look_at_datagrams(&mut self, now: Instant) {
+        if self.datagrams.is_empty() {
+            return;
+        }
+        let paths = &self.paths;
+        let carries = |id: PathId| paths.iter().any(|path| path.id == id && path.carries_data());
+        self.datagrams.retain_paths(carries);
+        let max = |id: Option<PathId>| {
+            let of = paths.iter().filter(|path| id.is_none_or(|id| id == path.id));
+            of.map(datagram_max).max().unwrap_or(0)
+        };
+        self.datagrams.handle_time(now, max);
+    }
+
+    /// When a path takes its next datagram: one of its own, or one for any that no other path has there sooner.
+    fn datagram_at(&self, now: Instant, at: usize) -> Option<Instant> {
+        let (len, is_for_any) = self.datagrams.next(self.paths[at].id)?;
+        let due = |at: usize| {
+            let path = &self.paths[at];
+            path.may_send_at().filter(|_| self.may_carry(at) && len <= datagram_max(path))
+        };
+        let arrives = |at: usize, due: Instant| due.max(now) + self.paths[at].arrives_after(datagram_len(len) as u64);
+        let here = due(at)?;
+        let is_sooner = |other: usize| {
+            due(other).is_some_and(|due| other != at && (arrives(other, due), other) < (arrives(at, here), at))
+        };
+        (!is_for_any || !(0..self.paths.len()).any(is_sooner)).then_some(here)
+    }
+
+    /// Writes a path's datagrams, as many as there is room for.
+    fn put_datagrams(&mut self, at: usize, room: usize, out: &mut Vec<u8>) -> bool {
+        let (id, before) = (self.paths[at].id, out.len());
+        while let Some((len, _)) = self.datagrams.next(id)
+            && out.len() + datagram_len(len) <= room
+            && let Some(bytes) = self.datagrams.pop(id)
+        {
+            Frame::Datagram(&bytes).put(out);
+        }
+        out.len() > before
     }
 
     /// Where a path's next bytes come from, if it may have some now.
@@ -1153,9 +1239,11 @@ impl Connection {
                 if self.may_carry(at) {
                     let wants = !self.active.is_empty() && !self.is_sooner_elsewhere(at);
                     sooner(self.paths[at].may_send_at().filter(|_| wants));
+                    sooner(self.datagram_at(now, at));
                 }
             }
         }
+        sooner(self.datagrams.poll_at().filter(|_| self.has_peer));
         // Where nothing may be sent, it waits for what comes.
         let can_carry = |at: usize| self.paths[at].has_budget(self.paths[at].mtu().into());
         if self.has_peer && self.carrier().is_some_and(can_carry) {
@@ -1257,8 +1345,14 @@ impl Connection {
 
     /// What always holds.
     pub fn is_valid(&self) -> bool {
-        self.paths.iter().all(Path::is_valid) && self.objects.values().all(|entry| entry.out.is_valid())
+        self.paths.iter().all(Path::is_valid) && self.datagrams.is_valid() && self.objects.values().all(|entry| entry.out.is_valid())
     }
+}
+
+/// Bytes of a datagram that a packet of a path has room for beside an acknowledgement or two.
+fn datagram_max(path: &Path) -> usize {
+    const BESIDE: usize = 16;
+    usize::from(path.mtu()).saturating_sub(HEADER_LEN + TAG_LEN + BESIDE + 3)
 }
 
 /// Where a path's next bytes come from.

@@ -19,6 +19,7 @@
 pub mod connection;
 pub mod control;
 pub mod crypto;
+pub mod datagrams;
 pub mod object;
 pub mod ranges;
 pub mod rtt;
@@ -30,4 +31,5 @@ mod tests;
 
 pub use connection::{Closed, Connection, Event, PathReport, Settings, Transmit};
 pub use crypto::{Public, Secret};
+pub use datagrams::{DatagramCounts, DatagramError};
 pub use object::{Sink, Source};

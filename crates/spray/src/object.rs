@@ -19,6 +19,11 @@ pub trait Source {
 pub trait Sink {
     /// An object's bytes, which did not come before.
     fn write(&mut self, object: u64, offset: u64, bytes: &[u8]);
+
+    /// A datagram's, as it was [sent](crate::Connection::send_datagram): once at most, in any order.
+    fn datagram(&mut self, bytes: &[u8]) {
+        let _nobody_wants_it = bytes;
+    }
 }
 
 /// One direction of an object: what goes.

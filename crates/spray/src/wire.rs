@@ -199,6 +199,8 @@ pub enum Frame<'a> {
         /// Up to here.
         limit: u64,
     },
+    /// Bytes of no object, which are sent once.
+    Datagram(&'a [u8]),
     /// No more of an object is sent, or wanted.
     Reset {
         /// Which one.
@@ -349,6 +351,7 @@ const CHALLENGE: u8 = 0x06;
 const RESPONSE: u8 = 0x07;
 const STATUS: u8 = 0x08;
 const CLOSE: u8 = 0x09;
+const DATAGRAM: u8 = 0x0a;
 /// And its two flags.
 const DATA: u8 = 0x10;
 const DATA_LAST: u8 = 0x01;
@@ -382,6 +385,10 @@ impl<'a> Frame<'a> {
             }
             HOLES => Self::Holes(Holes { object: read.varint()?, spans: Spans::parse(read)? }),
             CREDIT => Self::Credit { object: read.varint()?, limit: read.varint()? },
+            DATAGRAM => {
+                let len = read.varint()?;
+                Self::Datagram(read.bytes(len)?)
+            }
             RESET => Self::Reset { object: read.varint()?, code: read.varint()? },
             CHALLENGE => Self::Challenge(read.u64()?),
             RESPONSE => Self::Response(read.u64()?),
@@ -432,6 +439,11 @@ impl<'a> Frame<'a> {
                 out.extend(bytes);
             }
             Self::Credit { object, limit } => put_two(out, CREDIT, object, limit),
+            Self::Datagram(bytes) => {
+                out.push(DATAGRAM);
+                put_varint(out, bytes.len() as u64);
+                out.extend(bytes);
+            }
             Self::Reset { object, code } => put_two(out, RESET, object, code),
             Self::Challenge(token) => {
                 out.push(CHALLENGE);
@@ -498,6 +510,11 @@ pub fn put_data(out: &mut Vec<u8>, object: u64, offset: u64, is_last: bool, len:
 /// Bytes that [`put_data`] writes without a length.
 pub const fn data_len(object: u64, offset: u64) -> usize {
     1 + varint_len(object) + varint_len(offset)
+}
+
+/// Bytes of a [`Frame::Datagram`] of so many.
+pub const fn datagram_len(bytes: usize) -> usize {
+    1 + varint_len(bytes as u64) + bytes
 }
 
 fn put_two(out: &mut Vec<u8>, kind: u8, one: u64, other: u64) {
@@ -621,6 +638,8 @@ mod tests {
             Frame::Ping,
             Frame::Data { object: 5, offset: 1 << 40, is_last: true, bytes: b"bytes" },
             Frame::Credit { object: 5, limit: VARINT_MAX },
+            Frame::Datagram(b"once"),
+            Frame::Datagram(b""),
             Frame::Reset { object: 64, code: 16_384 },
             Frame::Challenge(u64::MAX),
             Frame::Response(1),

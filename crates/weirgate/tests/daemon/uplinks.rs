@@ -258,7 +258,9 @@ fn a_silent_uplink_s_flows_end_and_its_datagrams_move() {
         .map(|_| site.host.ns.within(|| UdpSocket::bind("10.9.0.2:0").unwrap()).unwrap())
         .collect();
     let peers = |wanted: usize| {
-        senders.iter().for_each(|sender| drop(sender.send_to(b"d", (FAR_V4, 5_300)).unwrap()));
+        for sender in &senders {
+            sender.send_to(b"d", (FAR_V4, 5_300)).unwrap();
+        }
         let mut seen = Vec::new();
         while seen.len() < wanted
             && let Ok((_, peer)) = far.recv_from(&mut [0; 8])

@@ -151,7 +151,10 @@ impl Driver {
                 self.show(begun);
             }
             // What was asked for is in force, and shown.
-            answered.iter().for_each(|done| drop(done.send(())));
+            for done in answered {
+                // Who asked may have gone.
+                let _ = done.send(());
+            }
             self.wait(begun + LOOK);
         }
     }
@@ -169,6 +172,8 @@ impl Driver {
     fn act(&mut self, at: Instant) {
         let mut changed = Vec::new();
         while let Some(act) = self.fleet.poll_act() {
+            // What is decided is shown at once.
+            self.next_show = at;
             match act {
                 Act::Rules => self.rules_at = Some(at),
                 Act::Orders(orders) => changed.extend(orders.into_iter().filter(|one| !changed.contains(one)).collect::<Vec<_>>()),

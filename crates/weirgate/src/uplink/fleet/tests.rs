@@ -128,7 +128,9 @@ fn flows_that_begin_at_once_are_spread_and_later_ones_make_up_for_what_ended() {
         uplink.measure.weight = Some(weight);
     }
     let mut world = World::new(settings);
-    (0..20).for_each(|_| drop(world.begin()));
+    for _ in 0..20 {
+        world.begin();
+    }
     assert_eq!(world.flows, [5, 14, 1]);
     world.run_until(1_000);
     world.flows = vec![1, 14, 0];
@@ -141,7 +143,9 @@ fn flows_that_begin_at_once_are_spread_and_later_ones_make_up_for_what_ended() {
 fn a_black_hole_takes_no_new_flow_within_a_second_and_gives_up_its_own() {
     let mut world = World::of(&["a", "b"]);
     world.packets = vec![20, 20];
-    (0..6).for_each(|_| drop(world.begin()));
+    for _ in 0..6 {
+        world.begin();
+    }
     world.run_until(10_000);
     world.is_black_hole[0] = true;
     let mut last = 0;
