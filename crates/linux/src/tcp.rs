@@ -60,14 +60,15 @@ fn set_transparent(socket: &OwnedFd, is_ipv4: bool) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Begins to connect, from whatever address; the connection does not block, and is there when it has room to write.
+/// Begins to connect, from whatever address, with this firewall mark; the connection does not block, and is there when it has room to write.
 ///
 /// # Errors
-/// As socket(2)'s and connect(2)'s: there is no route.
-pub fn begin_connecting(remote: SocketAddr) -> io::Result<TcpStream> {
+/// As socket(2)'s and connect(2)'s: there is no route. A mark takes CAP_NET_ADMIN.
+pub fn begin_connecting(remote: SocketAddr, mark: Option<u32>) -> io::Result<TcpStream> {
     let family = if remote.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    mark.map_or(Ok(()), |mark| crate::ask::set_mark(socket.as_fd(), mark))?;
     match rustix::net::connect(&socket, &remote) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket.into()),
         Err(problem) => Err(problem.into()),

@@ -1,4 +1,4 @@
-//! `weirgate tunnel`: TCP connections of programs that know nothing of it, over all uplinks.
+//! `weirgate tunnel`: TCP connections of programs that know nothing of it, and packets of all else, over all uplinks.
 //!
 //! A program's connection ends at this host: its own TCP knows a network of no length and no losses. What it says is an object of the
 //! multipath connection, whose bytes come in any order by all paths, and are put in order at the other end, which has a TCP connection
@@ -6,9 +6,12 @@
 //!
 //! Ground rules: of a flow each side keeps what the other one may not have yet, at most [`WINDOW_MAX`], and what came before its turn, as
 //! much; when one side's program does not read, the other one's is not read from. A flow that breaks is broken off at the other end.
+//!
+//! UDP, and whatever is no TCP connection, goes packet by packet ([`packets`]).
 
 pub mod buffer;
 pub mod flow;
+pub mod packets;
 pub mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,13 +19,14 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use anyhow::{Context as _, Result, anyhow};
-use weirgate_linux::tcp;
+use weirgate_linux::{clock, tcp};
 use weirgate_linux::transport::App;
 use weirgate_linux::wait::Waiter;
 use weirgate_spray::{Closed, Connection, Event, Settings, Sink, Source};
 use weirgate_units::Duration;
 
 use self::flow::Flow;
+use self::packets::{PacketCounts, Packets};
 use self::place::Reach;
 
 /// Bytes of one flow that are under way at most: 400 Mbit/s over 160 ms.
@@ -57,6 +61,11 @@ pub struct Tunnel {
     entry: Option<Entry>,
     /// Where flows may go that come from the other side; `None`: nowhere.
     reach: Option<Reach>,
+    /// The firewall mark of connections that go on from here.
+    mark: Option<u32>,
+    packets: Option<Packets>,
+    /// Whether it was said that packets come which nobody takes.
+    is_said: bool,
     flows: BTreeMap<u64, Flow>,
     /// Flows with which something has happened.
     touched: BTreeSet<u64>,
@@ -83,6 +92,8 @@ pub struct Counts {
     pub flows: u64,
     /// Of these, those that were broken off.
     pub broken: u64,
+    /// Packets.
+    pub packets: PacketCounts,
 }
 
 impl Tunnel {
@@ -109,11 +120,26 @@ impl Tunnel {
         Ok(new)
     }
 
+    /// Connections that go on from here have this firewall mark.
+    #[must_use]
+    pub fn with_mark(self, mark: Option<u32>) -> Self {
+        Self { mark, ..self }
+    }
+
+    /// Carries packets as well.
+    #[must_use]
+    pub fn with_packets(self, packets: Option<Packets>) -> Self {
+        Self { packets, ..self }
+    }
+
     fn new() -> io::Result<Self> {
         Ok(Self {
             waiter: Waiter::new()?,
             entry: None,
             reach: None,
+            mark: None,
+            packets: None,
+            is_said: false,
             flows: BTreeMap::new(),
             touched: BTreeSet::new(),
             has_peer: false,
@@ -128,8 +154,9 @@ impl Tunnel {
     }
 
     /// What it did.
-    pub const fn counts(&self) -> Counts {
-        self.counts
+    pub fn counts(&self) -> Counts {
+        let packets = self.packets.as_ref().map(Packets::counts).unwrap_or_default();
+        Counts { packets, ..self.counts }
     }
 
     /// Flows now.
@@ -199,7 +226,7 @@ impl Tunnel {
         flow.out.drop_before(connection.acked_up_to(object));
         let is_nowhere = flow.stream().is_none();
         let went = match &self.reach {
-            Some(reach) if is_nowhere => go(flow, reach, &self.waiter, object),
+            Some(reach) if is_nowhere => go(flow, reach, self.mark, &self.waiter, object),
             _ => Ok(()),
         };
         let went = went.and_then(|()| flow.write()).and_then(|()| flow.read(window, &mut self.scratch));
@@ -266,7 +293,7 @@ fn is_here(to: SocketAddr) -> bool {
 }
 
 /// Connects a flow whose bytes say where to, once they do.
-fn go(flow: &mut Flow, reach: &Reach, waiter: &Waiter, object: u64) -> io::Result<()> {
+fn go(flow: &mut Flow, reach: &Reach, mark: Option<u32>, waiter: &Waiter, object: u64) -> io::Result<()> {
     let said: Vec<u8> = flow.into.ready().flatten().take(place::LEN_MAX).copied().collect();
     let place = place::parse(&said).map_err(|problem| io::Error::new(ErrorKind::InvalidData, problem))?;
     let Some((to, len)) = place else { return Ok(()) };
@@ -274,7 +301,7 @@ fn go(flow: &mut Flow, reach: &Reach, waiter: &Waiter, object: u64) -> io::Resul
         return Err(io::Error::new(ErrorKind::PermissionDenied, format!("{to} may not be reached from here")));
     }
     flow.into.consume(len);
-    let stream = tcp::begin_connecting(to)?;
+    let stream = tcp::begin_connecting(to, mark)?;
     prepare(&stream)?;
     watch(waiter, &stream, object)?;
     flow.begin(stream, true);
@@ -329,6 +356,9 @@ impl App for Tunnel {
     fn advance(&mut self, connection: &mut Connection) -> Result<()> {
         self.look().context("connections cannot be waited for")?;
         self.accept(connection);
+        if let Some(packets) = self.packets.as_mut().filter(|_| self.has_peer) {
+            packets.send(clock::monotonic(), connection);
+        }
         // What the other side has makes room.
         let full = self.flows.iter().filter(|(_, flow)| !flow.out.is_empty()).map(|(object, _)| *object);
         self.touched.extend(full);
@@ -357,6 +387,16 @@ impl Sink for Tunnel {
         if let Some(flow) = flow {
             flow.into.insert(offset, bytes);
             self.touched.insert(object);
+        }
+    }
+
+    fn datagram(&mut self, bytes: &[u8]) {
+        match &mut self.packets {
+            Some(packets) => packets.receive(bytes),
+            None if !std::mem::replace(&mut self.is_said, true) => {
+                tracing::warn!("the other side sends packets, and there is no device for them here: --tun makes one");
+            }
+            None => {}
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Files over all paths, as people send them: the command on both sides, over several addresses of the loopback.
 #![allow(clippy::disallowed_methods, reason = "the command on the real system")]
 
+mod keys;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
@@ -9,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
+
+use keys::{key, text, weirgate};
 
 /// A folder with the keys of both sides, what is sent, and where it goes.
 struct Bench {
@@ -24,26 +28,11 @@ struct Receiver {
     address: String,
 }
 
-fn weirgate(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weirgate"));
-    command.args(args);
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 impl Bench {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("in")).unwrap();
-        let key = |name: &str| {
-            let output = weirgate(&["key", "--key"]).arg(dir.path().join(name)).output().unwrap();
-            assert!(output.status.success(), "{}", text(&output.stderr));
-            text(&output.stdout).trim().to_owned()
-        };
-        let (sender, receiver) = (key("sender.key"), key("receiver.key"));
+        let [sender, receiver] = ["sender.key", "receiver.key"].map(|name| key(&dir.path().join(name)));
         Self { dir, sender, receiver }
     }
 

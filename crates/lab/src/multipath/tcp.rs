@@ -1,12 +1,13 @@
 //! The kernel's TCP: connections that are pinned to uplinks, and one over all of them.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weirgate_linux::tcp::{Options, connect, listen};
 
 use super::ground::Ground;
@@ -48,8 +49,16 @@ fn run(ground: &Ground, plans: &[(SocketAddr, Options<'_>)], after: u64, seconds
         .iter()
         .map(|(local, options)| Ok(ground.client.netns().within(|| connect(*local, ground.at(port), options))??));
     let streams: Vec<TcpStream> = streams.collect::<Result<_>>()?;
-    let servers = plans.iter().map(|_| Ok(listener.accept()?.0)).collect::<Result<Vec<_>>>()?;
+    let servers = plans.iter().map(|_| accept(&listener)).collect::<Result<Vec<_>>>()?;
     carry(&streams, &servers, after, seconds)
+}
+
+/// The next connection, if one comes within a while.
+pub(super) fn accept(listener: &TcpListener) -> Result<TcpStream> {
+    let mut fd = [PollFd::new(listener, PollFlags::IN)];
+    let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+    ensure!(poll(&mut fd, Some(&patience))? > 0, "no connection came to {} within 20 s", listener.local_addr()?);
+    Ok(listener.accept()?.0)
 }
 
 /// What comes out of `servers` of what `streams` take, after so many seconds and for so many, in Mbit/s.

@@ -61,7 +61,7 @@ impl<'a> Tunnel<'a> {
     fn connect(&self) -> Result<Ends> {
         let entry = SocketAddr::from(([127, 0, 0, 1], ENTRY));
         let near = self.ground.client.netns().within(|| TcpStream::connect(entry))??;
-        let (far, _) = self.sink.accept()?;
+        let far = load::accept(&self.sink)?;
         Ok(Ends { near, far })
     }
 

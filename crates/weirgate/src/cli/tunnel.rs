@@ -1,7 +1,9 @@
-//! `weirgate tunnel`: TCP connections of other programs over all paths.
+//! `weirgate tunnel`: TCP connections of other programs over all paths, and packets of all else.
 
 use std::net::SocketAddr;
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -23,6 +25,7 @@ use super::transfer::{announce, listening, own, resolve};
 use crate::fabric::run::interruption;
 use crate::sessions::{Sessions, random};
 use crate::transfer::paths::Paths;
+use crate::tunnel::packets::{Address, Device, Packets, Settings};
 use crate::tunnel::place::Reach;
 use crate::tunnel::{self, Tunnel};
 
@@ -54,6 +57,8 @@ pub(super) struct Open {
     /// Where all of them go [default: each one where it was to go before it was redirected (nftables' redirect or tproxy)]
     #[arg(long, value_name = "ADDRESS:PORT")]
     to: Option<SocketAddr>,
+    #[command(flatten)]
+    packets: Carried,
     /// An interface or a local address to send from; again for each path [default: every interface that is up and has an address]
     #[arg(long, value_name = "INTERFACE")]
     from: Vec<String>,
@@ -70,12 +75,58 @@ pub(super) struct Serve {
     /// Where connections may go from here: a network; again for each [default: anywhere but this host's loopback and its links' own]
     #[arg(long, value_name = "NETWORK")]
     reach: Vec<Prefix>,
+    /// The firewall mark of connections that go on from here, for rules that would redirect them into another tunnel
+    #[arg(long, value_name = "MARK", value_parser = mark)]
+    mark: Option<u32>,
+    #[command(flatten)]
+    packets: Carried,
     /// Where to listen [default: all addresses, port 4747]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
     /// This host's key [default: as `weirgate key`]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+struct Carried {
+    /// Carry packets as well, UDP and all else: those that are routed into this device, which is made here
+    #[arg(long, value_name = "DEVICE")]
+    tun: Option<String>,
+    /// An address of the device, and its network's length; again for each
+    #[arg(long, value_name = "ADDRESS/LENGTH", requires = "tun")]
+    tun_address: Vec<Address>,
+    /// The longest packet in bytes; what every path takes has to be 83 bytes more
+    #[arg(long, value_name = "BYTES", default_value_t = 1_280, value_parser = clap::value_parser!(u16).range(576..=1_400))]
+    mtu: u16,
+    /// Send each packet by the path that has it there first, in any order [default: those of a flow by one path, in their order]
+    #[arg(long, requires = "tun")]
+    spray: bool,
+}
+
+/// A device, and whether each packet may go by another path.
+type Outlet = Option<(Rc<RefCell<Device>>, bool)>;
+
+impl Carried {
+    fn device(self, is_shared: bool) -> Result<Outlet, Failure> {
+        let Self { tun, tun_address, mtu, spray } = self;
+        let Some(name) = tun else { return Ok(None) };
+        let device = Device::create(&Settings { name, addresses: tun_address, mtu }, is_shared).map_err(Failure::Usage)?;
+        Ok(Some((device, spray)))
+    }
+}
+
+fn packets(outlet: &Outlet, reach: Option<&Reach>) -> Option<Packets> {
+    outlet.as_ref().map(|(device, is_sprayed)| Packets::new(Rc::clone(device), *is_sprayed, reach.cloned()))
+}
+
+/// A firewall mark, as nftables takes it.
+fn mark(text: &str) -> Result<u32, String> {
+    let read = match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    read.map_err(|_| format!("`{text}` is no mark: write a number of 32 bits, as 7 or 0x7"))
 }
 
 impl Command {
@@ -96,11 +147,12 @@ impl Open {
         let listener = tcp::listen(self.listen, &options).with_context(|| self.listen.to_string());
         let listener = listener.map_err(Failure::Usage)?;
         let is_ended = interruption().context("signals cannot be caught")?;
+        let outlet = self.packets.clone().device(false)?;
         out.line(&format!("taking connections at {}", listener.local_addr()?))?;
         out.flush()?;
         while !is_ended.load(Ordering::Relaxed) {
-            let tunnel = Tunnel::open(listener.try_clone()?, self.to)?;
-            if let Err(problem) = self.carry(&secret, remote, tunnel, &is_ended) {
+            let tunnel = Tunnel::open(listener.try_clone()?, self.to)?.with_packets(packets(&outlet, None));
+            if let Err(problem) = self.carry(&secret, remote, tunnel, &outlet, &is_ended) {
                 tracing::warn!("{}: {problem:#}; it is called again", self.host);
                 thread::sleep(AGAIN);
             }
@@ -109,15 +161,24 @@ impl Open {
     }
 
     /// Runs one connection to the other side until it ends.
-    fn carry(&self, secret: &Secret, remote: SocketAddr, tunnel: Tunnel, is_ended: &Arc<AtomicBool>) -> Result<()> {
+    fn carry(
+        &self,
+        secret: &Secret,
+        remote: SocketAddr,
+        tunnel: Tunnel,
+        outlet: &Outlet,
+        is_ended: &Arc<AtomicBool>,
+    ) -> Result<()> {
         let now = clock::monotonic();
         let (paths, sockets) = Paths::open(now, self.from.clone(), remote)?;
         let ends = paths.ends(&sockets);
         let mut driver = Driver::new(sockets)?;
         driver.wake_for(tunnel.waiter())?;
+        let device = outlet.as_ref().map(|(device, _)| Rc::clone(device));
+        device.iter().try_for_each(|device| driver.wake_for(&*device.borrow()))?;
         let connection = Connection::connect(now, tunnel::settings(), secret, self.peer, random()?, &ends);
         let mut connection = connection.context("the other side's key")?;
-        driver.run(&mut connection, &mut Ending { tunnel, paths, is_ended: is_ended.clone() })
+        driver.run(&mut connection, &mut Ending { tunnel, paths, device, is_ended: is_ended.clone() })
     }
 }
 
@@ -131,20 +192,30 @@ impl Serve {
         let waiter = Waiter::new()?;
         driver.wake_for(&waiter)?;
         let reach = Reach(self.reach);
+        let outlet = self.packets.device(true)?;
+        let device = outlet.as_ref().map(|(device, _)| Rc::clone(device));
+        device.iter().try_for_each(|device| driver.wake_for(&*device.borrow()))?;
         let mut begin = || {
-            let tunnel = Tunnel::serve(reach.clone())?;
+            let tunnel = Tunnel::serve(reach.clone())?.with_mark(self.mark);
+            let tunnel = tunnel.with_packets(packets(&outlet, Some(&reach)));
             waiter.add(tunnel.waiter(), 0)?;
             Ok(tunnel)
         };
         let mut sessions = Sessions::new(&secret, tunnel::settings(), &self.allow);
         while !is_ended.load(Ordering::Relaxed) {
+            device.iter().try_for_each(|device| device.borrow_mut().read()).context("the device is gone")?;
             for session in sessions.turn(&mut driver, &mut begin)? {
                 let counts = session.app.counts();
                 let peer = session.connection.peer().to_string();
                 let seconds = session.began.elapsed().as_secs_f64();
                 let why = session.failed.map_or_else(String::new, |why| format!(": {why:#}"));
+                let packets = counts.packets;
+                let packets = match (packets.received + packets.refused, packets.sent + packets.too_long) {
+                    (0, 0) => String::new(),
+                    (there, back) => format!(", {there} packets there and {back} back"),
+                };
                 out.line(&format!(
-                    "{} connections, {} broken off, in {seconds:.0} s, of {}{why}",
+                    "{} connections, {} broken off{packets}, in {seconds:.0} s, of {}{why}",
                     counts.flows,
                     counts.broken,
                     &peer[..16]
@@ -168,6 +239,7 @@ fn allow_files() {
 struct Ending {
     tunnel: Tunnel,
     paths: Paths,
+    device: Option<Rc<RefCell<Device>>>,
     is_ended: Arc<AtomicBool>,
 }
 
@@ -180,6 +252,10 @@ impl Source for Ending {
 impl Sink for Ending {
     fn write(&mut self, object: u64, offset: u64, bytes: &[u8]) {
         self.tunnel.write(object, offset, bytes);
+    }
+
+    fn datagram(&mut self, bytes: &[u8]) {
+        self.tunnel.datagram(bytes);
     }
 }
 
@@ -195,6 +271,7 @@ impl App for Ending {
             connection.close(clock::monotonic(), 0, "it was ended");
         }
         self.paths.look(clock::monotonic(), connection);
+        self.device.iter().try_for_each(|device| device.borrow_mut().read()).context("the device is gone")?;
         self.tunnel.advance(connection)
     }
 
