@@ -92,10 +92,12 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     )
 }
 
+const ID: ConnectionId = ConnectionId(7);
+
 fn sealer() -> Result<Sealer> {
     let (near, far) = (Secret::generate(), Secret::generate());
-    let (mut initiator, message) = Initiator::begin(&near, &far.public(), b"")?;
-    let called = crypto::answer(&far, &message, b"", |_| true)?;
+    let (mut initiator, message) = Initiator::begin(ID, &near, &far.public(), b"")?;
+    let called = crypto::answer(ID, &far, &message, b"", |_| true)?;
     Ok(initiator.finish(&called.answer)?.1.sealer)
 }
 
@@ -116,7 +118,7 @@ fn seal(arm: Arm, sealer: &Sealer, threads: usize, size: usize, count: u64) {
 /// A datagram of `size` bytes, in `out`.
 fn one(sealer: &Sealer, number: u64, size: usize, out: &mut Vec<u8>) {
     out.clear();
-    let header = Header { phase: false, connection: ConnectionId(7), path: PathId(0), number };
+    let header = Header { phase: false, connection: ID, path: PathId(0), number };
     header.put(out);
     out.resize(HEADER_LEN + size, 0x5a);
     sealer.seal_one(&header, out);

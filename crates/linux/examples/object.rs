@@ -117,7 +117,7 @@ fn receive(socket: Udp, secret: &Secret) -> io::Result<u64> {
                 && let Ok(Datagram::Init { connection, message, .. }) = Datagram::parse(datagram)
                 && let Some(message) = init_message(message)
                 // Whoever calls may call.
-                && let Ok(called) = crypto::answer(secret, message, &Connection::hello(&Settings::default()), |_| true)
+                && let Ok(called) = crypto::answer(connection, secret, message, &Connection::hello(&Settings::default()), |_| true)
             {
                 answered = Some(Connection::accept(now, Settings::default(), called, (connection, now.as_nanos())));
             }

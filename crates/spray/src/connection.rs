@@ -250,7 +250,7 @@ impl Connection {
         (id, seed): (ConnectionId, u64),
         paths: &[(SocketAddr, SocketAddr)],
     ) -> Result<Self, HandshakeError> {
-        let (initiator, message) = Initiator::begin(secret, &peer, &hello(&settings))?;
+        let (initiator, message) = Initiator::begin(id, secret, &peer, &hello(&settings))?;
         let phase = Phase::Calling { initiator: Box::new(initiator), message };
         let mut new = Self::new(now, settings, true, peer, (id, seed), phase);
         for (local, remote) in paths.iter().take(PATHS_MAX) {

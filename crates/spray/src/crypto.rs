@@ -1,7 +1,8 @@
 //! Who the other side is, and what keeps everybody else out.
 //!
 //! Read first: the Noise protocol framework, revision 34, sections 7.5 (IK: whoever begins knows whom it calls) and 11.4 (nonces that the
-//! transport carries). The handshake is `Noise_IK_25519_ChaChaPoly_BLAKE2s` by snow; it gives a key for each direction. A datagram is
+//! transport carries). The handshake is `Noise_IK_25519_ChaChaPoly_BLAKE2s` by snow, with the protocol's version and the connection's name for a
+//! prologue: a message is worth nothing under another name. It gives a key for each direction. A datagram is
 //! sealed by AES-256-GCM with its path and packet number as nonce, so that any datagram can be sealed and opened before, after or beside
 //! any other one.
 //!
@@ -13,7 +14,7 @@ use std::fmt;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hmac;
 
-use crate::wire::{HEADER_LEN, Header, TAG_LEN};
+use crate::wire::{ConnectionId, HEADER_LEN, Header, TAG_LEN, VERSION};
 
 const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
 
@@ -66,7 +67,7 @@ impl Secret {
     /// # Panics
     /// The system has none.
     pub fn generate() -> Self {
-        let pair = builder().generate_keypair().expect("the system has randomness");
+        let pair = builder(&[]).generate_keypair().expect("the system has randomness");
         Self(pair.private.try_into().expect("a secret key has 32 bytes"))
     }
 
@@ -133,12 +134,18 @@ impl std::str::FromStr for Public {
 pub struct KeyError;
 
 impl Initiator {
-    /// Begins with the side that `peer` names: what is to be sent to it, with `hello` for nobody else to read.
+    /// Begins the connection of this name with the side that `peer` names: what is to be sent to it, with `hello` for nobody else to read.
     ///
     /// # Errors
     /// [`HandshakeError::Refused`], where a key is none.
-    pub fn begin(secret: &Secret, peer: &Public, hello: &[u8]) -> Result<(Self, Vec<u8>), HandshakeError> {
-        let state = builder().local_private_key(&secret.0).and_then(|builder| builder.remote_public_key(&peer.0));
+    pub fn begin(
+        id: ConnectionId,
+        secret: &Secret,
+        peer: &Public,
+        hello: &[u8],
+    ) -> Result<(Self, Vec<u8>), HandshakeError> {
+        let prologue = prologue(id);
+        let state = builder(&prologue).local_private_key(&secret.0).and_then(|builder| builder.remote_public_key(&peer.0));
         let mut state = state.and_then(snow::Builder::build_initiator).map_err(refused)?;
         let mut message = vec![0; MESSAGE_MAX];
         let len = state.write_message(hello, &mut message).map_err(refused)?;
@@ -174,17 +181,20 @@ pub struct Called {
     pub keys: Keys,
 }
 
-/// Answers a first message, if `is_known` says so of its sender.
+/// Answers the first message of a connection of this name, if `is_known` says so of its sender.
 ///
 /// # Errors
 /// [`HandshakeError`].
 pub fn answer(
+    id: ConnectionId,
     secret: &Secret,
     message: &[u8],
     hello: &[u8],
     is_known: impl FnOnce(&Public) -> bool,
 ) -> Result<Called, HandshakeError> {
-    let mut state = builder().local_private_key(&secret.0).and_then(snow::Builder::build_responder).map_err(refused)?;
+    let prologue = prologue(id);
+    let state = builder(&prologue).local_private_key(&secret.0).and_then(snow::Builder::build_responder);
+    let mut state = state.map_err(refused)?;
     let mut theirs = vec![0; MESSAGE_MAX];
     let len = state.read_message(message, &mut theirs).map_err(refused)?;
     theirs.truncate(len);
@@ -200,9 +210,15 @@ pub fn answer(
     Ok(Called { peer, message: message.to_vec(), hello: theirs, answer, keys: Keys::of(to, from) })
 }
 
-fn builder() -> snow::Builder<'static> {
+fn builder(prologue: &[u8]) -> snow::Builder<'_> {
     // A constant that snow knows.
-    snow::Builder::new(PATTERN.parse().unwrap_or_else(|_| unreachable!("{PATTERN} is a Noise pattern")))
+    let builder = snow::Builder::new(PATTERN.parse().unwrap_or_else(|_| unreachable!("{PATTERN} is a Noise pattern")));
+    builder.prologue(prologue).unwrap_or_else(|_| unreachable!("it has none yet"))
+}
+
+/// What both sides have to agree on, beside their keys.
+fn prologue(id: ConnectionId) -> Vec<u8> {
+    [b"weirgate spray", &[VERSION][..], &id.0.to_be_bytes()].concat()
 }
 
 fn refused(_: snow::Error) -> HandshakeError {
@@ -323,16 +339,18 @@ mod tests {
 
     fn pair() -> (Keys, Keys) {
         let (mine, theirs) = (Secret::generate(), Secret::generate());
-        let (mut begun, message) = Initiator::begin(&mine, &theirs.public(), b"hello").unwrap();
-        let called = answer(&theirs, &message, b"hi", |peer| *peer == mine.public()).unwrap();
+        let (mut begun, message) = Initiator::begin(ID, &mine, &theirs.public(), b"hello").unwrap();
+        let called = answer(ID, &theirs, &message, b"hi", |peer| *peer == mine.public()).unwrap();
         assert_eq!((called.peer, &called.hello[..]), (mine.public(), &b"hello"[..]));
         let (hello, keys) = begun.finish(&called.answer).unwrap();
         assert_eq!(hello, b"hi");
         (keys, called.keys)
     }
 
+    const ID: ConnectionId = ConnectionId(7);
+
     fn header(number: u64, phase: bool) -> Header {
-        Header { phase, connection: ConnectionId(7), path: PathId(1), number }
+        Header { phase, connection: ID, path: PathId(1), number }
     }
 
     fn sealed(sealer: &mut Sealer, number: u64, body: &[u8]) -> (Header, Vec<u8>) {
@@ -381,14 +399,16 @@ mod tests {
     #[test]
     fn strangers_and_changed_messages_are_refused() {
         let (mine, theirs) = (Secret::generate(), Secret::generate());
-        let (mut begun, message) = Initiator::begin(&mine, &theirs.public(), b"").unwrap();
-        let unknown = answer(&theirs, &message, b"", |_| false).unwrap_err();
+        let (mut begun, message) = Initiator::begin(ID, &mine, &theirs.public(), b"").unwrap();
+        let unknown = answer(ID, &theirs, &message, b"", |_| false).unwrap_err();
         assert_eq!(unknown, HandshakeError::Unknown(mine.public()));
-        assert_eq!(answer(&Secret::generate(), &message, b"", |_| true).unwrap_err(), HandshakeError::Refused);
+        assert_eq!(answer(ID, &Secret::generate(), &message, b"", |_| true).unwrap_err(), HandshakeError::Refused);
         let mut changed = message.clone();
         changed[40] ^= 1;
-        assert_eq!(answer(&theirs, &changed, b"", |_| true).unwrap_err(), HandshakeError::Refused);
-        let called = answer(&theirs, &message, b"", |_| true).unwrap();
+        assert_eq!(answer(ID, &theirs, &changed, b"", |_| true).unwrap_err(), HandshakeError::Refused);
+        let other = ConnectionId(ID.0 + 1);
+        assert_eq!(answer(other, &theirs, &message, b"", |_| true).unwrap_err(), HandshakeError::Refused, "another name");
+        let called = answer(ID, &theirs, &message, b"", |_| true).unwrap();
         let mut forged = called.answer.clone();
         forged[33] ^= 1;
         assert_eq!(begun.finish(&forged).unwrap_err(), HandshakeError::Refused);

@@ -272,7 +272,7 @@ impl Net {
             let Ok(Datagram::Init { connection, message, .. }) = Datagram::parse(&datagram) else { return };
             let message = init_message(message).unwrap();
             let hello = Connection::hello(&self.settings);
-            let called = crypto::answer(&self.secret, message, &hello, |_| true).unwrap();
+            let called = crypto::answer(connection, &self.secret, message, &hello, |_| true).unwrap();
             self.sides[1].connection = Connection::accept(self.now, self.settings, called, (connection, 99));
             self.is_answered = true;
         }

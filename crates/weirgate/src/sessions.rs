@@ -13,6 +13,9 @@ use weirgate_units::Duration;
 /// Connections at a time, at most.
 const SESSIONS_MAX: usize = 256;
 
+/// Of one key: each may hold what its connection may.
+const SESSIONS_PER_KEY: usize = 16;
+
 /// How often the caller has its turn, at least: it looks for signals.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -79,7 +82,7 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
                 Ok(Datagram::Init { connection, message, .. }) => {
                     if !self.open.contains_key(&connection)
                         && let Some(session) = self.answer(connection, message, begin)
-                        && self.has_room()
+                        && self.has_room(session.connection.peer())
                     {
                         self.open.insert(connection, session);
                     }
@@ -104,11 +107,14 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
         }
     }
 
-    /// Whether there may be one more; the oldest one goes for it whose caller has shown nothing but a first message, which can be repeated
+    /// Whether there may be one more of this key; the oldest one goes for it whose caller has shown nothing but a first message, which can be repeated
     /// by whoever saw it.
-    fn has_room(&mut self) -> bool {
-        if self.open.len() >= SESSIONS_MAX {
-            let unproven = self.open.iter().filter(|(_, session)| !session.connection.has_peer());
+    fn has_room(&mut self, peer: Public) -> bool {
+        let is_its = |session: &Session<A>| session.connection.peer() == peer;
+        let its = self.open.values().filter(|session| is_its(session)).count();
+        if self.open.len() >= SESSIONS_MAX || its >= SESSIONS_PER_KEY {
+            let may_go = |session: &Session<A>| !session.connection.has_peer() && (its < SESSIONS_PER_KEY || is_its(session));
+            let unproven = self.open.iter().filter(|(_, session)| may_go(session));
             let oldest = unproven.min_by_key(|(_, session)| session.began).map(|(id, _)| *id);
             let Some(oldest) = oldest else { return false };
             self.open.remove(&oldest);
@@ -119,7 +125,7 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
     /// A new one, if its caller may have one.
     fn answer(&self, id: ConnectionId, message: &[u8], begin: &mut impl FnMut() -> Result<A>) -> Option<Session<A>> {
         let hello = Connection::hello(&self.settings);
-        let called = crypto::answer(self.secret, init_message(message)?, &hello, |peer| self.allow.contains(peer));
+        let called = crypto::answer(id, self.secret, init_message(message)?, &hello, |peer| self.allow.contains(peer));
         let began = called.map_err(anyhow::Error::from).and_then(|called| {
             let (_, seed) = random()?;
             let connection = Connection::accept(clock::monotonic(), self.settings, called, (id, seed));

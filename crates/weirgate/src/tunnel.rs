@@ -33,7 +33,7 @@ use self::place::Reach;
 pub const WINDOW_MAX: usize = 8 << 20;
 
 /// The same where there are many flows.
-const WINDOW_MIN: usize = 256 << 10;
+const WINDOW_MIN: usize = 64 << 10;
 
 /// Bytes of all flows that may be under way, each way, where there are many.
 const ALL_MAX: usize = 256 << 20;
