@@ -3,6 +3,7 @@
 
 mod ground;
 mod own;
+mod peers;
 mod sets;
 mod steering;
 mod tcp;
@@ -18,6 +19,7 @@ use serde_json::json;
 use weirgate_linux::clock;
 
 use self::ground::Ground;
+use self::peers::Peer;
 use self::sets::{Set, sets};
 use self::transfer::Sent;
 use self::tunnel::Tunnel;
@@ -52,6 +54,8 @@ struct Measured {
     downs: u64,
     /// One TCP connection through the tunnel.
     tunnel: f64,
+    /// Aggligator and TQUIC.
+    peers: [Peer; 2],
     /// Processor time for each Gbit: of the two sides of spray and of the tunnel, and of the whole machine in each arm.
     sides: [f64; 2],
     machine: BTreeMap<&'static str, f64>,
@@ -123,6 +127,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             "pinned TCP, %",
             "MPTCP CUBIC, %",
             "MPTCP BBR, %",
+            "Aggligator, %",
+            "TQUIC, %",
         ],
     );
     let mut cost_table = Table::new(
@@ -146,6 +152,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             vec![set.name.to_owned(), number(one.sum), number(one.spray), number(share(one)), of_sum(one.tunnel)];
         row.push(of_sum(one.pinned));
         row.extend(CONTROLS.map(|control| of_sum(one.mptcp[control])));
+        row.extend(one.peers.map(|peer| peer.of(one.sum)));
         table.rows.push(row);
         let machine = ["spray", "tunnel", "pinned", "cubic", "bbr"].map(|arm| one.machine[arm]);
         let costs = one.sides.into_iter().chain(machine).map(number);
@@ -167,7 +174,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              are measured by the library, on the article's uplinks: from the first datagram, all paths being there for 300 ms, to the last byte \
              written, the median; cold, by the two commands, from one's start to its end. The outage is of the fastest uplink, both ways: until \
              goodput, in windows of 50 ms, is nine tenths of 0.92 of what the others carry, and stays so; for a TCP connection through the \
-             tunnel, the longest time in which nothing came; the worst of both. Not here yet: other programs."
+             tunnel, the longest time in which nothing came; the worst of both. \
+             Aggligator's and TQUIC's own speed tests run over all where they are installed."
         ),
         json!({ "seconds": seconds, "pinned": PINNED }),
         expectations,
@@ -252,5 +260,7 @@ fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &st
         Ok((mbit, time))
     })?;
     measured.machine = machine;
+    let bytes = (measured.sum * 1e6 / 8.0 * seconds as f64) as u64;
+    measured.peers = [peers::aggligator(ground, seconds)?, peers::tquic(ground, every.len(), bytes, seconds, dir)?];
     Ok(measured)
 }

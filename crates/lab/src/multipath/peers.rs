@@ -1,0 +1,111 @@
+//! Other programs that use several paths at once, where they are installed: Aggligator's speed test (`agg-speed`, of the crate
+//! `aggligator-util`), many TCP links as one ordered stream, and TQUIC's client and server (`tquic_client`, `tquic_server`, of `tquic_tools`),
+//! multipath QUIC with its scheduler of the least round-trip time.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::ground::Ground;
+use crate::process::Killed;
+use crate::report::number;
+
+/// What came of one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Peer {
+    /// It is not installed.
+    #[default]
+    Missing,
+    /// It was not done in four times the time.
+    Stalled,
+    /// What it carried, in Mbit/s.
+    Mbit(f64),
+}
+
+impl Peer {
+    /// As a share of this, in percent.
+    pub(super) fn of(self, sum: f64) -> String {
+        match self {
+            Self::Missing => "-".to_owned(),
+            Self::Stalled => "stalled".to_owned(),
+            Self::Mbit(mbit) => number(mbit / sum * 100.0),
+        }
+    }
+}
+
+const PORT: u16 = 5_700;
+
+/// Aggligator's, for so long.
+pub(super) fn aggligator(ground: &Ground, seconds: u64) -> Result<Peer> {
+    let mut serve = Command::new("agg-speed");
+    serve.args(["server", "--no-monitor", "--tcp", &PORT.to_string()]);
+    let Some(_serving) = begin(ground, &mut serve)? else {
+        return Ok(Peer::Missing);
+    };
+    let mut client = limited(4 * seconds);
+    client.args(["agg-speed", "client", "--no-monitor", "--send-only", "--json", "--time", &seconds.to_string()]);
+    client.arg(if ground.host().is_ipv4() { "-4" } else { "-6" }).args(["--tcp", &ground.at(PORT).to_string()]);
+    let Some(output) = done(ground, &mut client)? else { return Ok(Peer::Stalled) };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let json = text.find('{').zip(text.rfind('}')).map(|(from, to)| &text[from..=to]).context("agg-speed said nothing")?;
+    let said: serde_json::Value = serde_json::from_str(json)?;
+    Ok(Peer::Mbit(said["send_speed"].as_f64().context("its speed")? * 8.0 / 1e6))
+}
+
+/// TQUIC's, which fetches so many bytes.
+pub(super) fn tquic(ground: &Ground, uplinks: usize, bytes: u64, seconds: u64, dir: &Path) -> Result<Peer> {
+    let place = dir.join("tquic");
+    fs::create_dir_all(&place)?;
+    fs::File::create(place.join("file"))?.set_len(bytes)?;
+    let (key, certificate) = (place.join("key.pem"), place.join("certificate.pem"));
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]);
+    openssl.args(["-subj", "/CN=lab.example", "-keyout"]).arg(&key).arg("-out").arg(&certificate);
+    ensure!(openssl.output().context("cannot run openssl")?.status.success(), "openssl made no certificate");
+    let mut serve = Command::new("tquic_server");
+    serve.args(["--listen", &ground.at(PORT).to_string(), "--enable-multipath", "--multipath-algor", "MINRTT"]);
+    serve.arg("--cert").arg(&certificate).arg("--key").arg(&key).arg("--root").arg(&place);
+    let Some(_serving) = begin(ground, &mut serve)? else {
+        return Ok(Peer::Missing);
+    };
+    let locals: Vec<String> = (0..uplinks).map(|at| ground.address(at).to_string()).collect();
+    let mut client = limited(4 * seconds);
+    client.args(["tquic_client", "--connect-to", &ground.at(PORT).to_string(), "--local-addresses", &locals.join(",")]);
+    client.args(["--enable-multipath", "--multipath-algor", "MINRTT", "--max-requests-per-conn", "1"]);
+    client.args(["--total-requests-per-thread", "1", "https://lab.example/file"]);
+    let began = Instant::now();
+    let Some(_) = done(ground, &mut client)? else { return Ok(Peer::Stalled) };
+    Ok(Peer::Mbit(bytes as f64 * 8.0 / 1e6 / began.elapsed().as_secs_f64()))
+}
+
+/// Starts a server and gives it time; `None`: there is no such program.
+fn begin(ground: &Ground, command: &mut Command) -> Result<Option<Killed>> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match ground.server.netns().within(|| command.spawn())? {
+        Ok(child) => {
+            thread::sleep(Duration::from_millis(300));
+            Ok(Some(Killed(child)))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// coreutils' `timeout`, which ends a command after so long.
+fn limited(seconds: u64) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg(seconds.to_string());
+    command
+}
+
+/// What a client said; `None`: it was ended, or gave up.
+fn done(ground: &Ground, client: &mut Command) -> Result<Option<Output>> {
+    client.stdin(Stdio::null());
+    let output = ground.client.netns().within(|| client.output())??;
+    Ok(output.status.success().then_some(output))
+}
