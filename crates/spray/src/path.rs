@@ -212,7 +212,9 @@ pub struct Counts {
     pub lost: u64,
     /// Of these, those that did after all.
     pub spurious: u64,
-    /// How often it went down.
+    /// How often it fell silent: it was not sent on until it answered again, within milliseconds most often.
+    pub silences: u64,
+    /// Of these, how often it counted as down.
     pub downs: u64,
 }
 
@@ -727,6 +729,7 @@ impl Path {
             State::Up if self.in_flight > 0 && self.silent_at().is_some_and(|at| at <= now) => {
                 self.state = State::Silent { since: now, down_at: Some(now + DOWN_AFTER) };
                 (self.probe_at, self.probes) = (Some(now), 0);
+                self.counts.silences += 1;
                 // Others carry what was under way here.
                 let all: Vec<u64> = self.numbers().collect();
                 self.loss_at = None;

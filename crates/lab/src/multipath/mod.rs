@@ -52,6 +52,7 @@ struct Measured {
     mptcp: BTreeMap<&'static str, f64>,
     spray: f64,
     downs: u64,
+    silences: u64,
     /// One TCP connection through the tunnel.
     tunnel: f64,
     /// Aggligator and TQUIC.
@@ -123,6 +124,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             "sum of the best single ones",
             "spray",
             "spray, %",
+            "its paths silent, times",
             "tunnel, %",
             "pinned TCP, %",
             "MPTCP CUBIC, %",
@@ -149,7 +151,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     for (set, one) in wanted.iter().zip(&all) {
         let of_sum = |rate: f64| number(rate / one.sum * 100.0);
         let mut row =
-            vec![set.name.to_owned(), number(one.sum), number(one.spray), number(share(one)), of_sum(one.tunnel)];
+            vec![set.name.to_owned(), number(one.sum), number(one.spray), number(share(one)), one.silences.to_string(), of_sum(one.tunnel)];
         row.push(of_sum(one.pinned));
         row.extend(CONTROLS.map(|control| of_sum(one.mptcp[control])));
         row.extend(one.peers.map(|peer| peer.of(one.sum)));
@@ -249,8 +251,8 @@ fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &st
     }
     let every: Vec<usize> = (0..set.links.len()).collect();
     measured.spray = cost("spray", &mut || {
-        let Sent { mbit, seconds, downs, core_per_gbit } = transfer::run(options, ground, &every, seconds, dir)?;
-        (measured.downs, measured.sides[0]) = (downs, core_per_gbit);
+        let Sent { mbit, seconds, downs, silences, core_per_gbit } = transfer::run(options, ground, &every, seconds, dir)?;
+        (measured.downs, measured.silences, measured.sides[0]) = (downs, silences, core_per_gbit);
         Ok((mbit, seconds))
     })?;
     let tunnel = Tunnel::new(options, ground, &every, dir)?;

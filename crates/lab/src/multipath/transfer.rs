@@ -22,6 +22,8 @@ pub(super) struct Sent {
     pub(super) seconds: f64,
     /// How often a path that worked was taken for dead.
     pub(super) downs: u64,
+    /// How often a path fell silent.
+    pub(super) silences: u64,
     /// Processor time of both sides.
     pub(super) core_per_gbit: f64,
 }
@@ -71,9 +73,10 @@ pub(super) fn bytes(options: &Options, ground: &Ground, uplinks: &[usize], len: 
     ensure!(output.status.success(), "weirgate send: {}", String::from_utf8_lossy(&output.stderr));
     let said: Value = serde_json::from_slice(&output.stdout)?;
     let took = said["seconds"].as_f64().context("seconds")?;
-    let downs = said["paths"].as_array().into_iter().flatten().filter_map(|path| path["downs"].as_u64()).sum();
+    let sum = |what: &str| said["paths"].as_array().into_iter().flatten().filter_map(|path| path[what].as_u64()).sum();
+    let [downs, silences] = ["downs", "silences"].map(sum);
     let sender_cpu = said["cpu_seconds"].as_f64().unwrap_or(0.0);
     let spent = cpu().unwrap_or(before).saturating_sub(before).as_secs_f64() + sender_cpu;
     fs::remove_file(place.join("in/file"))?;
-    Ok(Sent { mbit: len as f64 * 8.0 / 1e6 / took, seconds, downs, core_per_gbit: spent / (len as f64 * 8.0 / 1e9) })
+    Ok(Sent { mbit: len as f64 * 8.0 / 1e6 / took, seconds, downs, silences, core_per_gbit: spent / (len as f64 * 8.0 / 1e9) })
 }

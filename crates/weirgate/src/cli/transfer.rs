@@ -154,6 +154,7 @@ fn path_json(path: &PathReport) -> serde_json::Value {
         "bytes_in": counts.bytes_in,
         "lost": counts.lost,
         "spurious": counts.spurious,
+        "silences": counts.silences,
         "downs": counts.downs,
     })
 }
