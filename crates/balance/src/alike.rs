@@ -252,8 +252,7 @@ fn nearness([one, other]: [Measure; 2]) -> Option<Nearness> {
     };
     let floor = RTT_FLOOR.as_nanos();
     let is_near = is_within(rates, RATE_PERCENT, 0) && is_within(rtts, RTT_PERCENT, floor);
-    let is_far =
-        !is_within(rates, RATE_PERCENT * 3 / 2, 0) || !is_within(rtts, RTT_PERCENT * 3 / 2, floor * 3 / 2);
+    let is_far = !is_within(rates, RATE_PERCENT * 3 / 2, 0) || !is_within(rtts, RTT_PERCENT * 3 / 2, floor * 3 / 2);
     Some(match (is_near, is_far) {
         (true, _) => Nearness::Near,
         (false, true) => Nearness::Far,

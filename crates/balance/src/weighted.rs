@@ -65,8 +65,7 @@ impl Weighted {
             return Some(at);
         }
         let next = u128::from(self.flows) + 1;
-        let lacks =
-            |share: &Share| u128::from(share.flows) * self.weights < u128::from(share.weight) * next;
+        let lacks = |share: &Share| u128::from(share.flows) * self.weights < u128::from(share.weight) * next;
         // Flows after this one, for the weight, compared across.
         let order = |one: &Share, other: &Share| {
             let cross = |flows: u32, weight: u64| (u128::from(flows) + 1) * u128::from(weight);

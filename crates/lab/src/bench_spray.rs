@@ -188,7 +188,10 @@ fn ordered(sealer: &Sealer, next: &AtomicU64, stream: &Mutex<Stream>, size: usiz
         batch(sealer, first, count, size, &mut records);
         let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
         stream.early.insert(first, records);
-        while let Some(records) = { let next = stream.next; stream.early.remove(&next) } {
+        while let Some(records) = {
+            let next = stream.next;
+            stream.early.remove(&next)
+        } {
             stream.out.extend_from_slice(&records);
             stream.next += BATCH;
             stream.flush();

@@ -127,7 +127,9 @@ fn parse(message: &[u8]) -> Option<Flow<'_>> {
             (TUPLE_REPLY, value) => reply = Some(tuple(value)?.0),
             (MARK, value) => mark = u32::from_be_bytes(*value.first_chunk()?),
             // CTA_PROTOINFO_TCP, and CTA_PROTOINFO_TCP_STATE in it.
-            (PROTOINFO, value) => tcp_state = find(value, 1).and_then(|tcp| find(tcp, 1)?.first().copied()).unwrap_or(0),
+            (PROTOINFO, value) => {
+                tcp_state = find(value, 1).and_then(|tcp| find(tcp, 1)?.first().copied()).unwrap_or(0)
+            }
             _ => {}
         }
     }

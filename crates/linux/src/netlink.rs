@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
 use weirgate_sockets::wire::frame::{HEADER_LEN, Messages, TYPE_DONE, TYPE_ERROR};
 
 /// A request (`NLM_F_REQUEST`).

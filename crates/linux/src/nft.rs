@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn what_nft_says_is_cut_to_its_errors() {
         let said = "internal:0:0-0: Error: Could not process rule: No such file or directory\n\ninternal:0:0-0: Error: x\n{\"nft\"";
-        let errors = "internal:0:0-0: Error: Could not process rule: No such file or directory; internal:0:0-0: Error: x";
+        let errors =
+            "internal:0:0-0: Error: Could not process rule: No such file or directory; internal:0:0-0: Error: x";
         assert_eq!(words(said), errors);
         assert_eq!(words(&"y".repeat(1_000)).len(), 300);
     }

@@ -629,6 +629,8 @@ impl Connection {
 
     /// What always holds.
     pub fn is_valid(&self) -> bool {
-        self.paths.iter().all(Path::is_valid) && self.datagrams.is_valid() && self.objects.values().all(|entry| entry.out.is_valid())
+        self.paths.iter().all(Path::is_valid)
+            && self.datagrams.is_valid()
+            && self.objects.values().all(|entry| entry.out.is_valid())
     }
 }

@@ -145,7 +145,8 @@ impl Initiator {
         hello: &[u8],
     ) -> Result<(Self, Vec<u8>), HandshakeError> {
         let prologue = prologue(id);
-        let state = builder(&prologue).local_private_key(&secret.0).and_then(|builder| builder.remote_public_key(&peer.0));
+        let state =
+            builder(&prologue).local_private_key(&secret.0).and_then(|builder| builder.remote_public_key(&peer.0));
         let mut state = state.and_then(snow::Builder::build_initiator).map_err(refused)?;
         let mut message = vec![0; MESSAGE_MAX];
         let len = state.write_message(hello, &mut message).map_err(refused)?;
@@ -407,7 +408,11 @@ mod tests {
         changed[40] ^= 1;
         assert_eq!(answer(ID, &theirs, &changed, b"", |_| true).unwrap_err(), HandshakeError::Refused);
         let other = ConnectionId(ID.0 + 1);
-        assert_eq!(answer(other, &theirs, &message, b"", |_| true).unwrap_err(), HandshakeError::Refused, "another name");
+        assert_eq!(
+            answer(other, &theirs, &message, b"", |_| true).unwrap_err(),
+            HandshakeError::Refused,
+            "another name"
+        );
         let called = answer(ID, &theirs, &message, b"", |_| true).unwrap();
         let mut forged = called.answer.clone();
         forged[33] ^= 1;

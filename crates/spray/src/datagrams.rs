@@ -118,7 +118,8 @@ impl Datagrams {
 
     fn drop_oldest(&mut self) -> bool {
         let queues = self.own.values_mut().chain([&mut self.any]);
-        let oldest = queues.filter(|queue| !queue.is_empty()).min_by_key(|queue| queue.front().map(|first| first.since));
+        let oldest =
+            queues.filter(|queue| !queue.is_empty()).min_by_key(|queue| queue.front().map(|first| first.since));
         let Some(first) = oldest.and_then(VecDeque::pop_front) else { return false };
         self.bytes -= first.bytes.len();
         self.counts.dropped += 1;
@@ -129,7 +130,8 @@ impl Datagrams {
     /// Whether its sum is that of what waits.
     pub(crate) fn is_valid(&self) -> bool {
         let all = self.own.values().chain([&self.any]).flatten();
-        self.bytes == all.map(|waiting| waiting.bytes.len()).sum::<usize>() && self.own.values().all(|own| !own.is_empty())
+        self.bytes == all.map(|waiting| waiting.bytes.len()).sum::<usize>()
+            && self.own.values().all(|own| !own.is_empty())
     }
 }
 

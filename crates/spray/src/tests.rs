@@ -758,7 +758,12 @@ fn datagrams_of_a_path_keep_their_order_and_those_for_any_have_the_sum() {
     came.sort_unstable();
     came.dedup();
     assert_eq!(came.len(), net.sides[1].store.datagrams.len(), "each once");
-    assert!(came.len() as u64 > count * 95 / 100, "{} of {count}: {:?}", came.len(), net.sides[0].connection.datagrams());
+    assert!(
+        came.len() as u64 > count * 95 / 100,
+        "{} of {count}: {:?}",
+        came.len(),
+        net.sides[0].connection.datagrams()
+    );
 }
 
 #[test]

@@ -146,9 +146,11 @@ fn uplinks(out: &mut Text, uplinks: &[api::Uplink]) {
         ("uplink_weight", "Share of the new flows beside the others', bit/s or a number.", |u| Some(u.weight as f64)),
         ("uplink_class", "Uplinks of one class are alike.", |u| Some(f64::from(u.class))),
         ("uplink_rtt_seconds", "Smoothed round-trip time of an uplink's targets.", |u| Some(u.rtt_us? as f64 / 1e6)),
-        ("uplink_resent_ratio", "Of what open connections of this host sent by an uplink, what they sent again.", |u| {
-            u.resent_share
-        }),
+        (
+            "uplink_resent_ratio",
+            "Of what open connections of this host sent by an uplink, what they sent again.",
+            |u| u.resent_share,
+        ),
     ];
     for (name, help, value) in gauges {
         out.gauge(name, help);

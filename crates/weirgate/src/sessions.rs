@@ -113,7 +113,8 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
         let is_its = |session: &Session<A>| session.connection.peer() == peer;
         let its = self.open.values().filter(|session| is_its(session)).count();
         if self.open.len() >= SESSIONS_MAX || its >= SESSIONS_PER_KEY {
-            let may_go = |session: &Session<A>| !session.connection.has_peer() && (its < SESSIONS_PER_KEY || is_its(session));
+            let may_go =
+                |session: &Session<A>| !session.connection.has_peer() && (its < SESSIONS_PER_KEY || is_its(session));
             let unproven = self.open.iter().filter(|(_, session)| may_go(session));
             let oldest = unproven.min_by_key(|(_, session)| session.began).map(|(id, _)| *id);
             let Some(oldest) = oldest else { return false };

@@ -19,9 +19,9 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use anyhow::{Context as _, Result, anyhow};
-use weirgate_linux::{clock, tcp};
 use weirgate_linux::transport::App;
 use weirgate_linux::wait::Waiter;
+use weirgate_linux::{clock, tcp};
 use weirgate_spray::{Closed, Connection, Event, Settings, Sink, Source};
 use weirgate_units::Duration;
 
@@ -122,14 +122,16 @@ impl Tunnel {
 
     /// Connections that go on from here have this firewall mark.
     #[must_use]
-    pub fn with_mark(self, mark: Option<u32>) -> Self {
-        Self { mark, ..self }
+    pub const fn with_mark(mut self, mark: Option<u32>) -> Self {
+        self.mark = mark;
+        self
     }
 
     /// Carries packets as well.
     #[must_use]
-    pub fn with_packets(self, packets: Option<Packets>) -> Self {
-        Self { packets, ..self }
+    pub fn with_packets(mut self, packets: Option<Packets>) -> Self {
+        self.packets = packets;
+        self
     }
 
     fn new() -> io::Result<Self> {

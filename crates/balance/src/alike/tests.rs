@@ -7,10 +7,7 @@ fn at(secs: u64) -> Instant {
 }
 
 fn measure(mbit: u64, rtt_us: u64) -> Measure {
-    Measure {
-        rate: Some(BitRate::from_bits_per_sec(mbit * 1_000_000)),
-        min_rtt: Some(Duration::from_micros(rtt_us)),
-    }
+    Measure { rate: Some(BitRate::from_bits_per_sec(mbit * 1_000_000)), min_rtt: Some(Duration::from_micros(rtt_us)) }
 }
 
 /// Uplinks of no medium of which this is measured from the beginning.
@@ -74,7 +71,10 @@ fn they_part_only_when_they_are_far_for_a_minute() {
         alike.handle_time(at(since + 121));
         assert_eq!(alike.classes(), [0, 0]);
     }
-    assert_eq!(changes(&mut alike).iter().map(|one| one.is_alike).collect::<Vec<_>>(), [true, false, true, false, true]);
+    assert_eq!(
+        changes(&mut alike).iter().map(|one| one.is_alike).collect::<Vec<_>>(),
+        [true, false, true, false, true]
+    );
 }
 
 #[test]

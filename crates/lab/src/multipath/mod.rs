@@ -150,8 +150,14 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         Table::new("One connection on one uplink, Mbit/s", &["uplinks", "uplink", "TCP CUBIC", "TCP BBR", "spray"]);
     for (set, one) in wanted.iter().zip(&all) {
         let of_sum = |rate: f64| number(rate / one.sum * 100.0);
-        let mut row =
-            vec![set.name.to_owned(), number(one.sum), number(one.spray), number(share(one)), one.silences.to_string(), of_sum(one.tunnel)];
+        let mut row = vec![
+            set.name.to_owned(),
+            number(one.sum),
+            number(one.spray),
+            number(share(one)),
+            one.silences.to_string(),
+            of_sum(one.tunnel),
+        ];
         row.push(of_sum(one.pinned));
         row.extend(CONTROLS.map(|control| of_sum(one.mptcp[control])));
         row.extend(one.peers.map(|peer| peer.of(one.sum)));
@@ -251,7 +257,8 @@ fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &st
     }
     let every: Vec<usize> = (0..set.links.len()).collect();
     measured.spray = cost("spray", &mut || {
-        let Sent { mbit, seconds, downs, silences, core_per_gbit } = transfer::run(options, ground, &every, seconds, dir)?;
+        let Sent { mbit, seconds, downs, silences, core_per_gbit } =
+            transfer::run(options, ground, &every, seconds, dir)?;
         (measured.downs, measured.silences, measured.sides[0]) = (downs, silences, core_per_gbit);
         Ok((mbit, seconds))
     })?;

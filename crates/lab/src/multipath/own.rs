@@ -196,7 +196,8 @@ fn receive(socket: Udp, secret: &Secret, is_over: &AtomicBool) -> Result<Came> {
             if called.is_none()
                 && let Ok(Datagram::Init { connection: id, message, .. }) = Datagram::parse(datagram)
                 && let Some(message) = init_message(message)
-                && let Ok(answer) = crypto::answer(id, secret, message, &Connection::hello(&Settings::default()), |_| true)
+                && let Ok(answer) =
+                    crypto::answer(id, secret, message, &Connection::hello(&Settings::default()), |_| true)
             {
                 called = Some(Connection::accept(now, Settings::default(), answer, (id, now.as_nanos())));
             }

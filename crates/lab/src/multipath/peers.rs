@@ -52,7 +52,8 @@ pub(super) fn aggligator(ground: &Ground, seconds: u64) -> Result<Peer> {
     client.arg(if ground.host().is_ipv4() { "-4" } else { "-6" }).args(["--tcp", &ground.at(PORT).to_string()]);
     let Some(output) = done(ground, &mut client)? else { return Ok(Peer::Stalled) };
     let text = String::from_utf8_lossy(&output.stdout);
-    let json = text.find('{').zip(text.rfind('}')).map(|(from, to)| &text[from..=to]).context("agg-speed said nothing")?;
+    let json =
+        text.find('{').zip(text.rfind('}')).map(|(from, to)| &text[from..=to]).context("agg-speed said nothing")?;
     let said: serde_json::Value = serde_json::from_str(json)?;
     Ok(Peer::Mbit(said["send_speed"].as_f64().context("its speed")? * 8.0 / 1e6))
 }

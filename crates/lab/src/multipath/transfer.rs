@@ -78,5 +78,11 @@ pub(super) fn bytes(options: &Options, ground: &Ground, uplinks: &[usize], len: 
     let sender_cpu = said["cpu_seconds"].as_f64().unwrap_or(0.0);
     let spent = cpu().unwrap_or(before).saturating_sub(before).as_secs_f64() + sender_cpu;
     fs::remove_file(place.join("in/file"))?;
-    Ok(Sent { mbit: len as f64 * 8.0 / 1e6 / took, seconds, downs, silences, core_per_gbit: spent / (len as f64 * 8.0 / 1e9) })
+    Ok(Sent {
+        mbit: len as f64 * 8.0 / 1e6 / took,
+        seconds,
+        downs,
+        silences,
+        core_per_gbit: spent / (len as f64 * 8.0 / 1e9),
+    })
 }

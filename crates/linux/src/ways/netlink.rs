@@ -19,9 +19,7 @@ const TABLE_MAIN: u32 = 254;
 
 /// Runs `work` with a connection to the kernel's routing in the calling thread's namespace, on a thread of its own, which is in the same one:
 /// the caller's may already run asynchronous work.
-pub(super) fn run<T: Send>(
-    work: impl AsyncFnOnce(Kernel) -> Result<T, WaysError> + Send,
-) -> Result<T, WaysError> {
+pub(super) fn run<T: Send>(work: impl AsyncFnOnce(Kernel) -> Result<T, WaysError> + Send) -> Result<T, WaysError> {
     let with_runtime = || -> Result<T, WaysError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(WaysError::Open)?;
         runtime.block_on(async {
@@ -160,9 +158,7 @@ impl Kernel {
 
 /// A default route by each uplink, in a table of its own and in the one of all, where the first ones are preferred.
 fn wanted_routes(at: &Ways, ways: &[Way]) -> Vec<RouteMessage> {
-    let both = |way: &Way| {
-        [route(way, at.table + 1 + way.place, 0), route(way, at.table, 1 + way.place)]
-    };
+    let both = |way: &Way| [route(way, at.table + 1 + way.place, 0), route(way, at.table, 1 + way.place)];
     ways.iter().flat_map(both).collect()
 }
 
@@ -251,8 +247,7 @@ fn same_route(known: &RouteMessage, wanted: &RouteMessage) -> bool {
     let says = |attribute: &RouteAttribute| {
         known.attributes.contains(attribute) || matches!(attribute, RouteAttribute::Priority(0))
     };
-    let has_gateway =
-        |route: &RouteMessage| route.attributes.iter().any(|a| matches!(a, RouteAttribute::Gateway(_)));
+    let has_gateway = |route: &RouteMessage| route.attributes.iter().any(|a| matches!(a, RouteAttribute::Gateway(_)));
     known.header.address_family == wanted.header.address_family
         && has_gateway(known) == has_gateway(wanted)
         && wanted.attributes.iter().all(says)

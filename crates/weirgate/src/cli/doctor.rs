@@ -7,9 +7,9 @@ use clap::Args;
 use serde::Serialize;
 use weirgate_linux::bpf::Steering;
 use weirgate_linux::bpf::steer::SteerOptions;
+use weirgate_linux::conntrack::Conntrack;
 use weirgate_linux::facts::{Facts, holds_net_admin, not_loaded};
 use weirgate_linux::netns::Netns;
-use weirgate_linux::conntrack::Conntrack;
 use weirgate_linux::{bpffs, nft, route_cc, ways};
 use weirgate_store::Geo;
 

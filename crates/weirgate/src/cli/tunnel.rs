@@ -1,7 +1,7 @@
 //! `weirgate tunnel`: TCP connections of other programs over all paths, and packets of all else.
 
-use std::net::SocketAddr;
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -111,7 +111,8 @@ impl Carried {
     fn device(self, is_shared: bool) -> Result<Outlet, Failure> {
         let Self { tun, tun_address, mtu, spray } = self;
         let Some(name) = tun else { return Ok(None) };
-        let device = Device::create(&Settings { name, addresses: tun_address, mtu }, is_shared).map_err(Failure::Usage)?;
+        let device =
+            Device::create(&Settings { name, addresses: tun_address, mtu }, is_shared).map_err(Failure::Usage)?;
         Ok(Some((device, spray)))
     }
 }

@@ -599,7 +599,13 @@ fn differ<'a>(chosen: &[usize], known: &'a [Limit]) -> Option<[&'a str; 2]> {
 }
 
 /// The place of `name` among the known ones.
-pub(super) fn find<T>(typed: &Typed<T>, name: &str, known: &[String], what: &str, problems: &mut Vec<Problem>) -> Option<usize> {
+pub(super) fn find<T>(
+    typed: &Typed<T>,
+    name: &str,
+    known: &[String],
+    what: &str,
+    problems: &mut Vec<Problem>,
+) -> Option<usize> {
     let at = known.iter().position(|known| known == name);
     if at.is_none() {
         let known: Vec<&str> = known.iter().map(String::as_str).collect();

@@ -94,7 +94,10 @@ fn the_example_s_uplinks_and_rules_are_sound_and_shown_in_full() {
         let text = problems(&format!("[[{table}]]\nxyzzyxyzzy = 1"));
         let (_, known) = text.split_once("known here: ").expect("a list of the known keys");
         for key in known.lines().next().unwrap_or("").split(", ") {
-            assert!(EXAMPLE.contains(&format!("# {key} = ")), "weirgate.example.toml does not show `{key}` of [[{table}]]");
+            assert!(
+                EXAMPLE.contains(&format!("# {key} = ")),
+                "weirgate.example.toml does not show `{key}` of [[{table}]]"
+            );
         }
     }
 }

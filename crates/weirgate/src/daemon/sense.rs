@@ -437,7 +437,9 @@ impl Sense {
         let Some(uplinks) = &self.uplinks else { return };
         let trouble = match uplinks.is_running() {
             true => self.shared.uplinks(UnixTime::from_nanos(0)).problem.map(|why| format!("uplinks: {why}")),
-            false => Some("the uplinks' thread ended by itself: new connections are steered no longer; see the log".into()),
+            false => {
+                Some("the uplinks' thread ended by itself: new connections are steered no longer; see the log".into())
+            }
         };
         self.shared.set_problem("uplinks", trouble);
     }

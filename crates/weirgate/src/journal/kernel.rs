@@ -35,7 +35,8 @@ impl Kernel for HostKernel {
             Object::Routes { .. } | Object::Ways { .. } => Ok(Some(PRESENT.to_owned())),
             Object::NftTable { namespace, table } => {
                 let has = || nft::Tables::open().and_then(|mut tables| tables.has(table));
-                let has = within(namespace, has)?.map_err(|error| KernelError(format!("nftables: {error}; as root")))?;
+                let has =
+                    within(namespace, has)?.map_err(|error| KernelError(format!("nftables: {error}; as root")))?;
                 Ok(has.then(|| PRESENT.to_owned()))
             }
             Object::Sysctl { namespace, key } => Ok(within(namespace, || sysctl(key))?),

@@ -184,7 +184,10 @@ fn the_text_is_well_formed_and_its_numbers_are_the_views() {
 fn series_are_of_the_host_the_limits_and_the_ports_and_of_no_network() {
     let host = parse(&filled(false)).len();
     assert!(host < 120, "{host}");
-    assert_eq!(parse(&filled(true)).len(), host + SWITCH_SERIES + LIMIT_SERIES + PORT_SERIES + UPLINK_SERIES + DEFLATE_SERIES);
+    assert_eq!(
+        parse(&filled(true)).len(),
+        host + SWITCH_SERIES + LIMIT_SERIES + PORT_SERIES + UPLINK_SERIES + DEFLATE_SERIES
+    );
 }
 
 #[test]

@@ -48,7 +48,8 @@ impl std::str::FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let read = text.split_once('/').and_then(|(address, len)| Some((address.parse::<IpAddr>().ok()?, len.parse().ok()?)));
+        let read =
+            text.split_once('/').and_then(|(address, len)| Some((address.parse::<IpAddr>().ok()?, len.parse().ok()?)));
         match read {
             Some((address, len)) if len <= if address.is_ipv4() { 32 } else { 128 } => Ok(Self(address, len)),
             _ => Err(format!("`{text}` is no address of a device: write ADDRESS/LENGTH, as 10.9.0.2/24")),
@@ -95,7 +96,8 @@ impl Device {
         let ns = Netns::current().context("this network namespace")?;
         let tun = Tun::create(&ns, name)?;
         // No address of the link's own: nobody is asked for a router.
-        let mut batch = format!("link set dev {name} addrgenmode none\nlink set dev {name} mtu {mtu} txqueuelen 1000 up\n");
+        let mut batch =
+            format!("link set dev {name} addrgenmode none\nlink set dev {name} mtu {mtu} txqueuelen 1000 up\n");
         for address in addresses {
             let Address(own, len) = address;
             let nodad = if own.is_ipv6() { " nodad" } else { "" };
@@ -196,7 +198,16 @@ impl Packets {
     pub fn new(device: Rc<RefCell<Device>>, is_sprayed: bool, reach: Option<Reach>) -> Self {
         let member = device.borrow_mut().join();
         let (flows, reached) = (HashMap::new(), HashMap::new());
-        Self { device, member, is_sprayed, reach, flows, reached, swept: Instant::ZERO, counts: PacketCounts::default() }
+        Self {
+            device,
+            member,
+            is_sprayed,
+            reach,
+            flows,
+            reached,
+            swept: Instant::ZERO,
+            counts: PacketCounts::default(),
+        }
     }
 
     /// What became of them.
@@ -210,12 +221,16 @@ impl Packets {
         let waiting = self.device.borrow_mut().inboxes.get_mut(&self.member).map(std::mem::take).unwrap_or_default();
         for packet in waiting {
             let flow = Frame::ip(&packet).ok().and_then(|frame| frame.flow());
-            let path = flow.filter(|_| !self.is_sprayed).and_then(|flow| self.path(now, connection, flow, packet.len()));
+            let path =
+                flow.filter(|_| !self.is_sprayed).and_then(|flow| self.path(now, connection, flow, packet.len()));
             match connection.send_datagram(now, path, &packet) {
                 Ok(()) => self.counts.sent += 1,
                 Err(DatagramError::TooLong { max }) => {
                     if self.counts.too_long == 0 && max > 0 {
-                        tracing::warn!("packets of {} bytes are dropped: no path takes more than {max}; lower --mtu", packet.len());
+                        tracing::warn!(
+                            "packets of {} bytes are dropped: no path takes more than {max}; lower --mtu",
+                            packet.len()
+                        );
                     }
                     self.counts.too_long += 1;
                 }

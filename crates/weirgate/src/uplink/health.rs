@@ -98,11 +98,11 @@ impl fmt::Display for Why {
         match self {
             Self::Begun => f.write_str("nothing speaks against it"),
             Self::Heard => f.write_str("something came back"),
-            Self::Unanswered(packets, time) => write!(f, "{packets} packets left, and nothing came back for {time}"),
-            Self::Missed(time) => write!(f, "a target did not answer within {time}"),
-            Self::NoneAnswers(targets, time) => write!(f, "none of {targets} targets answered within {time}"),
+            Self::Unanswered(packets, time) => write!(f, "{packets} packets left, and nothing came back for {} ms", time.as_millis()),
+            Self::Missed(time) => write!(f, "a target did not answer within {} ms", time.as_millis()),
+            Self::NoneAnswers(targets, time) => write!(f, "none of {targets} targets answered within {} ms", time.as_millis()),
             Self::Answers => f.write_str("a target answers again"),
-            Self::Held(time) => write!(f, "it has answered for {time}"),
+            Self::Held(time) => write!(f, "it has answered for {} s", time.as_millis() / 1_000),
             Self::Link(why) => f.write_str(why),
         }
     }

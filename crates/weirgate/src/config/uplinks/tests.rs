@@ -51,10 +51,10 @@ fn every_key_is_understood() {
     assert_eq!((a.weight, a.cap.map(BitRate::as_bits_per_sec)), (Some(50_000_000), Some(100_000_000)));
     assert!(a.is_metered && a.is_backup && !a.masquerade);
     assert_eq!(a.targets.iter().map(|target| target.port).collect::<Vec<_>>(), [None, Some(443), Some(53)]);
-    assert_eq!(a.targets.iter().map(ToString::to_string).collect::<Vec<_>>()[1..], [
-        "192.0.2.9:443",
-        "[2001:db8::1]:53"
-    ]);
+    assert_eq!(
+        a.targets.iter().map(ToString::to_string).collect::<Vec<_>>()[1..],
+        ["192.0.2.9:443", "[2001:db8::1]:53"]
+    );
     assert_eq!((a.medium.as_deref(), a.prefixes.len()), (Some("dsl"), 1));
     assert_eq!((all.rules[0].uplinks.as_slice(), all.rules[0].mark), (&[1, 0][..], Some([0x10, 0xff])));
     assert_eq!((all.rules[0].is_strict, all.rules[1].is_strict), (false, true));

@@ -117,9 +117,10 @@ impl Driver {
         driver.look_at_sites(begun)?;
         // What cannot be put in force at the start is refused; later it is tried again.
         nft::run(&driver.fleet.ruleset().whole().to_string())?;
-        driver.conntrack.flows(Some([marks.of(0), marks.names()]), &mut |_| ()).context(
-            "connections are not tracked here (`modprobe nf_conntrack_netlink`)",
-        )?;
+        driver
+            .conntrack
+            .flows(Some([marks.of(0), marks.names()]), &mut |_| ())
+            .context("connections are not tracked here (`modprobe nf_conntrack_netlink`)")?;
         driver.look_at_flows(begun);
         driver.act(begun);
         driver.show(begun);
@@ -173,10 +174,12 @@ impl Driver {
         let mut changed = Vec::new();
         while let Some(act) = self.fleet.poll_act() {
             // What is decided is shown at once.
-            self.next_show = at;
+            self.next_show = Instant::ZERO;
             match act {
                 Act::Rules => self.rules_at = Some(at),
-                Act::Orders(orders) => changed.extend(orders.into_iter().filter(|one| !changed.contains(one)).collect::<Vec<_>>()),
+                Act::Orders(orders) => {
+                    changed.extend(orders.into_iter().filter(|one| !changed.contains(one)).collect::<Vec<_>>())
+                }
                 Act::GiveUp(place) => {
                     // First nothing goes there any more.
                     self.put_in_force(at, &mut changed);

@@ -79,7 +79,8 @@ impl Driver {
                 sites.push(Site { trouble, targets: 1, ..Site::default() });
                 continue;
             };
-            let own = Family::ALL.map(|family| gateway(uplink.gateways[family as usize], device, &reached[place], family));
+            let own =
+                Family::ALL.map(|family| gateway(uplink.gateways[family as usize], device, &reached[place], family));
             for (family, gateway) in Family::ALL.into_iter().zip(own) {
                 if let Some(gateway) = gateway {
                     let (mark, interface) = (marks.of(place), device.interface);
@@ -95,7 +96,9 @@ impl Driver {
                 Some(format!("`{}` is down, or nothing is connected to it", uplink.device))
             } else if families == [false; 2] {
                 let name = &uplink.device;
-                Some(format!("there is no way by `{name}`: it has no address, or no default route names it: write its `gateway`"))
+                Some(format!(
+                    "there is no way by `{name}`: it has no address, or no default route names it: write its `gateway`"
+                ))
             } else if self.targets[place].is_empty() {
                 Some("none of its `targets` is of a family that goes by it".to_owned())
             } else {
