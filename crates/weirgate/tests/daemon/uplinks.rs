@@ -331,14 +331,61 @@ fn what_is_made_again_when_it_is_flushed_and_gone_when_the_daemon_was_killed() {
 fn an_uplink_whose_device_is_missing_is_down_and_taken_up_when_it_comes() {
     let Some(site) = Site::make() else { return };
     let daemon = site.daemon("");
-    ip(&["-n", &site.router.name, "link", "set", "up1", "down"]);
+    ip_at(&site.router, "link set up1 down");
     until("it is down", || row(&daemon, "up1")["state"] == "down");
     let why = row(&daemon, "up1")["why"].as_str().unwrap().to_owned();
     assert!(why.contains("`up1` is down, or nothing is connected to it"), "{why}");
     let seen: Vec<IpAddr> = (0..3).map(|at| site.seen(&site.host, FAR_V4, 5_600 + at).2).collect();
     assert_eq!(tally(seen), counted([("192.0.2.2", 3)]));
-    ip(&["-n", &site.router.name, "link", "set", "up1", "up"]);
+    ip_at(&site.router, "link set up1 up");
     // The kernel has forgotten its default route; a person, or DHCP, writes it again.
-    ip(&["-n", &site.router.name, "route", "add", "default", "via", "203.0.113.1", "metric", "20"]);
+    ip_at(&site.router, "route add default via 203.0.113.1 metric 20");
     until("it is back", || row(&daemon, "up1")["state"] == "up");
+}
+
+/// `ip` in a namespace.
+fn ip_at(space: &Space, words: &str) {
+    ip(&["-n", &space.name].into_iter().chain(words.split(' ')).collect::<Vec<_>>());
+}
+
+#[test]
+fn both_uplinks_may_have_the_same_network_and_gateway() {
+    let Some(site) = Site::make() else { return };
+    for (link, host) in [(0, 2), (1, 3)] {
+        ip_at(&site.router, &format!("addr flush dev up{link}"));
+        ip_at(&site.far, &format!("addr flush dev isp{link}"));
+        ip_at(&site.router, &format!("addr add 192.168.1.{host}/24 dev up{link}"));
+        ip_at(&site.far, &format!("addr add 192.168.1.1/32 dev isp{link}"));
+        ip_at(&site.far, &format!("route add 192.168.1.{host}/32 dev isp{link}"));
+        ip_at(&site.router, &format!("route add default via 192.168.1.1 dev up{link} metric {}", 10 * (link + 1)));
+    }
+    let daemon = site.daemon("");
+    let open: Vec<_> = (0..6).map(|at| site.seen(&site.host, FAR_V4, 5_700 + at)).collect();
+    assert_eq!(tally(open.iter().map(|(.., peer)| *peer)), counted([("192.168.1.2", 4), ("192.168.1.3", 2)]));
+    drop(daemon);
+    nothing_is_left(&site);
+}
+
+#[test]
+fn an_uplink_alone_one_without_a_way_and_none_that_takes_flows() {
+    let Some(site) = Site::make() else { return };
+    // `lan` has addresses, and no default route names it.
+    let sections = format!(
+        "[steering]\nnamespace = \"{}\"\n[[uplink]]\nname = \"only\"\ndevice = \"up1\"\ntargets = [\"{FAR_V4}\"]\n\
+         [[uplink]]\nname = \"lan\"\ntargets = [\"{FAR_V4}\"]\n",
+        site.router.name
+    );
+    let daemon = Daemon::start(&site.router, &sections);
+    until("it is up", || row(&daemon, "only")["state"] == "up" && row(&daemon, "only")["rtt_us"].is_u64());
+    let lan = row(&daemon, "lan");
+    let why = lan["why"].as_str().unwrap();
+    assert!(lan["state"] == "down" && why.contains("no default route names it: write its `gateway`"), "{lan}");
+    let seen: Vec<IpAddr> = (0..3).map(|at| site.seen(&site.host, FAR_V4, 5_800 + at).2).collect();
+    assert_eq!(tally(seen), counted([("203.0.113.2", 3)]), "not by the main table's first");
+    // Where none takes new flows the main table has them: nobody is cut off.
+    assert_eq!(daemon.run(&["uplink", "drain", "only"]).status.code(), Some(0));
+    let (client, server, peer) = site.seen(&site.router, FAR_V4, 5_810);
+    assert_eq!(peer.to_string(), "192.0.2.2");
+    drop((client, server, daemon));
+    nothing_is_left(&site);
 }
