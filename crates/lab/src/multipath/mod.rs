@@ -1,6 +1,7 @@
 //! `multipath`: a host with several uplinks that are not alike, and what one transfer over all of them gets of their sum: `weirgate send`,
 //! many TCP connections that are pinned to one each or that the daemon steers, and the kernel's MPTCP, beside each uplink alone.
 
+mod datagrams;
 mod ground;
 mod own;
 mod peers;
@@ -81,6 +82,9 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let every: Vec<usize> = (0..article_set.links.len()).collect();
     options.say("steering");
     let steered = steering::run(options, &ground, article_set, seconds, &dir)?;
+    options.say("UDP");
+    let sum = article_sum(&wanted, &all).context("the article's uplinks")?;
+    let udp = datagrams::run(options, &ground, &every, sum, seconds, &dir)?;
     options.say("an object of 10 MB");
     let (mut objects, mut cold) = (Vec::new(), Vec::new());
     for _ in 0..if full { 11 } else { 3 } {
@@ -183,12 +187,18 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              written, the median; cold, by the two commands, from one's start to its end. The outage is of the fastest uplink, both ways: until \
              goodput, in windows of 50 ms, is nine tenths of 0.92 of what the others carry, and stays so; for a TCP connection through the \
              tunnel, the longest time in which nothing came; the worst of both. \
+             UDP: datagrams of 1,200 bytes at nine tenths of the sum, {PINNED} flows, each by one path, and one flow sprayed, counted after 5 s. \
              Aggligator's and TQUIC's own speed tests run over all where they are installed."
         ),
         json!({ "seconds": seconds, "pinned": PINNED }),
         expectations,
-        vec![table, single_table, cost_table, steered.table(article.sum)],
+        vec![table, single_table, cost_table, steered.table(article.sum), udp],
     )
+}
+
+/// The sum of the article's uplinks.
+fn article_sum(sets: &[Set], measured: &[Measured]) -> Option<f64> {
+    sets.iter().zip(measured).find(|(set, _)| set.name == sets::ARTICLE).map(|(_, one)| one.sum)
 }
 
 /// Milliseconds from when the fastest uplink became a black hole until goodput was nine tenths of what the others carry, and stayed so.

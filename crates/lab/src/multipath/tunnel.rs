@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -19,6 +19,9 @@ use crate::process::{Killed, scheduled};
 /// Where the client's programs connect to, and where that goes to.
 const ENTRY: u16 = 4_748;
 const SINK: u16 = 5_001;
+
+/// The far device's address, within the tunnel.
+pub(super) const FAR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 
 /// Both sides; they end with this value.
 pub(super) struct Tunnel<'a> {
@@ -37,6 +40,25 @@ struct Ends {
 impl<'a> Tunnel<'a> {
     /// Over these uplinks.
     pub(super) fn new(options: &Options, ground: &'a Ground, uplinks: &[usize], dir: &Path) -> Result<Self> {
+        Self::start(options, ground, uplinks, dir, [&[], &[]])
+    }
+
+    /// The same with devices, for packets.
+    pub(super) fn with_devices(
+        options: &Options,
+        ground: &'a Ground,
+        uplinks: &[usize],
+        dir: &Path,
+        is_sprayed: bool,
+    ) -> Result<Self> {
+        let (near, far, reach) = ("10.9.0.2/24", format!("{FAR}/24"), format!("{FAR}/32"));
+        let sprayed: &[&str] = if is_sprayed { &["--spray"] } else { &[] };
+        let near = [&["--tun", "tunnel", "--tun-address", near], sprayed].concat();
+        let far = ["--tun", "tunnel", "--tun-address", &far, "--reach", &reach];
+        Self::start(options, ground, uplinks, dir, [&near, &far])
+    }
+
+    fn start(options: &Options, ground: &'a Ground, uplinks: &[usize], dir: &Path, more: [&[&str]; 2]) -> Result<Self> {
         let place = dir.join("tunnel");
         fs::create_dir_all(&place)?;
         let (near, far) = (transfer::key(options, &place.join("near"))?, transfer::key(options, &place.join("far"))?);
@@ -46,6 +68,7 @@ impl<'a> Tunnel<'a> {
         serve.arg(place.join("far"));
         // The sink is the far side's own.
         serve.args(["--reach", &format!("{}/{}", ground.host(), if ground.host().is_ipv4() { 32 } else { 128 })]);
+        serve.args(more[1]);
         let serving = ground.server.netns().within(|| begin(&mut serve))??;
         let mut open = Command::new(&options.weirgate);
         open.args(["tunnel", "open", "--peer", &far, "--to", &ground.at(SINK).to_string(), "--key"]);
@@ -53,7 +76,7 @@ impl<'a> Tunnel<'a> {
         for at in uplinks {
             open.args(["--from", &Ground::device(*at)]);
         }
-        open.arg(ground.host().to_string());
+        open.args(more[0]).arg(ground.host().to_string());
         let opening = ground.client.netns().within(|| begin(&mut open))??;
         Ok(Self { ground, sink, serving, opening })
     }
