@@ -30,7 +30,14 @@ struct Came {
 }
 
 /// All of it, as a table.
-pub(super) fn run(options: &Options, ground: &Ground, uplinks: &[usize], sum: f64, seconds: u64, dir: &Path) -> Result<Table> {
+pub(super) fn run(
+    options: &Options,
+    ground: &Ground,
+    uplinks: &[usize],
+    sum: f64,
+    seconds: u64,
+    dir: &Path,
+) -> Result<Table> {
     let heads = ["flows", "each packet by", "offered, Mbit/s", "arrived, %", "after a later one, %"];
     let mut table = Table::new("UDP through the tunnel's devices, the article's uplinks", &heads);
     for (flows, is_sprayed) in [(super::PINNED, false), (1, true)] {
@@ -48,7 +55,10 @@ fn measure(ground: &Ground, flows: usize, mbit: f64, seconds: u64) -> Result<Cam
     let at = SocketAddr::from((FAR, PORT));
     let far = ground.server.netns().within(|| UdpSocket::bind(at))??;
     far.set_read_timeout(Some(Duration::from_millis(200)))?;
-    let near = ground.client.netns().within(|| (0..flows).map(|_| UdpSocket::bind("0.0.0.0:0")).collect::<Result<Vec<_>, _>>())??;
+    let near = ground
+        .client
+        .netns()
+        .within(|| (0..flows).map(|_| UdpSocket::bind("0.0.0.0:0")).collect::<Result<Vec<_>, _>>())??;
     let gap = Duration::from_secs_f64(LEN as f64 * 8.0 / (mbit * 1e6));
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

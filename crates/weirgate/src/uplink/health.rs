@@ -98,9 +98,13 @@ impl fmt::Display for Why {
         match self {
             Self::Begun => f.write_str("nothing speaks against it"),
             Self::Heard => f.write_str("something came back"),
-            Self::Unanswered(packets, time) => write!(f, "{packets} packets left, and nothing came back for {} ms", time.as_millis()),
+            Self::Unanswered(packets, time) => {
+                write!(f, "{packets} packets left, and nothing came back for {} ms", time.as_millis())
+            }
             Self::Missed(time) => write!(f, "a target did not answer within {} ms", time.as_millis()),
-            Self::NoneAnswers(targets, time) => write!(f, "none of {targets} targets answered within {} ms", time.as_millis()),
+            Self::NoneAnswers(targets, time) => {
+                write!(f, "none of {targets} targets answered within {} ms", time.as_millis())
+            }
             Self::Answers => f.write_str("a target answers again"),
             Self::Held(time) => write!(f, "it has answered for {} s", time.as_millis() / 1_000),
             Self::Link(why) => f.write_str(why),
@@ -389,8 +393,7 @@ impl Health {
             self.counts[1] += 1;
             self.missed_in_a_row += 1;
         }
-        while self.asked.front().is_some_and(|asked| asked.is_missed && now >= asked.at + LATE)
-            || self.asked.len() > 64
+        while self.asked.front().is_some_and(|asked| asked.is_missed && now >= asked.at + LATE) || self.asked.len() > 64
         {
             self.asked.pop_front();
         }

@@ -58,11 +58,7 @@ impl Turns {
         let of = |place: &Place| candidates[*place];
         let shares: Vec<Share> = usable
             .iter()
-            .map(|place| Share {
-                weight: of(place).weight,
-                is_usable: true,
-                flows: of(place).flows[kind.index()],
-            })
+            .map(|place| Share { weight: of(place).weight, is_usable: true, flows: of(place).flows[kind.index()] })
             .collect();
         let order = Weighted::new(&shares).take(SLOTS).map(|at| usable[at]).collect();
         let weights = shares.iter().map(|share| share.weight).collect();

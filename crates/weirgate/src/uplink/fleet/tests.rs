@@ -248,7 +248,10 @@ fn uplinks_that_carry_the_same_are_alike_after_a_minute() {
     world.run_until(70_000);
     assert_eq!(world.fleet.classes(), [0, 0]);
     let said = world.said.last().unwrap();
-    assert!(said.starts_with("uplinks `a` and `b` are alike (classes 0 and 0): for a minute their rates were"), "{said}");
+    assert!(
+        said.starts_with("uplinks `a` and `b` are alike (classes 0 and 0): for a minute their rates were"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -119,7 +119,9 @@ fn orders_signs_and_removal_are_taken_after_it() {
     assert_eq!(lines(&reorder).len(), 6, "each is emptied and filled");
     let dir = tempfile::tempdir().unwrap();
     let mut then = Vec::new();
-    for (name, batch) in [("reorder", &reorder), ("again", &ruleset.whole()), ("alive", &sign_of_life()), ("end", &removal())] {
+    for (name, batch) in
+        [("reorder", &reorder), ("again", &ruleset.whole()), ("alive", &sign_of_life()), ("end", &removal())]
+    {
         let path = dir.path().join(name);
         std::fs::write(&path, batch.to_string()).unwrap();
         then.push(format!("nft -j -f {}", path.display()));
