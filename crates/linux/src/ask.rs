@@ -107,9 +107,10 @@ impl Asker {
         for at in 0..2 {
             for _ in 0..READS_MAX {
                 let Some((serial, is_train, len)) = self.read(at) else { break };
+                let came = self.came_at(at);
                 match serial {
                     Some(serial) if !is_train => each(Answer::Heard(serial)),
-                    Some(_) => self.count(len),
+                    Some(_) => self.count(came, len),
                     None => {}
                 }
             }
@@ -172,15 +173,23 @@ impl Asker {
             let sum = Sum::default().bytes(&bytes).checksum();
             bytes[2..4].copy_from_slice(&sum.to_be_bytes());
         }
-        sendto(socket, &bytes, SendFlags::empty(), &SocketAddr::new(address, 0))?;
+        let sent = sendto(socket, &bytes, SendFlags::empty(), &SocketAddr::new(address, 0));
+        if let Err(Errno::NODEV | Errno::NXIO) = sent {
+            // The device that it was bound to is no more; one of that name may be made again.
+            self.icmp[at] = None;
+        }
+        sent?;
         Ok(())
     }
 
-    fn open(&self, at: usize) -> io::Result<OwnedFd> {
+    fn open(&mut self, at: usize) -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (family, protocol) = [(AddressFamily::INET, ipproto::ICMP), (AddressFamily::INET6, ipproto::ICMPV6)][at];
         let socket = socket_with(family, SocketType::RAW, flags, Some(protocol))?;
         self.prepare(&socket)?;
+        self.icmp[at] = Some(socket);
+        let _asks_for_time_stamps = self.came_at(at);
+        let Some(socket) = self.icmp[at].take() else { return Err(io::ErrorKind::NotFound.into()) };
         // Answers to echoes only: ICMP_FILTER of SOL_RAW and ICMP6_FILTER of IPPROTO_ICMPV6 are 1, a bit that is set is a type that is not
         // wanted, and echo replies are types 0 and 129.
         if at == 0 {
@@ -211,8 +220,23 @@ impl Asker {
         Some((serial.map(|(serial, _)| serial), serial.is_some_and(|(_, kind)| kind == 1), (len + ip) as u64))
     }
 
-    fn count(&mut self, len: u64) {
-        let now = clock::boottime();
+    /// When the kernel had the last packet that was read, by its civil clock; this thread may have been busy since.
+    fn came_at(&self, at: usize) -> Instant {
+        // SIOCGSTAMPNS, with a `struct timespec` of 64-bit systems; the first call asks for time stamps, and has none.
+        const STAMP: libc::Ioctl = 0x8907;
+        // SAFETY: a `timespec` is plain old data, for which zeros are a value.
+        let mut time: libc::timespec = unsafe { std::mem::zeroed() };
+        let done = self.icmp[at].as_ref().map(|socket| {
+            // SAFETY: the kernel writes one `timespec`, which lives as long as the call.
+            unsafe { libc::ioctl(socket.as_raw_fd(), STAMP, std::ptr::from_mut(&mut time)) }
+        });
+        if done != Some(0) {
+            return Instant::from_nanos(clock::unix().as_nanos());
+        }
+        Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+
+    fn count(&mut self, now: Instant, len: u64) {
         if let Some(train) = &mut self.train {
             if train.packets == 0 {
                 train.first = now;

@@ -50,8 +50,16 @@ impl Netlink {
     /// # Errors
     /// What the kernel refused it with.
     pub(crate) fn ask(&mut self, kind: u16, payload: &[u8]) -> io::Result<()> {
+        self.get(kind, payload, &mut |_, _| ())
+    }
+
+    /// Asks for one thing, which is handed to `each`, with its type.
+    ///
+    /// # Errors
+    /// What the kernel refused it with.
+    pub(crate) fn get(&mut self, kind: u16, payload: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> io::Result<()> {
         self.send(kind, REQUEST | ACKNOWLEDGE, payload)?;
-        self.receive(&mut |_, _| ())
+        self.receive(each)
     }
 
     /// Hands each message of what there is to `each`, with its type.

@@ -262,14 +262,14 @@ fn same_rule(known: &RuleMessage, wanted: &RuleMessage) -> bool {
         && wanted.attributes.iter().all(says)
 }
 
-fn io_error(error: rtnetlink::Error) -> io::Error {
+pub(super) fn io_error(error: rtnetlink::Error) -> io::Error {
     match error {
         rtnetlink::Error::NetlinkError(message) => message.to_io(),
         other => io::Error::other(other.to_string()),
     }
 }
 
-fn refused(what: impl Fn() -> String) -> impl Fn(rtnetlink::Error) -> WaysError {
+pub(super) fn refused(what: impl Fn() -> String) -> impl Fn(rtnetlink::Error) -> WaysError {
     move |error| WaysError::Refused { what: what(), source: io_error(error) }
 }
 

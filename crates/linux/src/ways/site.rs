@@ -11,7 +11,7 @@ use rtnetlink::packet_route::link::LinkFlags;
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteType};
 use weirgate_units::Prefix;
 
-use super::netlink::{Kernel, run};
+use super::netlink::{Kernel, io_error, refused, run};
 use super::{PROTOCOL, WaysError};
 
 /// A device.
@@ -27,7 +27,7 @@ pub struct Device {
     pub addresses: Vec<IpAddr>,
     /// The networks of its addresses.
     pub networks: Vec<Prefix>,
-    /// By the order of the addresses asked for: how one is reached by this device without our own routes.
+    /// By the order of the addresses asked for: how one is reached by this device by a default route that is not ours.
     pub ways: Vec<Option<Option<IpAddr>>>,
 }
 
@@ -40,35 +40,40 @@ pub fn devices(of: &[(&str, Vec<IpAddr>)]) -> Result<Vec<Option<Device>>, WaysEr
     run(async |kernel| {
         let mut found = Vec::new();
         for (name, reached) in of {
-            found.push(kernel.device(name, reached).await);
+            found.push(kernel.device(name, reached).await?);
         }
-        kernel.add_addresses(&mut found).await;
+        kernel.add_addresses(&mut found).await?;
         Ok(found)
     })
 }
 
 impl Kernel {
-    async fn device(&self, name: &str, reached: &[IpAddr]) -> Option<Device> {
-        let link = self.0.link().get().match_name(name).execute().try_next().await.ok()??;
+    async fn device(&self, name: &str, reached: &[IpAddr]) -> Result<Option<Device>, WaysError> {
+        let link = match self.0.link().get().match_name(name).execute().try_next().await.map_err(io_error) {
+            Ok(Some(link)) => link,
+            Ok(None) => return Ok(None),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
+            Err(source) => return Err(WaysError::Refused { what: format!("say what `{name}` is"), source }),
+        };
         let flags = link.header.flags;
         let interface = link.header.index;
         let mut ways = Vec::new();
         for address in reached {
             ways.push(self.way(interface, *address).await);
         }
-        Some(Device {
+        Ok(Some(Device {
             interface,
-            is_up: flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
+            is_up: flags.contains(LinkFlags::Up | LinkFlags::Running),
             is_point_to_point: flags.contains(LinkFlags::Pointopoint),
             addresses: Vec::new(),
             networks: Vec::new(),
             ways,
-        })
+        }))
     }
 
-    async fn add_addresses(&self, devices: &mut [Option<Device>]) {
+    async fn add_addresses(&self, devices: &mut [Option<Device>]) -> Result<(), WaysError> {
         let mut dump = self.0.address().get().execute();
-        while let Ok(Some(message)) = dump.try_next().await {
+        while let Some(message) = dump.try_next().await.map_err(refused(|| "list addresses".to_owned()))? {
             let its = devices.iter_mut().flatten().find(|device| device.interface == message.header.index);
             let Some(device) = its else { continue };
             let local = message.attributes.iter().find_map(|a| match a {
@@ -86,9 +91,10 @@ impl Kernel {
                 device.addresses.push(own);
             }
         }
+        Ok(())
     }
 
-    /// Who forwards what goes to `address` by this device, by routes that are not ours; `None`: there is no way.
+    /// Who forwards what goes to `address` by this device, by a default route that is not ours; `None`: there is no way, or one of its own.
     async fn way(&self, interface: u32, address: IpAddr) -> Option<Option<IpAddr>> {
         let mut request = RouteMessage::default();
         request.header.address_family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
@@ -96,7 +102,8 @@ impl Kernel {
         request.header.flags = RouteFlags::FibMatch;
         request.attributes = vec![RouteAttribute::Destination(address.into()), RouteAttribute::Oif(interface)];
         let route = self.0.route().get(request).execute().try_next().await.ok()??;
-        if u8::from(route.header.protocol) == PROTOCOL || route.header.kind != RouteType::Unicast {
+        let is_default = route.header.destination_prefix_length == 0;
+        if u8::from(route.header.protocol) == PROTOCOL || route.header.kind != RouteType::Unicast || !is_default {
             return None;
         }
         let own = |hop: &RouteAttribute| match hop {

@@ -94,6 +94,8 @@ pub(crate) enum Act {
     Orders(Vec<(usize, Kind)>),
     /// The flows of an uplink are to be ended.
     GiveUp(Place),
+    /// Those that have addresses which are no longer the uplink's.
+    Leave(Place, Vec<std::net::IpAddr>),
     /// To be said; whether it is more than a detail.
     Say(String, bool),
 }
@@ -176,6 +178,10 @@ impl Fleet {
         }
         let link = site.trouble.as_deref().map_or(Ok(()), Err);
         uplink.health.handle_link(now, link);
+        let left: Vec<_> = uplink.site.addresses.iter().filter(|own| !site.addresses.contains(own)).copied().collect();
+        if !left.is_empty() && site.trouble.is_none() {
+            self.acts.push_back(Act::Leave(place, left));
+        }
         uplink.site = site;
         self.settle(now);
         self.rule_anew();
@@ -328,6 +334,8 @@ impl Fleet {
         let mut is_new = false;
         for (place, uplink) in self.uplinks.iter_mut().enumerate() {
             match uplink.health.state().0 {
+                // One that was never heard may have targets that it does not reach.
+                State::Silent if uplink.health.srtt().is_none() => {}
                 State::Silent | State::Down if works => {
                     let (times, at) = uplink.given_up.unwrap_or((0, now));
                     if times < GIVE_UP_TIMES && now >= at {
@@ -336,7 +344,7 @@ impl Fleet {
                         self.acts.push_back(Act::GiveUp(place));
                     }
                 }
-                State::Up => is_new |= uplink.given_up.take().is_some(),
+                State::Up | State::Returning => is_new |= uplink.given_up.take().is_some(),
                 _ => {}
             }
         }

@@ -35,6 +35,11 @@ const PATIENCE_UNKNOWN: Duration = Duration::from_millis(300);
 /// Packets that left are given so long to bring something back: longer than a delayed acknowledgement (40 ms, at most 200 by RFC 9293).
 const QUIET_MIN: Duration = Duration::from_millis(250);
 
+/// Where what passes is one-way (a log, a stream), that is doubled each time, so often at most: idle ones are asked all the same.
+const ONE_WAY_MAX: u32 = 8;
+/// A target that has missed so many questions in a row is no longer asked alone.
+const MISSES_MAX: u32 = 2;
+
 /// For how long answers have to come before an uplink is back; doubled for every failure not long after the one before.
 const HOLD: Duration = Duration::from_secs(3);
 const HOLD_MAX: Duration = Duration::from_secs(300);
@@ -132,6 +137,7 @@ pub(crate) struct Ask {
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     serial: u32,
+    target: usize,
     at: Instant,
     is_missed: bool,
 }
@@ -153,8 +159,14 @@ pub(crate) struct Health {
     asked: VecDeque<Asked>,
     /// Targets to be asked now.
     due: VecDeque<usize>,
+    /// When the first question was put since it is suspect: only from then on it is waited for an answer.
+    put_at: Option<Instant>,
     /// Whether all were asked a second time.
     is_repeated: bool,
+    /// By target: questions in a row that it did not answer.
+    misses: Vec<u32>,
+    /// How often in a row packets left without anything coming back, and targets answered all the same: what passes is one-way.
+    one_way: u32,
     missed_in_a_row: u32,
     next_target: usize,
     next_serial: u32,
@@ -179,7 +191,10 @@ impl Health {
             unanswered: None,
             asked: VecDeque::new(),
             due: VecDeque::from([0]),
+            put_at: None,
             is_repeated: false,
+            misses: vec![0; targets.max(1)],
+            one_way: 0,
             missed_in_a_row: 0,
             next_target: 0,
             next_serial: 0,
@@ -192,6 +207,7 @@ impl Health {
     /// So many packets left by it for beyond its gateway, and came from there, since the last call.
     pub(crate) fn handle_traffic(&mut self, now: Instant, sent: u64, received: u64) {
         if received > 0 {
+            self.one_way = 0;
             self.hear(now);
         } else if sent > 0 {
             let (_, packets) = self.unanswered.get_or_insert((now, 0));
@@ -218,6 +234,7 @@ impl Health {
     /// From now on so many targets can be asked, one at least.
     pub(crate) fn handle_targets(&mut self, targets: usize) {
         self.targets = targets.max(1);
+        self.misses = vec![0; self.targets];
         self.next_target %= self.targets;
         self.due.retain(|target| *target < targets.max(1));
     }
@@ -232,6 +249,12 @@ impl Health {
             self.counts[0] += 1;
         }
         self.missed_in_a_row = 0;
+        if let Some(misses) = self.misses.get_mut(asked.target) {
+            *misses = 0;
+        }
+        if self.state == State::Suspect && matches!(self.why, Why::Unanswered(..)) {
+            self.one_way = (self.one_way + 1).min(ONE_WAY_MAX);
+        }
         if self.state == State::Silent {
             self.go(now, State::Returning, Why::Answers);
         }
@@ -267,9 +290,10 @@ impl Health {
                 }
             }
             State::Suspect => {
-                if age >= patience {
+                let waited = self.put_at.map_or(Duration::ZERO, |put| now.saturating_since(put));
+                if waited >= patience {
                     self.fail(now, State::Silent, Why::NoneAnswers(self.targets, patience));
-                } else if !self.is_repeated && age >= Duration::from_nanos(patience.as_nanos() / 2) {
+                } else if !self.is_repeated && waited >= Duration::from_nanos(patience.as_nanos() / 2) {
                     self.is_repeated = true;
                     self.due = (0..self.targets).collect();
                 }
@@ -293,6 +317,7 @@ impl Health {
     /// When [`Self::handle_time`] has something to do.
     pub(crate) fn poll_at(&self) -> Option<Instant> {
         let patience = self.patience();
+        let put_at = self.put_at.unwrap_or(self.since);
         let missing = self.asked.iter().filter(|asked| !asked.is_missed).map(|asked| asked.at + patience).min();
         let own = match self.state {
             State::Down => return None,
@@ -300,8 +325,8 @@ impl Health {
                 let quiet = self.unanswered.map(|(since, _)| since + self.quiet());
                 quiet.into_iter().chain([self.ask_at()]).min()
             }
-            State::Suspect if !self.is_repeated => Some(self.since + Duration::from_nanos(patience.as_nanos() / 2)),
-            State::Suspect => Some(self.since + patience),
+            State::Suspect if !self.is_repeated => Some(put_at + Duration::from_nanos(patience.as_nanos() / 2)),
+            State::Suspect => Some(put_at + patience),
             State::Returning => Some(self.ask_at().min(self.since + self.hold())),
             State::Silent => Some(self.ask_at()),
         };
@@ -313,8 +338,9 @@ impl Health {
         let target = self.due.pop_front()?;
         self.next_serial = self.next_serial.wrapping_add(1);
         let serial = self.next_serial;
-        self.asked.push_back(Asked { serial, at: now, is_missed: false });
+        self.asked.push_back(Asked { serial, target, at: now, is_missed: false });
         self.asked_at = now;
+        self.put_at.get_or_insert(now);
         Some(Ask { target, serial })
     }
 
@@ -341,7 +367,7 @@ impl Health {
     /// Whether what it remembers is bounded and fits its state.
     pub(crate) fn is_valid(&self) -> bool {
         let bounded = self.due.len() <= self.targets && self.asked.len() <= 64 + 2 * self.targets;
-        bounded && self.next_target < self.targets && (self.state != State::Down || self.due.is_empty())
+        bounded && self.misses.len() == self.targets && self.next_target < self.targets && (self.state != State::Down || self.due.is_empty())
     }
 
     fn hear(&mut self, now: Instant) {
@@ -362,6 +388,7 @@ impl Health {
 
     fn suspect(&mut self, now: Instant, why: Why) {
         self.go(now, State::Suspect, why);
+        self.put_at = None;
         self.due = (0..self.targets).collect();
         self.is_repeated = false;
     }
@@ -380,8 +407,11 @@ impl Health {
 
     fn ask_next(&mut self) {
         if self.due.is_empty() {
-            self.due.push_back(self.next_target % self.targets);
-            self.next_target = (self.next_target + 1) % self.targets;
+            // Who never answers is asked with the others only, when it comes to that.
+            let turns = (0..self.targets).map(|step| (self.next_target + step) % self.targets);
+            let next = turns.clone().find(|target| self.misses[*target] < MISSES_MAX).unwrap_or(self.next_target);
+            self.due.push_back(next);
+            self.next_target = (next + 1) % self.targets;
         }
     }
 
@@ -389,6 +419,9 @@ impl Health {
         let patience = self.patience();
         for asked in self.asked.iter_mut().filter(|asked| !asked.is_missed && now >= asked.at + patience) {
             asked.is_missed = true;
+            if let Some(misses) = self.misses.get_mut(asked.target) {
+                *misses += 1;
+            }
             self.counts[0] += 1;
             self.counts[1] += 1;
             self.missed_in_a_row += 1;
@@ -405,7 +438,7 @@ impl Health {
     }
 
     fn quiet(&self) -> Duration {
-        self.patience().max(QUIET_MIN)
+        self.patience().max(QUIET_MIN).saturating_mul(1 << self.one_way)
     }
 
     /// When a target is asked next, if nothing comes back meanwhile.

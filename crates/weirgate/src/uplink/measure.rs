@@ -5,8 +5,8 @@
 //! - Its capacity in a direction is the highest rate of a second that was seen there within the last ten minutes in which something passed:
 //!   an idle night forgets nothing. It is no more than was asked of it, so an uplink that nobody filled may carry more; every uplink has a
 //!   flow as soon as there are enough, and one that sends all it can fills it.
-//! - Where nothing has passed, a train of packets to a target and back says how fast the slower direction is, at the earliest every ten
-//!   minutes, never on a metered uplink, and counts only until more than that has passed.
+//! - While it is idle, a train of packets to a target and back says every ten minutes how fast the slower direction is, never on a metered
+//!   uplink, and counts where no more than that has passed.
 //! - Its weight is what was configured, or its capacity in the direction that the host's traffic has more of, at most its cap.
 //! - Round-trip times are those of questions and of the host's own connections; the smallest is that of the last minute.
 
@@ -40,6 +40,17 @@ pub(crate) struct Sockets {
     pub(crate) sent: u64,
     /// Of these, again.
     pub(crate) resent: u64,
+}
+
+impl Sockets {
+    /// Those of another one beside them.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.open += other.open;
+        self.min_rtt = self.min_rtt.into_iter().chain(other.min_rtt).min();
+        self.delivery = self.delivery.max(other.delivery);
+        self.sent += other.sent;
+        self.resent += other.resent;
+    }
 }
 
 /// An uplink's.
@@ -151,14 +162,15 @@ impl Measured {
         self.train = Some(rate);
     }
 
-    /// Whether a train is to be sent: nothing is known, or has passed for long, and it costs nothing. Then one is under way.
+    /// Whether a train is to be sent: hardly anything passes, none was sent for long, and it costs nothing. Then one is under way.
     pub(crate) fn poll_train(&mut self, now: Instant) -> bool {
         let is_due = self.train_at.is_none_or(|at| now.saturating_since(at) >= TRAIN_EVERY);
         let is_idle = self.rates.iter().all(|rate| *rate < RATE_MIN);
         let asks =
             is_due && is_idle && self.highest.is_empty() && !self.settings.is_metered && self.settings.weight.is_none();
         if asks {
-            self.train_at = Some(now);
+            // What the last one said is as old as that.
+            (self.train_at, self.train) = (Some(now), None);
         }
         asks
     }
@@ -179,13 +191,14 @@ impl Measured {
     /// Its share of the new flows, where the host's traffic goes mainly in this direction.
     pub(crate) fn weight(&self, direction: Direction) -> Weight {
         let Settings { weight, cap, .. } = self.settings;
+        let train = self.train.map(BitRate::as_bits_per_sec);
         let capacity = self.capacity(direction).map(BitRate::as_bits_per_sec);
         let cap = cap.map(BitRate::as_bits_per_sec);
         match (weight, capacity, cap) {
             (Some(weight), ..) => Weight { value: Some(weight), why: "as configured" },
             (None, Some(capacity), Some(cap)) if cap < capacity => Weight { value: Some(cap), why: "its cap" },
             (None, None, Some(cap)) => Weight { value: Some(cap), why: "its cap: nothing has passed yet" },
-            (None, Some(rate), _) if self.highest.is_empty() => {
+            (None, Some(rate), _) if train == Some(rate) => {
                 Weight { value: Some(rate), why: "a train of packets came back at this rate" }
             }
             (None, Some(rate), _) => Weight { value: Some(rate), why: "the most that passed in a second lately" },
@@ -282,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_is_for_who_knows_nothing() {
+    fn a_train_is_for_who_is_idle_and_is_forgotten() {
         let mut measured = Measured::new(Settings::default());
         assert!(measured.poll_train(at(0)) && !measured.poll_train(at(1_000)));
         measured.handle_train(mbit(30));
@@ -290,7 +303,12 @@ mod tests {
         assert!(measured.poll_train(at(600_000)), "ten minutes later");
         pass(&mut measured, 700, 5, 40, 40);
         assert_eq!(measured.weight(Direction::Up).value, Some(40_000_000));
-        assert!(!measured.poll_train(at(2_000_000)));
+        assert!(!measured.poll_train(at(706_000)), "something passes");
+        measured.handle_train(mbit(1_000));
+        assert_eq!(measured.weight(Direction::Up).value, Some(1_000_000_000));
+        measured.handle_bytes(at(2_000_000), 0, 0);
+        assert!(measured.poll_train(at(2_000_000)), "what it said is old");
+        assert_eq!(measured.weight(Direction::Up).value, Some(40_000_000));
         assert!(!Measured::new(Settings { is_metered: true, ..Settings::default() }).poll_train(at(0)));
         assert!(!Measured::new(Settings { weight: Some(1), ..Settings::default() }).poll_train(at(0)));
     }

@@ -3,12 +3,14 @@
 //!
 //! Ground rules:
 //!
-//! - What is not to leave by an uplink is not touched, nor is a packet of a connection that began before the table was there.
+//! - What is not to leave by an uplink is not touched. A connection that began before the table was there stays where it is.
 //! - Only a new connection is steered; its uplink is written into its connection mark, and every later packet of it is marked with that. A
 //!   packet's mark leads to its uplink's routing table. Of both marks only [`Marks::mask`] is ours.
 //! - What comes in by an uplink belongs to it, and so do its answers. What leaves by one belongs to it, whatever was meant: an admin's
-//!   rule, a socket that is bound to a device.
-//! - A sender that set an uplink's mark itself, or is bound to an uplink's address, has chosen.
+//!   rule, a socket that is bound to a device. But hosts on its link are none of this table's business.
+//! - Resets to those whose uplink is silent need the daemon's sign of life, too.
+//! - A sender that set an uplink's mark itself, or is bound to a device or to the address of an uplink that it would not leave by, has
+//!   chosen. The address of the one that it would leave by is what the system gives whoever does not choose.
 //! - Which uplink is next stands in `next_...`, a chain for each pool of uplinks, family and transport: slots in the order of
 //!   `balance::Weighted`, taken in turn by `numgen inc`, which begins anew when the chain is made anew. So a flow that begins between two looks of
 //!   the daemon has its place as well.
@@ -171,15 +173,16 @@ impl Ruleset<'_> {
         to.push(rule(&own_chain, vec![is(and(meta("mark"), mask), own), mark(ct, own), end()]));
         to.push(rule(&own_chain, vec![mark(ct, bits)]));
         to.push(rule(&named("mark", place), vec![mark(meta, bits)]));
-        // What comes from beyond the gateway is a sign of life if somebody here has spoken with it before.
+        // Who is on the link stays out of it all: the link works when what is beyond does not. What comes from beyond the gateway is a sign
+        // of life if somebody here has spoken with it before.
         let named_bits = || and(ct("mark"), self.marks.names());
-        to.push(rule(&named("in", place), vec![is(named_bits(), 0), mark(ct, bits)]));
-        to.push(rule(&named("out", place), vec![is_not(named_bits(), bits), mark(ct, bits)]));
         for family in Family::ALL {
             let is_far = |field_name: &str| {
                 let protocol = if family == Family::V4 { "ip" } else { "ip6" };
                 is_not(field(protocol, field_name), prefixes(near(family, &uplink.near)))
             };
+            to.push(rule(&named("in", place), vec![is(named_bits(), 0), is_far("saddr"), mark(ct, bits)]));
+            to.push(rule(&named("out", place), vec![is_not(named_bits(), bits), is_far("daddr"), mark(ct, bits)]));
             let established = is(ct("state"), "established");
             to.push(rule(&named("in", place), vec![established, is_far("saddr"), count(&named("from", place))]));
             to.push(rule(&named("out", place), vec![is_far("daddr"), count(&named("to", place))]));
@@ -219,8 +222,12 @@ impl Ruleset<'_> {
         to.push(rule("choose", vec![is_not(meta("nfproto"), "@alive"), end()]));
         for family in Family::ALL {
             let protocol = if family == Family::V4 { "ip" } else { "ip6" };
-            to.push(rule("choose", vec![is(field(protocol, "daddr"), prefixes(near(family, &[]))), end()]));
+            let links: Vec<Prefix> = self.uplinks.iter().flat_map(|uplink| &uplink.near).copied().collect();
+            to.push(rule("choose", vec![is(field(protocol, "daddr"), prefixes(near(family, &links))), end()]));
         }
+        // An uplink's own address is asked for by that uplink (DHCP).
+        let dhcp = [67, 68, 546, 547].map(Value::from).to_vec();
+        to.push(rule("choose", vec![is(meta("l4proto"), "udp"), is(field("th", "dport"), set(dhcp)), end()]));
         for (at, flows) in self.rules.iter().enumerate() {
             let mut parts = Vec::new();
             if let Some([bits, mask]) = flows.mark {
@@ -256,7 +263,8 @@ impl Ruleset<'_> {
         let untracked = is(and(meta("mark"), self.marks.mask()), self.marks.untracked());
         to.push(rule("raw_output", vec![untracked, json!({ "notrack": null })]));
         to.push(rule("prerouting", vec![by_device("iifname", "in")]));
-        let route = json!({ "fib": { "result": "oifname", "flags": ["daddr"] } });
+        // With the mark that the admin's rules gave it: what those send elsewhere is not to leave by an uplink.
+        let route = json!({ "fib": { "result": "oifname", "flags": ["daddr", "mark"] } });
         for (chain, leaves_by) in [("prerouting", route), ("output", meta("oifname"))] {
             to.push(rule(chain, vec![by_mark(meta("mark"), "said")]));
             to.push(rule(chain, vec![by_mark(ct("mark"), "mark")]));
@@ -270,7 +278,8 @@ impl Ruleset<'_> {
         for (place, _) in self.uplinks.iter().enumerate().filter(|(_, uplink)| uplink.is_given_up) {
             let is_its = is(and(ct("mark"), self.marks.names()), self.marks.of(place));
             let reset = json!({ "reject": { "type": "tcp reset" } });
-            let parts = vec![is_not(meta("iifname"), devices()), is_its, is(meta("l4proto"), "tcp"), reset];
+            let is_alive = is(meta("nfproto"), "@alive");
+            let parts = vec![is_alive, is_not(meta("iifname"), devices()), is_its, is(meta("l4proto"), "tcp"), reset];
             to.push(rule("forward", parts));
         }
         to.push(rule("postrouting", vec![by_device("oifname", "out")]));

@@ -55,12 +55,15 @@ pub(super) struct Driver {
     pub(super) targets: Vec<Vec<Target>>,
     pub(super) flags_by: UdpSocket,
     pub(super) loosened: HashSet<(String, u32)>,
+    /// Uplinks whose way was gone at the last look, for the first time.
+    pub(super) doubtful: HashSet<Place>,
     pub(super) tables: Tables,
     pub(super) conntrack: Conntrack,
     pub(super) sockets: DiagPoller,
     pub(super) killer: Killer,
     pub(super) nudger: Nudger,
     pub(super) next_site: Instant,
+    pub(super) next_ways: Instant,
     pub(super) next_flows: Instant,
     pub(super) next_sockets: Instant,
     /// Why the kernel's rules are not what they are to be.
@@ -95,12 +98,14 @@ impl Driver {
             ns: Netns::current().context("the network namespace")?,
             flags_by: UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("[::]:0"))?,
             loosened: HashSet::new(),
+            doubtful: HashSet::new(),
             tables: Tables::open().context("nftables")?,
             conntrack: Conntrack::open().context("conntrack")?,
             sockets: DiagPoller::with_extensions(Extensions::INFO),
             killer: Killer::open().context("sock_diag")?,
             nudger: Nudger::new(marks.untracked()),
             next_site: begun,
+            next_ways: begun,
             next_flows: begun,
             next_sockets: begun + SOCKETS,
             next_alive: begun,
@@ -132,6 +137,8 @@ impl Driver {
         while !self.bell.is_stopped() {
             let begun = now();
             let answered = self.take_orders();
+            // What came while the thread was busy, before anybody's patience ends.
+            self.hear();
             self.look(begun);
             if begun >= self.next_site
                 && let Err(error) = self.look_at_sites(begun)
@@ -141,10 +148,10 @@ impl Driver {
             if begun >= self.next_flows {
                 self.look_at_flows(begun);
             }
-            self.hear();
             self.fleet.handle_time(now());
-            self.act(now());
+            // Before what takes long.
             self.ask();
+            self.act(now());
             if begun >= self.next_alive {
                 self.sign(begun);
             }
@@ -183,8 +190,9 @@ impl Driver {
                 Act::GiveUp(place) => {
                     // First nothing goes there any more.
                     self.put_in_force(at, &mut changed);
-                    self.give_up(place);
+                    self.give_up(place, None);
                 }
+                Act::Leave(place, addresses) => self.give_up(place, Some(&addresses)),
                 Act::Say(said, true) => tracing::info!("{said}"),
                 Act::Say(said, false) => tracing::debug!("{said}"),
             }

@@ -1,5 +1,7 @@
 //! The end of a silent uplink's flows, so that whoever has them tries again: TCP cannot live on with another source address.
 
+use std::net::IpAddr;
+
 use weirgate_linux::conntrack::{SYN_SENT, Tuple};
 
 use super::driver::Driver;
@@ -20,13 +22,19 @@ struct Doomed {
 impl Driver {
     /// Ends the flows of an uplink: connections of this host by its own kernel, forwarded ones by resets to who is within, all others by
     /// forgetting them, so that their next packet goes by another uplink.
-    pub(super) fn give_up(&mut self, place: Place) {
+    ///
+    /// `only`: those that have one of these addresses here.
+    pub(super) fn give_up(&mut self, place: Place, only: Option<&[IpAddr]>) {
         let marks = self.fleet.settings().marks;
         let mut doomed = Vec::new();
         let read = self.conntrack.flows(Some([marks.of(place), marks.names()]), &mut |flow| {
             // The daemon's own questions go on.
             let is_own = marks.read(flow.mark) != Some((place, false));
-            if !is_own && doomed.len() < FLOWS_MAX && (flow.is_open_tcp() || !flow.is_tcp()) {
+            let has_address = |only: &[IpAddr]| {
+                [flow.original.destination, flow.reply.destination].iter().any(|end| only.contains(&end.ip()))
+            };
+            let is_meant = only.is_none_or(has_address);
+            if !is_own && is_meant && doomed.len() < FLOWS_MAX && (flow.is_open_tcp() || !flow.is_tcp()) {
                 doomed.push(Doomed {
                     original: flow.original,
                     reply: flow.reply,

@@ -1,7 +1,7 @@
 //! What the thread looks at: links, counters, addresses and gateways, flows, the host's own connections.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use weirgate_linux::poll::Filter;
@@ -11,7 +11,7 @@ use weirgate_units::{BitRate, Duration, Instant, Prefix};
 
 use super::driver::{Driver, FLOWS, FLOWS_SHARE, SITE, SOCKETS};
 use super::now;
-use crate::config::uplinks::Gateway;
+use crate::config::uplinks::{Gateway, Uplink};
 use crate::journal::{Actor, Change, Object, sysctl};
 use crate::uplink::fleet::{Counted, Site};
 use crate::uplink::measure::Sockets;
@@ -20,6 +20,18 @@ use crate::uplink::{Family, Kind, Place, Transport};
 
 /// What a host's own connections say is summed up of so many at most.
 const SOCKETS_MAX: usize = 200_000;
+
+/// Beyond any uplink (Cloudflare's resolvers); nothing is sent there for this.
+const FAR: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2606, 0x4700, 0x4700, 0, 0, 0, 0, 0x1111)),
+];
+
+/// A way that is gone is looked for once more after so long, before that counts.
+const SITE_AGAIN: Duration = Duration::from_millis(250);
+
+/// Routes and rules are put in order so often, where nothing is known to have changed.
+const WAYS: Duration = Duration::from_secs(10);
 
 /// ICMP of either family: questions, and no flows that anybody waits for.
 const ICMP: [u8; 2] = [1, 58];
@@ -60,74 +72,92 @@ impl Driver {
     /// Devices, addresses and gateways; routes, rules and settings follow them.
     pub(super) fn look_at_sites(&mut self, at: Instant) -> anyhow::Result<()> {
         self.next_site = at + SITE;
-        let mut asked = Vec::new();
-        for uplink in &self.config.uplinks {
-            // How the first target of each family is reached by it says who forwards what leaves by it.
-            let first = |is_v4: bool| uplink.targets.iter().map(|t| t.address).find(|a| a.is_ipv4() == is_v4);
-            let reached: Vec<IpAddr> = [first(true), first(false)].into_iter().flatten().collect();
-            asked.push((uplink.device.as_str(), reached));
-        }
+        let asked: Vec<_> = self.config.uplinks.iter().map(|uplink| (uplink.device.as_str(), reached(uplink))).collect();
         let found = devices(&asked)?;
-        let reached: Vec<Vec<IpAddr>> = asked.into_iter().map(|(_, reached)| reached).collect();
-        let marks = self.fleet.settings().marks;
-        let mut ways = Vec::new();
         let mut sites = Vec::new();
+        let mut ways = Vec::new();
         for (place, device) in found.iter().enumerate() {
-            let uplink = &self.config.uplinks[place];
-            let Some(device) = device.as_ref() else {
-                let trouble = Some(format!("there is no device `{}`", uplink.device));
+            let known = &self.fleet.uplinks()[place].site;
+            let own = device.as_ref().map(|device| self.gateways_of(place, device, &asked[place].1));
+            // A default route that is made anew is gone for a moment; what that costs is a second look.
+            let is_gone = device.as_ref().is_some_and(|device| device.is_up) && own == Some([None; 2]);
+            if is_gone && known.families != [false; 2] && self.doubtful.insert(place) {
+                sites.push(known.clone());
+                ways.extend(self.ways_in_force.iter().filter(|way| way.place as usize == place));
+                self.next_site = at + SITE_AGAIN;
+                continue;
+            }
+            self.doubtful.remove(&place);
+            let (Some(device), Some(own)) = (device, own) else {
+                let trouble = Some(format!("there is no device `{}`", self.config.uplinks[place].device));
                 sites.push(Site { trouble, targets: 1, ..Site::default() });
                 continue;
             };
-            let own =
-                Family::ALL.map(|family| gateway(uplink.gateways[family as usize], device, &reached[place], family));
-            for (family, gateway) in Family::ALL.into_iter().zip(own) {
+            let site = self.site(place, device, own);
+            // A route by a device that is down is refused, and no use.
+            for (family, gateway) in Family::ALL.into_iter().zip(own).filter(|_| device.is_up) {
                 if let Some(gateway) = gateway {
-                    let (mark, interface) = (marks.of(place), device.interface);
-                    let is_v4 = family == Family::V4;
-                    ways.push(Way { place: place as u32, mark, interface, is_v4, gateway });
+                    let (mark, interface) = (self.fleet.settings().marks.of(place), device.interface);
+                    ways.push(Way { place: place as u32, mark, interface, is_v4: family == Family::V4, gateway });
                 }
             }
-            let families = own.map(|gateway| gateway.is_some());
-            let can_be_asked = |address: IpAddr| families[Family::of(address) as usize];
-            let targets = uplink.targets.iter().copied().filter(|target| can_be_asked(target.address));
-            self.targets[place] = targets.collect();
-            let trouble = if !device.is_up {
-                Some(format!("`{}` is down, or nothing is connected to it", uplink.device))
-            } else if families == [false; 2] {
-                let name = &uplink.device;
-                Some(format!(
-                    "there is no way by `{name}`: it has no address, or no default route names it: write its `gateway`"
-                ))
-            } else if self.targets[place].is_empty() {
-                Some("none of its `targets` is of a family that goes by it".to_owned())
-            } else {
-                None
-            };
-            let gateways = own.iter().flatten().flatten().map(|gateway| Prefix::of(*gateway, 128));
-            let mut near: Vec<Prefix> = device.networks.iter().copied().chain(gateways).collect();
-            near.sort_unstable();
-            near.dedup();
-            sites.push(Site {
-                families: if device.is_up { families } else { [false; 2] },
-                addresses: device.addresses.clone(),
-                near,
-                targets: self.targets[place].len().max(1),
-                trouble,
-            });
+            sites.push(site);
         }
-        // A route by a device that is down is refused, and no use.
-        ways.retain(|way| found[way.place as usize].as_ref().is_some_and(|device| device.is_up));
         self.devices = found;
-        self.loosen()?;
-        if ways != self.ways_in_force {
-            self.ways.apply(&ways)?;
-            self.ways_in_force = ways;
-        }
+        let mut is_other = ways != self.ways_in_force;
         for (place, site) in sites.into_iter().enumerate() {
+            is_other |= self.fleet.uplinks()[place].site != site;
             self.fleet.handle_site(at, place, site);
         }
+        self.loosen()?;
+        // Others may have removed them, with the addresses that they stood on or with everything that they did not make themselves.
+        if is_other || at >= self.next_ways {
+            self.ways.apply(&ways)?;
+            (self.ways_in_force, self.next_ways) = (ways, at + WAYS);
+        }
         Ok(())
+    }
+
+    /// Who forwards what leaves by an uplink, for each family.
+    fn gateways_of(&self, place: Place, device: &Device, reached: &[IpAddr]) -> [Option<Option<IpAddr>>; 2] {
+        let uplink = &self.config.uplinks[place];
+        Family::ALL.map(|family| {
+            let is_its = |address: IpAddr| Family::of(address) == family;
+            let has_address = device.addresses.iter().copied().any(is_its);
+            let has_prefix = uplink.prefixes.iter().any(|prefix| is_its(prefix.address()));
+            (has_address || has_prefix)
+                .then(|| gateway(uplink.gateways[family as usize], device, reached, family))
+                .flatten()
+        })
+    }
+
+    /// What is to be seen of an uplink whose device is there.
+    fn site(&mut self, place: Place, device: &Device, own: [Option<Option<IpAddr>>; 2]) -> Site {
+        let uplink = &self.config.uplinks[place];
+        let families = own.map(|gateway| gateway.is_some());
+        let targets = uplink.targets.iter().copied().filter(|target| families[Family::of(target.address) as usize]);
+        self.targets[place] = targets.collect();
+        let name = &uplink.device;
+        let trouble = if !device.is_up {
+            Some(format!("`{name}` is down, or nothing is connected to it"))
+        } else if families == [false; 2] {
+            Some(format!("there is no way by `{name}`: it has no address, or no default route names it: write its `gateway`"))
+        } else if self.targets[place].is_empty() {
+            Some("none of its `targets` is of a family that goes by it".to_owned())
+        } else {
+            None
+        };
+        let gateways = own.iter().flatten().flatten().map(|gateway| Prefix::of(*gateway, 128));
+        let mut near: Vec<Prefix> = device.networks.iter().copied().chain(gateways).collect();
+        near.sort_unstable();
+        near.dedup();
+        Site {
+            families: if device.is_up { families } else { [false; 2] },
+            addresses: device.addresses.clone(),
+            near,
+            targets: self.targets[place].len().max(1),
+            trouble,
+        }
     }
 
     /// Flows of each uplink; and now and then, what the host's own connections say.
@@ -148,7 +178,7 @@ impl Driver {
             let Some(own) = own.as_mut().filter(|_| flow.is_tcp()) else { return };
             let ends = [flow.original, flow.reply].map(|tuple| (tuple.source, tuple.destination));
             if let Some(one) = ends.iter().find_map(|ends| own.remove(ends)) {
-                add(&mut summed[place], &one);
+                summed[place].add(one);
             }
         });
         match read {
@@ -166,12 +196,12 @@ impl Driver {
     }
 
     /// The host's established connections, by their ends.
-    fn own_sockets(&mut self) -> HashMap<(SocketAddr, SocketAddr), Sample> {
+    fn own_sockets(&mut self) -> HashMap<(SocketAddr, SocketAddr), Sockets> {
         let filter = Filter { states: 1 << state::ESTABLISHED | 1 << state::CLOSE_WAIT, ..Filter::default() };
         let mut all = HashMap::new();
         let polled = self.sockets.poll(&self.ns, &filter, &mut |sample| {
             if all.len() < SOCKETS_MAX && sample.has(Field::TcpInfo) {
-                all.insert((sample.local(), sample.remote()), *sample);
+                all.insert((sample.local(), sample.remote()), of_one(sample));
             }
         });
         if let Err(error) = polled {
@@ -186,20 +216,20 @@ impl Driver {
         for place in 0..self.devices.len() {
             let Some(interface) = self.devices[place].as_ref().map(|device| device.interface) else { continue };
             let name = self.config.uplinks[place].device.clone();
-            if !self.loosened.insert((name.clone(), interface)) {
+            if self.loosened.contains(&(name.clone(), interface)) {
                 continue;
             }
             let key = format!("net/ipv4/conf/{name}/rp_filter");
             let exact = |key: &str| sysctl(key).is_some_and(|value| value == "1");
-            let Some(before) = sysctl(&key) else { continue };
-            if before == "2" || !(exact(&key) || exact("net/ipv4/conf/all/rp_filter")) {
-                continue;
+            let is_exact = exact(&key) || exact("net/ipv4/conf/all/rp_filter");
+            if let Some(before) = sysctl(&key).filter(|before| before != "2" && is_exact) {
+                let object = Object::Sysctl { namespace: self.namespace.clone(), key: key.clone() };
+                let change = Change { object, before: Some(before), after: Some("2".to_owned()) };
+                self.journal.record(&Actor::own("uplinks"), change)?;
+                std::fs::write(Path::new("/proc/sys").join(&key), "2")?;
+                tracing::info!("uplink `{}`: {key} is 2: what comes by it may be answered by it", self.name(place));
             }
-            let object = Object::Sysctl { namespace: self.namespace.clone(), key: key.clone() };
-            let change = Change { object, before: Some(before), after: Some("2".to_owned()) };
-            self.journal.record(&Actor::own("uplinks"), change)?;
-            std::fs::write(Path::new("/proc/sys").join(&key), "2")?;
-            tracing::info!("uplink `{}`: {key} is 2: what comes by it may be answered by it", self.name(place));
+            self.loosened.insert((name, interface));
         }
         Ok(())
     }
@@ -211,30 +241,32 @@ impl Driver {
     }
 }
 
+/// Whom to ask the routes for, to find an uplink's default one: its targets, some of which may have routes of their own, and others.
+fn reached(uplink: &Uplink) -> Vec<IpAddr> {
+    uplink.targets.iter().map(|target| target.address).chain(FAR).collect()
+}
+
 /// Who forwards what leaves by a device; `None`: nothing of this family goes by it.
 fn gateway(configured: Gateway, device: &Device, reached: &[IpAddr], family: Family) -> Option<Option<IpAddr>> {
-    if !device.addresses.iter().any(|address| Family::of(*address) == family) {
-        return None;
-    }
     match configured {
         Gateway::None => None,
         Gateway::At(gateway) => Some(Some(gateway)),
         Gateway::Auto => {
-            let at = reached.iter().position(|address| Family::of(*address) == family);
-            let found = at.and_then(|at| device.ways.get(at).copied().flatten());
+            let mut ways = reached.iter().zip(&device.ways).filter(|(address, _)| Family::of(**address) == family);
+            let found = ways.find_map(|(_, way)| *way);
             found.or(device.is_point_to_point.then_some(None))
         }
     }
 }
 
-fn add(to: &mut Sockets, one: &Sample) {
+fn of_one(one: &Sample) -> Sockets {
     let rtt = Some(one.min_rtt_us).filter(|rtt| one.has(Field::MinRttUs) && (1..10_000_000).contains(rtt));
-    let rtt = rtt.map(|rtt| Duration::from_micros(rtt.into()));
-    to.min_rtt = to.min_rtt.into_iter().chain(rtt).min();
-    to.open += 1;
-    to.sent += one.bytes_sent;
-    to.resent += one.bytes_retrans;
-    if one.has(Field::DeliveryRate) && !one.is(flag::APP_LIMITED) {
-        to.delivery = to.delivery.max(BitRate::from_bytes_per_sec(one.delivery_rate));
+    let is_limited = !one.has(Field::DeliveryRate) || one.is(flag::APP_LIMITED);
+    Sockets {
+        open: 1,
+        min_rtt: rtt.map(|rtt| Duration::from_micros(rtt.into())),
+        delivery: if is_limited { BitRate::ZERO } else { BitRate::from_bytes_per_sec(one.delivery_rate) },
+        sent: one.bytes_sent,
+        resent: one.bytes_retrans,
     }
 }

@@ -102,6 +102,7 @@ impl World {
                     self.given_up.push((self.now_ms, place));
                     self.flows[place] = 0;
                 }
+                Act::Leave(place, _) => self.given_up.push((self.now_ms, place)),
                 Act::Say(said, true) => self.said.push(said),
                 Act::Say(..) => {}
             }
