@@ -182,14 +182,13 @@ impl Asker {
         Ok(())
     }
 
-    fn open(&mut self, at: usize) -> io::Result<OwnedFd> {
+    fn open(&self, at: usize) -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (family, protocol) = [(AddressFamily::INET, ipproto::ICMP), (AddressFamily::INET6, ipproto::ICMPV6)][at];
         let socket = socket_with(family, SocketType::RAW, flags, Some(protocol))?;
         self.prepare(&socket)?;
-        self.icmp[at] = Some(socket);
-        let _asks_for_time_stamps = self.came_at(at);
-        let Some(socket) = self.icmp[at].take() else { return Err(io::ErrorKind::NotFound.into()) };
+        // From now on there are some.
+        let _none_yet = stamp(socket.as_fd());
         // Answers to echoes only: ICMP_FILTER of SOL_RAW and ICMP6_FILTER of IPPROTO_ICMPV6 are 1, a bit that is set is a type that is not
         // wanted, and echo replies are types 0 and 129.
         if at == 0 {
@@ -220,20 +219,10 @@ impl Asker {
         Some((serial.map(|(serial, _)| serial), serial.is_some_and(|(_, kind)| kind == 1), (len + ip) as u64))
     }
 
-    /// When the kernel had the last packet that was read, by its civil clock; this thread may have been busy since.
+    /// When the kernel had the last packet that was read, by its civil clock: this thread may have been busy since.
     fn came_at(&self, at: usize) -> Instant {
-        // SIOCGSTAMPNS, with a `struct timespec` of 64-bit systems; the first call asks for time stamps, and has none.
-        const STAMP: libc::Ioctl = 0x8907;
-        // SAFETY: a `timespec` is plain old data, for which zeros are a value.
-        let mut time: libc::timespec = unsafe { std::mem::zeroed() };
-        let done = self.icmp[at].as_ref().map(|socket| {
-            // SAFETY: the kernel writes one `timespec`, which lives as long as the call.
-            unsafe { libc::ioctl(socket.as_raw_fd(), STAMP, std::ptr::from_mut(&mut time)) }
-        });
-        if done != Some(0) {
-            return Instant::from_nanos(clock::unix().as_nanos());
-        }
-        Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+        let stamp = self.icmp[at].as_ref().and_then(|socket| stamp(socket.as_fd()));
+        stamp.unwrap_or_else(|| Instant::from_nanos(clock::unix().as_nanos()))
     }
 
     fn count(&mut self, now: Instant, len: u64) {
@@ -254,6 +243,17 @@ fn own(echo: &[u8], kind: u8, salt: u64) -> Option<(u32, u32)> {
     let is_own = echo[0] == kind && body.first_chunk::<8>().is_some_and(|own| u64::from_be_bytes(*own) == salt);
     let word = |at: usize| Some(u32::from_be_bytes(*body.get(at..)?.first_chunk()?));
     is_own.then(|| Some((word(8)?, word(12)?))).flatten()
+}
+
+/// When the last packet came that was read of a socket (`SIOCGSTAMPNS`). The first call asks for time stamps, and has none.
+fn stamp(socket: BorrowedFd<'_>) -> Option<Instant> {
+    // Of 64-bit systems: a `struct timespec`.
+    const STAMP: libc::Ioctl = 0x8907;
+    // SAFETY: a `timespec` is plain old data, for which zeros are a value.
+    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one `timespec`, which lives as long as the call.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), STAMP, std::ptr::from_mut(&mut time)) };
+    (done == 0).then(|| Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64))
 }
 
 fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
