@@ -18,6 +18,7 @@ pub mod netns;
 pub mod nft;
 pub mod nudge;
 pub mod poll;
+pub mod route;
 pub mod route_cc;
 pub mod sched;
 pub mod tap;

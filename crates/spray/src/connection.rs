@@ -137,12 +137,16 @@ pub struct PathReport {
     pub remote: SocketAddr,
     /// Whether data is sent on it.
     pub is_up: bool,
+    /// Whether nothing is to be hoped of it for now: it is gone, or nothing came back for long. A path that is not up may be back soon.
+    pub is_down: bool,
     /// Its smoothed round-trip time.
     pub rtt: Duration,
     /// The least one of late.
     pub rtt_min: Duration,
     /// What it delivers, as far as is known.
     pub rate: BitRate,
+    /// Whether enough was sent on it that this says something.
+    pub is_rate_known: bool,
     /// Bytes under way.
     pub in_flight: u64,
     /// The size of datagrams, in bytes of UDP payload.
@@ -225,8 +229,6 @@ pub struct Connection {
     last_data: Instant,
     nacks: u32,
     datagrams: Datagrams,
-    /// Whether the last packet that carried anything carried datagrams: they and objects take turns.
-    was_datagram: bool,
 }
 
 /// What a side says with its first message: the credit of each object.
@@ -306,7 +308,6 @@ impl Connection {
             last_data: now,
             nacks: 0,
             datagrams: Datagrams::default(),
-            was_datagram: false,
         }
     }
 
@@ -419,10 +420,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes that a datagram by a path may have, or by any of those that work; 0: by none.
+    /// Bytes that a datagram by a path may have, or by any of those that work, or may again; 0: there is none.
     pub fn datagram_max(&self, path: Option<PathId>) -> usize {
-        let works = self.paths.iter().filter(|one| one.carries_data() && path.is_none_or(|path| path == one.id));
-        works.map(datagram_max).max().unwrap_or(0)
+        let most = |wanted: fn(&Path) -> bool| {
+            let paths = self.paths.iter().filter(|one| wanted(one) && path.is_none_or(|path| path == one.id));
+            paths.map(datagram_max).max()
+        };
+        most(Path::carries_data).or_else(|| most(|path| path.state != State::Gone)).unwrap_or(0)
+    }
+
+    /// Whether nothing is to be hoped of a path for now.
+    pub fn is_down(&self, path: PathId) -> bool {
+        self.path_at(path).is_none_or(|at| self.paths[at].is_down())
     }
 
     /// What became of datagrams.
@@ -480,9 +489,11 @@ impl Connection {
             local: path.local,
             remote: path.remote,
             is_up: path.carries_data(),
+            is_down: path.is_down(),
             rtt: path.rtt.smoothed(),
             rtt_min: path.rtt.min(),
             rate: path.rate(),
+            is_rate_known: !path.is_starting(),
             in_flight: path.in_flight(),
             mtu: path.mtu(),
             counts: path.counts,

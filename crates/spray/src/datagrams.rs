@@ -87,6 +87,9 @@ impl Datagrams {
     /// Those of paths of which this is not said go by any.
     pub(crate) fn retain_paths(&mut self, works: impl Fn(PathId) -> bool) {
         let gone: Vec<PathId> = self.own.keys().copied().filter(|path| !works(*path)).collect();
+        if gone.is_empty() {
+            return;
+        }
         let freed = gone.into_iter().filter_map(|path| self.own.remove(&path));
         self.any.extend(freed.flatten());
         self.any.make_contiguous().sort_by_key(|waiting| waiting.since);

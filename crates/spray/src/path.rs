@@ -184,6 +184,8 @@ pub(crate) struct Path {
     pub(crate) was_called: bool,
     /// To be said back.
     pub(crate) response: Option<u64>,
+    /// Whether the last packet that carried anything carried datagrams: they and objects take turns.
+    pub(crate) was_datagram: bool,
     /// Bytes that came and went before it was proven that the other side is there.
     unproven: (u64, u64),
     pub(crate) counts: Counts,
@@ -224,6 +226,8 @@ struct Mtu {
     now: u16,
     /// The largest one that is tried.
     most: u16,
+    /// Larger ones did not pass when they were tried; the largest one: nothing was tried that did not.
+    ceiling: u16,
     /// When that is tried next.
     probe_at: Option<Instant>,
     tries: u32,
@@ -244,7 +248,7 @@ impl Path {
         let control = Control::new(algorithm, MTU_MIN.into(), id.0);
         // IPv6 has 20 bytes more.
         let most = mtu_max.saturating_sub(if remote.is_ipv6() { 20 } else { 0 }).max(MTU_MIN);
-        let mtu = Mtu { now: MTU_MIN, most, probe_at: None, tries: 0, lost: 0, counted: Instant::ZERO };
+        let mtu = Mtu { now: MTU_MIN, most, ceiling: most, probe_at: None, tries: 0, lost: 0, counted: Instant::ZERO };
         let rtt = Rtt::default();
         let pacer = Bucket::new(now, control.pacing_rate(rtt.smoothed()), burst(BitRate::ZERO, MTU_MIN));
         Self {
@@ -284,6 +288,7 @@ impl Path {
             challenge: None,
             was_called: false,
             response: None,
+            was_datagram: false,
             unproven: (0, 0),
             counts: Counts::default(),
         }
@@ -489,6 +494,16 @@ impl Path {
         } else {
             rate.time_for(Bytes::new(more))
         })
+    }
+
+    /// Whether so little was sent on it that its rate is not known.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.control.is_starting()
+    }
+
+    /// Whether nothing is to be hoped of it for now: it is gone, or counts as down.
+    pub(crate) fn is_down(&self) -> bool {
+        matches!(self.state, State::Gone | State::Silent { down_at: None, .. })
     }
 
     /// What it delivers, as far as is known.
@@ -810,10 +825,29 @@ impl Path {
 
     // The path's MTU.
 
-    /// The size that is to be tried now.
-    pub(crate) fn wants_mtu_probe(&self, now: Instant) -> Option<u16> {
-        let is_due = self.mtu.probe_at.is_some_and(|at| at <= now);
-        (is_due && self.state == State::Up && self.mtu.now < self.mtu.most).then_some(self.mtu.most)
+    /// The size that is to be tried now: the largest one first, since most paths take it, then halves of what is left (RFC 8899, 5.3).
+    pub(crate) fn wants_mtu_probe(&mut self, now: Instant) -> Option<u16> {
+        self.mtu_probe_at().filter(|at| *at <= now)?;
+        if self.mtu.tries >= MTU_TRIES {
+            // It does not pass; a smaller one may.
+            self.mtu.ceiling = self.next_mtu().map_or(self.mtu.now, |size| size - 1);
+            self.mtu.tries = 0;
+        }
+        let size = self.next_mtu();
+        if size.is_none() {
+            // That is what it takes; all is tried again later.
+            self.mtu.ceiling = self.mtu.most;
+            self.mtu.probe_at = Some(now + MTU_AGAIN);
+        }
+        size
+    }
+
+    fn next_mtu(&self) -> Option<u16> {
+        let Mtu { now, most, ceiling, .. } = self.mtu;
+        if ceiling == most {
+            return (now < most).then_some(most);
+        }
+        (ceiling >= now + MTU_STEP).then(|| now + (ceiling - now).div_ceil(2))
     }
 
     /// When one is.
@@ -824,19 +858,20 @@ impl Path {
     /// It was tried.
     pub(crate) fn mtu_probed(&mut self, now: Instant) {
         self.mtu.tries += 1;
-        let wait =
-            if self.mtu.tries.is_multiple_of(MTU_TRIES) { MTU_AGAIN } else { self.rtt.timeout().saturating_mul(2) };
-        self.mtu.probe_at = Some(now + wait);
+        self.mtu.probe_at = Some(now + self.rtt.timeout().saturating_mul(2));
     }
 
     fn shrink_mtu(&mut self, now: Instant) {
-        self.mtu = Mtu { now: MTU_MIN, probe_at: Some(now), tries: 0, lost: 0, counted: now, ..self.mtu };
+        self.mtu = Mtu { now: MTU_MIN, ceiling: self.mtu.most, probe_at: Some(now), tries: 0, lost: 0, counted: now, ..self.mtu };
         self.control.set_mtu(MTU_MIN.into());
     }
 
     fn grow_mtu(&mut self, size: u16) {
         if size > self.mtu.now {
-            (self.mtu.now, self.mtu.probe_at, self.mtu.lost) = (size, None, 0);
+            (self.mtu.now, self.mtu.tries, self.mtu.lost) = (size, 0, 0);
+            self.mtu.ceiling = self.mtu.ceiling.max(size);
+            // The next size at once, if there is one.
+            self.mtu.probe_at = (size < self.mtu.most).then_some(Instant::ZERO);
             self.control.set_mtu(size.into());
         }
     }
@@ -848,9 +883,11 @@ impl Path {
     }
 }
 
-/// How often a size is tried before it counts as too large, and when it is tried again.
+/// How often a size is tried before it counts as too large.
 const MTU_TRIES: u32 = 3;
-const MTU_AGAIN: Duration = Duration::from_secs(30);
+/// What a path takes is known to so many bytes, and is found out anew after this.
+const MTU_STEP: u16 = 12;
+const MTU_AGAIN: Duration = Duration::from_secs(120);
 
 /// Sent at once: what is due in four milliseconds, for which a thread may have to wait for its processor, and four packets at least.
 fn burst(rate: BitRate, mtu: u16) -> Bytes {

@@ -16,14 +16,14 @@ pub mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
 use anyhow::{Context as _, Result, anyhow};
 use weirgate_linux::transport::App;
 use weirgate_linux::wait::Waiter;
-use weirgate_linux::{clock, tcp};
+use weirgate_linux::{clock, route, tcp};
 use weirgate_spray::{Closed, Connection, Event, Settings, Sink, Source};
-use weirgate_units::Duration;
+use weirgate_units::{Duration, Instant};
 
 use self::flow::Flow;
 use self::packets::{PacketCounts, Packets};
@@ -267,7 +267,7 @@ fn begin(stream: &TcpStream, listener: &TcpListener, to: Option<SocketAddr>) -> 
     }
     let to = tcp::original_destination(stream)?;
     let own = listener.local_addr()?;
-    let is_own = to.port() == own.port() && (to.ip() == own.ip() || (own.ip().is_unspecified() && is_here(to)));
+    let is_own = to.port() == own.port() && (to.ip() == own.ip() || (own.ip().is_unspecified() && !is_elsewhere(to.ip())));
     if is_own {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it was not redirected: it is for the tunnel itself"));
     }
@@ -280,18 +280,9 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_socket_keepalive(stream, true)?)
 }
 
-/// Whether an address is one of this host's: then it is what it would be reached from.
-fn is_here(to: SocketAddr) -> bool {
-    let any: SocketAddr = if to.is_ipv4() {
-        (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
-    } else {
-        (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
-    };
-    let from = std::net::UdpSocket::bind(any).and_then(|socket| {
-        socket.connect(to)?;
-        socket.local_addr()
-    });
-    from.is_ok_and(|from| from.ip() == to.ip())
+/// Whether an address is another host's; not, where that cannot be found out.
+fn is_elsewhere(to: IpAddr) -> bool {
+    route::is_elsewhere(to).unwrap_or(false)
 }
 
 /// Connects a flow whose bytes say where to, once they do.
@@ -299,7 +290,7 @@ fn go(flow: &mut Flow, reach: &Reach, mark: Option<u32>, waiter: &Waiter, object
     let said: Vec<u8> = flow.into.ready().flatten().take(place::LEN_MAX).copied().collect();
     let place = place::parse(&said).map_err(|problem| io::Error::new(ErrorKind::InvalidData, problem))?;
     let Some((to, len)) = place else { return Ok(()) };
-    if !reach.holds(to.ip()) || (reach.0.is_empty() && is_here(to)) {
+    if !reach.holds(to.ip()) || (reach.0.is_empty() && !is_elsewhere(to.ip())) {
         return Err(io::Error::new(ErrorKind::PermissionDenied, format!("{to} may not be reached from here")));
     }
     flow.into.consume(len);
@@ -349,7 +340,12 @@ impl App for Tunnel {
             Event::Reset { object, .. } => self.drop_flow(connection, object),
             Event::Closed(Closed::Here) => {}
             Event::Closed(why) => return Err(anyhow!(why)),
-            Event::Connected => self.has_peer = true,
+            Event::Connected => {
+                self.has_peer = true;
+                if let Some(packets) = &mut self.packets {
+                    packets.handle_connected(clock::monotonic(), connection.peer());
+                }
+            }
             Event::PathUp(_) | Event::PathDown(_) => {}
         }
         Ok(())
@@ -368,6 +364,10 @@ impl App for Tunnel {
             self.pump(connection, object);
         }
         Ok(())
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        self.packets.as_ref()?.poll_at()
     }
 }
 
@@ -394,7 +394,7 @@ impl Sink for Tunnel {
 
     fn datagram(&mut self, bytes: &[u8]) {
         match &mut self.packets {
-            Some(packets) => packets.receive(bytes),
+            Some(packets) => packets.receive(clock::monotonic(), bytes),
             None if !std::mem::replace(&mut self.is_said, true) => {
                 tracing::warn!("the other side sends packets, and there is no device for them here: --tun makes one");
             }

@@ -135,7 +135,7 @@ impl Connection {
         let has_holes = is_carrier && self.nack_at().is_some_and(|at| at <= now);
         let alone = is_challenged || is_probed || path.response.is_some() || acks_due || has_controls || has_holes;
         let has_datagram = self.datagram_at(now, at).is_some_and(|due| due <= now);
-        let is_datagrams_turn = has_datagram && !(self.was_datagram && self.next_active().is_some());
+        let is_datagrams_turn = has_datagram && !(self.paths[at].was_datagram && self.next_active().is_some());
         let data = if is_datagrams_turn { None } else { self.chunk_source(now, at) };
         let path = &self.paths[at];
         if !alone && data.is_none() && !has_datagram {
@@ -178,9 +178,10 @@ impl Connection {
         if let Some(from) = data {
             content.chunk = self.put_chunk(from, room, source, out);
             is_asking |= content.chunk.is_some();
-            self.was_datagram &= content.chunk.is_none();
+            self.paths[at].was_datagram &= content.chunk.is_none();
         } else if has_datagram && self.put_datagrams(at, room, out) {
-            (is_asking, self.was_datagram) = (true, true);
+            is_asking = true;
+            self.paths[at].was_datagram = true;
         }
         if out.len() == HEADER_LEN {
             out.clear();
@@ -278,12 +279,10 @@ impl Connection {
             return;
         }
         let paths = &self.paths;
-        let carries = |id: PathId| paths.iter().any(|path| path.id == id && path.carries_data());
-        self.datagrams.retain_paths(carries);
-        let max = |id: Option<PathId>| {
-            let of = paths.iter().filter(|path| id.is_none_or(|id| id == path.id));
-            of.map(datagram_max).max().unwrap_or(0)
-        };
+        self.datagrams.retain_paths(|id| paths.iter().any(|path| path.id == id && path.carries_data()));
+        let most: Vec<(PathId, usize)> = self.paths.iter().map(|path| (path.id, datagram_max(path))).collect();
+        let all = self.datagram_max(None);
+        let max = |id: Option<PathId>| id.map_or(all, |id| most.iter().find(|(one, _)| *one == id).map_or(0, |of| of.1));
         self.datagrams.handle_time(now, max);
     }
 

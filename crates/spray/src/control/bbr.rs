@@ -289,6 +289,10 @@ impl Bbr {
         (rate > BitRate::ZERO).then_some(rate)
     }
 
+    pub(super) fn is_starting(&self) -> bool {
+        self.state == State::Startup
+    }
+
     pub(super) const fn set_mtu(&mut self, mtu: u64) {
         self.mtu = mtu;
     }

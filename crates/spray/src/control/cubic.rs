@@ -143,6 +143,10 @@ impl Cubic {
         times(per(self.window(), rtt), if self.window < self.threshold { 2.0 } else { 1.25 })
     }
 
+    pub(super) fn is_starting(&self) -> bool {
+        self.window < self.threshold
+    }
+
     pub(super) const fn set_mtu(&mut self, mtu: u64) {
         self.mtu = mtu;
     }

@@ -118,6 +118,14 @@ impl Control {
         }
     }
 
+    /// Whether it is still finding out what the path delivers.
+    pub fn is_starting(&self) -> bool {
+        match self {
+            Self::Bbr(bbr) => bbr.is_starting(),
+            Self::Cubic(cubic) => cubic.is_starting(),
+        }
+    }
+
     /// The path's packets have another size now.
     pub fn set_mtu(&mut self, mtu: u64) {
         match self {

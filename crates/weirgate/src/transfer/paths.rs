@@ -30,11 +30,21 @@ struct Known {
     is_there: bool,
 }
 
+/// From where a connection's paths may begin.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Interfaces and addresses that were named; none: all that are up.
+    pub from: Vec<String>,
+    /// An interface that is none of them: what it takes goes through this connection.
+    pub except: Option<String>,
+    /// Whether those that were named may come later.
+    pub may_lack: bool,
+}
+
 /// The paths of a connection from this host.
 #[derive(Debug)]
 pub struct Paths {
-    /// Interfaces and addresses that were named; none: all that are up.
-    from: Vec<String>,
+    selection: Selection,
     remote: SocketAddr,
     known: Vec<Known>,
     looked: Instant,
@@ -47,9 +57,10 @@ impl Paths {
     ///
     /// # Errors
     /// Something named is not there; nothing is; there are more than a connection can have.
-    pub fn open(now: Instant, from: Vec<String>, remote: SocketAddr) -> Result<(Self, Vec<Udp>)> {
-        let places = places(&from, remote)?;
-        for name in from.iter().filter(|name| name.parse::<IpAddr>().is_err()) {
+    pub fn open(now: Instant, selection: Selection, remote: SocketAddr) -> Result<(Self, Vec<Udp>)> {
+        let places = places(&selection, remote)?;
+        let named = || selection.from.iter().filter(|name| name.parse::<IpAddr>().is_err());
+        for name in named().filter(|_| !selection.may_lack) {
             let is_it = |place: &Place| place.device.as_ref().is_some_and(|(device, _)| device == name);
             ensure!(
                 places.iter().any(is_it),
@@ -58,9 +69,13 @@ impl Paths {
         }
         ensure!(!places.is_empty(), "no interface has an address of the receiver's family: name one with --from");
         ensure!(places.len() <= PATHS_MAX, "more paths than a connection can have");
-        let sockets = places.iter().map(Place::bind).collect::<Result<Vec<_>>>()?;
+        let bound = places.into_iter().map(|place| Ok((place.bind()?, place)));
+        // One that cannot be had now is looked for again, like those that come later.
+        let bound: Vec<(Udp, Place)> = bound.filter(|one: &Result<_>| one.is_ok() || !selection.may_lack).collect::<Result<_>>()?;
+        ensure!(!bound.is_empty(), "none of its addresses can be sent from now");
+        let (sockets, places): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
         let known = (0..).zip(places).map(|(at, place)| Known { place, path: PathId(at), is_there: true }).collect();
-        Ok((Self { from, remote, known, looked: now, new: Vec::new() }, sockets))
+        Ok((Self { selection, remote, known, looked: now, new: Vec::new() }, sockets))
     }
 
     /// Where paths begin and end, of these sockets.
@@ -68,14 +83,16 @@ impl Paths {
         sockets.iter().map(|socket| (socket.local(), self.remote)).collect()
     }
 
-    /// Looks, now and then, what came and went, and tells the connection.
-    pub fn look(&mut self, now: Instant, connection: &mut Connection) {
+    /// Looks, now and then, what came and went, and tells the connection. False: so many have come and gone that it has no room for one that
+    /// came.
+    pub fn look(&mut self, now: Instant, connection: &mut Connection) -> bool {
         if now.saturating_since(self.looked) < LOOK_EVERY {
-            return;
+            return true;
         }
         self.looked = now;
         // What cannot be listed is taken for unchanged.
-        let Ok(places) = places(&self.from, self.remote) else { return };
+        let Ok(places) = places(&self.selection, self.remote) else { return true };
+        let mut has_room = true;
         for known in self.known.iter_mut().filter(|known| known.place.device.is_some()) {
             // One that is only down for a while is found again by the connection itself.
             known.is_there = places.contains(&known.place);
@@ -87,13 +104,14 @@ impl Paths {
                 continue;
             }
             let added = place.bind().and_then(|socket| {
-                let path = connection
-                    .add_path(now, socket.local(), self.remote)
-                    .context("too many paths have come and gone")?;
-                Ok((socket, path))
+                Ok((connection.add_path(now, socket.local(), self.remote), socket))
             });
             let (socket, path) = match added {
-                Ok(added) => added,
+                Ok((Some(path), socket)) => (socket, path),
+                Ok((None, _)) => {
+                    has_room = false;
+                    continue;
+                }
                 Err(problem) => {
                     tracing::debug!("{}: {problem:#}", place.ip);
                     continue;
@@ -107,6 +125,7 @@ impl Paths {
             self.new.push(socket);
             self.known.push(Known { place, path, is_there: true });
         }
+        has_room
     }
 
     /// Sockets of paths that were added.
@@ -129,12 +148,14 @@ impl Place {
 }
 
 /// Which addresses there are to reach `remote` from: those that were named; where none was, one of each interface.
-fn places(from: &[String], remote: SocketAddr) -> Result<Vec<Place>> {
+fn places(selection: &Selection, remote: SocketAddr) -> Result<Vec<Place>> {
+    let Selection { from, except, .. } = selection;
     let is_wanted = |ip: IpAddr| {
         let is_local = ip.is_loopback() || matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
         ip.is_ipv4() == remote.is_ipv4() && is_local == remote.ip().is_loopback()
     };
-    let here = Netns::current().and_then(|here| Interface::all(&here)).context("this host's interfaces")?;
+    let mut here = Netns::current().and_then(|here| Interface::all(&here)).context("this host's interfaces")?;
+    here.retain(|interface| except.as_ref() != Some(&interface.name));
     let first = |interface: &Interface| {
         let ip = interface.addresses.iter().copied().find(|ip| is_wanted(*ip))?;
         Some(Place { device: Some((interface.name.clone(), interface.index)), ip })
