@@ -20,7 +20,7 @@ use super::Failure;
 use super::output::{Output, progress};
 use crate::fabric::run::interruption;
 use crate::sessions::{Session, Sessions, random};
-use crate::transfer::paths::Paths;
+use crate::transfer::paths::{Paths, Selection};
 use crate::transfer::receive::{CREDIT, OBJECTS_MAX, Receiving};
 use crate::transfer::send::Sending;
 use crate::transfer::{keys, manifest};
@@ -93,7 +93,7 @@ impl Send {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         let secret = own(self.key)?;
         let remote = resolve(&self.host).map_err(Failure::Usage)?;
-        let (paths, sockets) = Paths::open(clock::monotonic(), self.from, remote).map_err(Failure::Usage)?;
+        let (paths, sockets) = Paths::open(clock::monotonic(), Selection { from: self.from, ..Selection::default() }, remote).map_err(Failure::Usage)?;
         let ends = paths.ends(&sockets);
         // That may take longer than a receiver waits.
         let files = manifest::list(&self.files).map_err(Failure::Usage)?;
@@ -187,7 +187,7 @@ impl App for Shown {
 
     fn advance(&mut self, connection: &mut Connection) -> Result<()> {
         self.sending.advance(connection)?;
-        self.paths.look(clock::monotonic(), connection);
+        let _has_room = self.paths.look(clock::monotonic(), connection);
         if !self.bar.is_hidden() {
             self.bar.set_position(self.sending.delivered(connection));
             let rates = connection.paths().filter(|path| path.is_up);

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use weirgate_linux::interface::Interface;
 use weirgate_linux::netns::Netns;
 use weirgate_linux::udp::Udp;
@@ -60,12 +60,14 @@ impl Paths {
     pub fn open(now: Instant, selection: Selection, remote: SocketAddr) -> Result<(Self, Vec<Udp>)> {
         let places = places(&selection, remote)?;
         let named = || selection.from.iter().filter(|name| name.parse::<IpAddr>().is_err());
-        for name in named().filter(|_| !selection.may_lack) {
+        for name in named() {
             let is_it = |place: &Place| place.device.as_ref().is_some_and(|(device, _)| device == name);
-            ensure!(
-                places.iter().any(is_it),
-                "{name}: no such interface, or it is down, or has no address of the receiver's family"
-            );
+            let why = "no such interface, or it is down, or has no address of the receiver's family";
+            match places.iter().any(is_it) {
+                true => {}
+                false if selection.may_lack => tracing::warn!("{name}: {why}; it is a path once it has"),
+                false => bail!("{name}: {why}"),
+            }
         }
         ensure!(!places.is_empty(), "no interface has an address of the receiver's family: name one with --from");
         ensure!(places.len() <= PATHS_MAX, "more paths than a connection can have");
