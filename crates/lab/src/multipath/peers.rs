@@ -78,10 +78,14 @@ pub(super) fn tquic(ground: &Ground, uplinks: usize, bytes: u64, seconds: u64, d
     let mut client = limited(4 * seconds);
     client.args(["tquic_client", "--connect-to", &ground.at(PORT).to_string(), "--local-addresses", &locals.join(",")]);
     client.args(["--enable-multipath", "--multipath-algor", "MINRTT", "--max-requests-per-conn", "1"]);
-    client.args(["--total-requests-per-thread", "1", "https://lab.example/file"]);
+    client.args(["--total-requests-per-thread", "1", "--dump-dir"]).arg(place.join("got")).arg("https://lab.example/file");
     let began = Instant::now();
     let Some(_) = done(ground, &mut client)? else { return Ok(Peer::Stalled) };
-    Ok(Peer::Mbit(bytes as f64 * 8.0 / 1e6 / began.elapsed().as_secs_f64()))
+    let took = began.elapsed();
+    let came = fs::metadata(place.join("got/file")).context("tquic_client has no file")?.len();
+    ensure!(came == bytes, "tquic_client has {came} of {bytes} bytes");
+    fs::remove_dir_all(&place)?;
+    Ok(Peer::Mbit(bytes as f64 * 8.0 / 1e6 / took.as_secs_f64()))
 }
 
 /// Starts a server and gives it time; `None`: there is no such program.
@@ -104,9 +108,14 @@ fn limited(seconds: u64) -> Command {
     command
 }
 
-/// What a client said; `None`: it was ended, or gave up.
+/// What a client said; `None`: it was not done in time.
 fn done(ground: &Ground, client: &mut Command) -> Result<Option<Output>> {
     client.stdin(Stdio::null());
     let output = ground.client.netns().within(|| client.output())??;
-    Ok(output.status.success().then_some(output))
+    // What `timeout` says.
+    if output.status.code() == Some(124) {
+        return Ok(None);
+    }
+    ensure!(output.status.success(), "{client:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(Some(output))
 }

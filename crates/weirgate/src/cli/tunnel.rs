@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand};
 use weirgate_linux::clock;
 use weirgate_linux::tcp;
@@ -24,7 +24,7 @@ use super::output::Output;
 use super::transfer::{announce, listening, own, resolve};
 use crate::fabric::run::interruption;
 use crate::sessions::{Sessions, random};
-use crate::transfer::paths::Paths;
+use crate::transfer::paths::{Paths, Selection};
 use crate::tunnel::packets::{Address, Device, Packets, Settings};
 use crate::tunnel::place::Reach;
 use crate::tunnel::{self, Tunnel};
@@ -96,7 +96,11 @@ struct Carried {
     /// An address of the device, and its network's length; again for each
     #[arg(long, value_name = "ADDRESS/LENGTH", requires = "tun")]
     tun_address: Vec<Address>,
-    /// The longest packet in bytes; what every path takes has to be 83 bytes more
+    /// Networks of the opening side, as far as they are reached through the tunnel: from them packets are taken by the side that serves, to
+    /// them by the one that opens; again for each [default: those of --tun-address]
+    #[arg(long, value_name = "NETWORK", requires = "tun")]
+    within: Vec<Prefix>,
+    /// The longest packet in bytes; a path takes it whose own MTU is 79 more (IPv6: 99)
     #[arg(long, value_name = "BYTES", default_value_t = 1_280, value_parser = clap::value_parser!(u16).range(576..=1_400))]
     mtu: u16,
     /// Send each packet by the path that has it there first, in any order [default: those of a flow by one path, in their order]
@@ -109,10 +113,10 @@ type Outlet = Option<(Rc<RefCell<Device>>, bool)>;
 
 impl Carried {
     fn device(self, is_shared: bool) -> Result<Outlet, Failure> {
-        let Self { tun, tun_address, mtu, spray } = self;
+        let Self { tun, tun_address, within, mtu, spray } = self;
         let Some(name) = tun else { return Ok(None) };
-        let device =
-            Device::create(&Settings { name, addresses: tun_address, mtu }, is_shared).map_err(Failure::Usage)?;
+        let settings = Settings { name, addresses: tun_address, within, mtu };
+        let device = Device::create(settings, is_shared).map_err(Failure::Usage)?;
         Ok(Some((device, spray)))
     }
 }
@@ -143,7 +147,7 @@ impl Command {
 impl Open {
     fn run(self, out: &mut Output) -> Result<(), Failure> {
         let secret = own(self.key.clone())?;
-        let remote = resolve(&self.host).map_err(Failure::Usage)?;
+        resolve(&self.host).map_err(Failure::Usage)?;
         let options = tcp::Options { transparent: true, ..tcp::Options::default() };
         let listener = tcp::listen(self.listen, &options).with_context(|| self.listen.to_string());
         let listener = listener.map_err(Failure::Usage)?;
@@ -153,7 +157,9 @@ impl Open {
         out.flush()?;
         while !is_ended.load(Ordering::Relaxed) {
             let tunnel = Tunnel::open(listener.try_clone()?, self.to)?.with_packets(packets(&outlet, None));
-            if let Err(problem) = self.carry(&secret, remote, tunnel, &outlet, &is_ended) {
+            if let Err(problem) = self.carry(&secret, tunnel, &outlet, &is_ended) {
+                // Without its device it would be half a tunnel.
+                outlet.iter().try_for_each(|(device, _)| device.borrow_mut().read()).context("the device is gone")?;
                 tracing::warn!("{}: {problem:#}; it is called again", self.host);
                 thread::sleep(AGAIN);
             }
@@ -165,13 +171,16 @@ impl Open {
     fn carry(
         &self,
         secret: &Secret,
-        remote: SocketAddr,
         tunnel: Tunnel,
         outlet: &Outlet,
         is_ended: &Arc<AtomicBool>,
     ) -> Result<()> {
         let now = clock::monotonic();
-        let (paths, sockets) = Paths::open(now, self.from.clone(), remote)?;
+        // It may have another address by now.
+        let remote = resolve(&self.host)?;
+        let except = outlet.as_ref().map(|(device, _)| device.borrow().name().to_owned());
+        let selection = Selection { from: self.from.clone(), except, may_lack: true };
+        let (paths, sockets) = Paths::open(now, selection, remote)?;
         let ends = paths.ends(&sockets);
         let mut driver = Driver::new(sockets)?;
         driver.wake_for(tunnel.waiter())?;
@@ -204,16 +213,20 @@ impl Serve {
         };
         let mut sessions = Sessions::new(&secret, tunnel::settings(), &self.allow);
         while !is_ended.load(Ordering::Relaxed) {
-            device.iter().try_for_each(|device| device.borrow_mut().read()).context("the device is gone")?;
+            if let Err(problem) = device.iter().try_for_each(|device| device.borrow_mut().read()) {
+                sessions.close(&mut driver);
+                return Err(anyhow::Error::from(problem).context("the device is gone").into());
+            }
             for session in sessions.turn(&mut driver, &mut begin)? {
                 let counts = session.app.counts();
                 let peer = session.connection.peer().to_string();
                 let seconds = session.began.elapsed().as_secs_f64();
                 let why = session.failed.map_or_else(String::new, |why| format!(": {why:#}"));
                 let packets = counts.packets;
-                let packets = match (packets.received + packets.refused, packets.sent + packets.too_long) {
-                    (0, 0) => String::new(),
-                    (there, back) => format!(", {there} packets there and {back} back"),
+                let lost = packets.dropped + packets.refused + session.connection.datagrams().dropped;
+                let packets = match (packets.received, packets.sent, lost) {
+                    (0, 0, 0) => String::new(),
+                    (there, back, lost) => format!(", {there} packets there and {back} back, {lost} refused or dropped"),
                 };
                 out.line(&format!(
                     "{} connections, {} broken off{packets}, in {seconds:.0} s, of {}{why}",
@@ -271,13 +284,13 @@ impl App for Ending {
         if self.is_ended.load(Ordering::Relaxed) && !connection.is_closed() {
             connection.close(clock::monotonic(), 0, "it was ended");
         }
-        self.paths.look(clock::monotonic(), connection);
+        ensure!(self.paths.look(clock::monotonic(), connection), "too many paths have come and gone: it begins anew");
         self.device.iter().try_for_each(|device| device.borrow_mut().read()).context("the device is gone")?;
         self.tunnel.advance(connection)
     }
 
     fn poll_at(&self) -> Option<Instant> {
-        Some(clock::monotonic() + LOOK)
+        [Some(clock::monotonic() + LOOK), self.tunnel.poll_at()].into_iter().flatten().min()
     }
 
     fn take_sockets(&mut self) -> Vec<Udp> {
