@@ -29,6 +29,19 @@ impl Killer {
         Netlink::open(SOCK_DIAG).map(Self)
     }
 
+    /// Whether the kernel can end connections (CONFIG_INET_DIAG_DESTROY).
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&mut self) -> io::Result<()> {
+        // Nobody has it.
+        let nobody = SocketAddr::from(([0, 0, 0, 0], 0));
+        match self.0.ask(DESTROY, &request(nobody, nobody, 0, NO_COOKIE)) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            done => done,
+        }
+    }
+
     /// Ends the connection from `local` to `remote`, also where it is bound to the interface of this index. False: this host has none such.
     /// Where there is none, the kernel finds who listens there instead, and would end that: it is asked first what it finds.
     ///

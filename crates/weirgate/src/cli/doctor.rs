@@ -1,6 +1,6 @@
 //! `weirgate doctor`: what works here, what does not, why, and what to do.
 
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,6 +8,7 @@ use serde::Serialize;
 use weirgate_linux::bpf::Steering;
 use weirgate_linux::bpf::steer::SteerOptions;
 use weirgate_linux::conntrack::Conntrack;
+use weirgate_linux::diag::Killer;
 use weirgate_linux::facts::{Facts, holds_net_admin, not_loaded};
 use weirgate_linux::netns::Netns;
 use weirgate_linux::{bpffs, nft, route_cc, ways};
@@ -22,6 +23,7 @@ use crate::control::{CallError, Request, call};
 use crate::daemon::namespaces::Namespaces;
 use crate::daemon::ports::try_out;
 use crate::daemon::sources::cgroup_of;
+use crate::daemon::uplinks::{gateways, reached};
 use crate::journal;
 
 #[derive(Debug, Args)]
@@ -389,14 +391,12 @@ fn uplinks(config: &Config, checks: &mut Checks) {
     let looked = ns.and_then(|ns| {
         ns.within(|| {
             let tracked = Conntrack::open().and_then(|mut table| table.flows(Some([1, u32::MAX]), &mut |_| ()));
-            let asked: Vec<(&str, Vec<_>)> = uplinks
-                .iter()
-                .map(|uplink| (uplink.device.as_str(), uplink.targets.iter().map(|t| t.address).take(1).collect()))
-                .collect();
-            (tracked, ways::devices(&asked))
+            let killed = Killer::open().and_then(|mut killer| killer.check());
+            let asked: Vec<_> = uplinks.iter().map(|uplink| (uplink.device.as_str(), reached(uplink))).collect();
+            (tracked, killed, ways::devices(&asked))
         })
     });
-    let (tracked, found) = match looked {
+    let (tracked, killed, found) = match looked {
         Ok(looked) => looked,
         Err(error) => {
             let at = path.unwrap_or_default();
@@ -408,6 +408,16 @@ fn uplinks(config: &Config, checks: &mut Checks) {
         Err(error) => {
             let said = format!("connections are not tracked: {error}: `modprobe nf_conntrack_netlink`, as root");
             checks.add("conntrack", Verdict::Fails, said);
+        }
+    }
+    match killed {
+        Ok(()) => checks.ok("SOCK_DESTROY", "connections over a silent uplink can be ended".to_owned()),
+        Err(error) => {
+            let said = format!(
+                "{error}: this host's own connections over an uplink that falls silent hang until TCP gives them up \
+                 (CONFIG_INET_DIAG_DESTROY)"
+            );
+            checks.add("SOCK_DESTROY", Verdict::Note, said);
         }
     }
     let found = match found {
@@ -422,15 +432,30 @@ fn uplinks(config: &Config, checks: &mut Checks) {
                 let said = format!("{name}: `{}` is down, or nothing is connected to it", uplink.device);
                 checks.add("uplink", Verdict::Note, said);
             }
-            Some(device) if device.addresses.is_empty() => {
-                checks.add("uplink", Verdict::Note, format!("{name}: `{}` has no address", uplink.device));
-            }
             Some(device) => {
-                let addresses: Vec<String> = device.addresses.iter().map(ToString::to_string).collect();
-                checks.ok("uplink", format!("{name}: `{}` is up, {}", uplink.device, addresses.join(", ")));
+                let ways = gateways(uplink, &device, &reached(uplink));
+                let ways: Vec<String> = ways.iter().flatten().map(by).collect();
+                if ways.is_empty() {
+                    let said = format!("{name}: no way by `{}`: no address, or no default route: write its `gateway`", uplink.device);
+                    checks.add("uplink", Verdict::Note, said);
+                } else {
+                    checks.ok("uplink", format!("{name}: `{}` is up, {}", uplink.device, ways.join(", ")));
+                }
+                for target in uplink.targets.iter().filter(|target| is_on_link(&device, target.address)) {
+                    let said = format!("{name}: {} is on its own link, and says nothing of what is beyond", target.address);
+                    checks.add("uplink", Verdict::Note, said);
+                }
             }
         }
     }
+}
+
+fn by(gateway: &Option<IpAddr>) -> String {
+    gateway.map_or_else(|| "to its other end".to_owned(), |gateway| format!("by {gateway}"))
+}
+
+fn is_on_link(device: &ways::Device, target: IpAddr) -> bool {
+    device.networks.iter().any(|network| network.contains(target))
 }
 
 /// The bytes free where `dir` is or would be made.

@@ -14,7 +14,7 @@ mod sense;
 mod shaper;
 pub(crate) mod sources;
 pub(crate) mod steer;
-mod uplinks;
+pub(crate) mod uplinks;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

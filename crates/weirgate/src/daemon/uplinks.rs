@@ -20,6 +20,7 @@ use weirgate_linux::{clock, nft};
 use weirgate_units::Instant;
 
 use self::driver::Driver;
+pub(crate) use self::look::{gateways, reached};
 use super::sense::Bell;
 use super::steer::undo_all;
 use crate::config::shaping::namespace_path;

@@ -78,7 +78,7 @@ impl Driver {
         let mut ways = Vec::new();
         for (place, device) in found.iter().enumerate() {
             let known = &self.fleet.uplinks()[place].site;
-            let own = device.as_ref().map(|device| self.gateways_of(place, device, &asked[place].1));
+            let own = device.as_ref().map(|device| gateways(&self.config.uplinks[place], device, &asked[place].1));
             // A default route that is made anew is gone for a moment; what that costs is a second look.
             let is_gone = device.as_ref().is_some_and(|device| device.is_up) && own == Some([None; 2]);
             if is_gone && known.families != [false; 2] && self.doubtful.insert(place) {
@@ -116,19 +116,6 @@ impl Driver {
             (self.ways_in_force, self.next_ways) = (ways, at + WAYS);
         }
         Ok(())
-    }
-
-    /// Who forwards what leaves by an uplink, for each family.
-    fn gateways_of(&self, place: Place, device: &Device, reached: &[IpAddr]) -> [Option<Option<IpAddr>>; 2] {
-        let uplink = &self.config.uplinks[place];
-        Family::ALL.map(|family| {
-            let is_its = |address: IpAddr| Family::of(address) == family;
-            let has_address = device.addresses.iter().copied().any(is_its);
-            let has_prefix = uplink.prefixes.iter().any(|prefix| is_its(prefix.address()));
-            (has_address || has_prefix)
-                .then(|| gateway(uplink.gateways[family as usize], device, reached, family))
-                .flatten()
-        })
     }
 
     /// What is to be seen of an uplink whose device is there.
@@ -242,8 +229,19 @@ impl Driver {
 }
 
 /// Whom to ask the routes for, to find an uplink's default one: its targets, some of which may have routes of their own, and others.
-fn reached(uplink: &Uplink) -> Vec<IpAddr> {
+pub(crate) fn reached(uplink: &Uplink) -> Vec<IpAddr> {
     uplink.targets.iter().map(|target| target.address).chain(FAR).collect()
+}
+
+/// Who forwards what leaves by an uplink, for each family; `None`: nothing of it goes there.
+pub(crate) fn gateways(uplink: &Uplink, device: &Device, reached: &[IpAddr]) -> [Option<Option<IpAddr>>; 2] {
+    Family::ALL.map(|family| {
+        let is_its = |address: IpAddr| Family::of(address) == family;
+        let has_address = device.addresses.iter().copied().any(is_its);
+        let has_prefix = uplink.prefixes.iter().any(|prefix| is_its(prefix.address()));
+        let way = gateway(uplink.gateways[family as usize], device, reached, family);
+        way.filter(|_| has_address || has_prefix)
+    })
 }
 
 /// Who forwards what leaves by a device; `None`: nothing of this family goes by it.
