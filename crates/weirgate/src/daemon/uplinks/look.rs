@@ -72,13 +72,14 @@ impl Driver {
     /// Devices, addresses and gateways; routes, rules and settings follow them.
     pub(super) fn look_at_sites(&mut self, at: Instant) -> anyhow::Result<()> {
         self.next_site = at + SITE;
-        let asked: Vec<_> = self.config.uplinks.iter().map(|uplink| (uplink.device.as_str(), reached(uplink))).collect();
-        let found = devices(&asked)?;
+        let reached: Vec<Vec<IpAddr>> = self.config.uplinks.iter().map(reached).collect();
+        let names = self.config.uplinks.iter().map(|uplink| uplink.device.as_str());
+        let found = devices(&names.zip(reached.iter().cloned()).collect::<Vec<_>>())?;
         let mut sites = Vec::new();
         let mut ways = Vec::new();
         for (place, device) in found.iter().enumerate() {
             let known = &self.fleet.uplinks()[place].site;
-            let own = device.as_ref().map(|device| gateways(&self.config.uplinks[place], device, &asked[place].1));
+            let own = device.as_ref().map(|device| gateways(&self.config.uplinks[place], device, &reached[place]));
             // A default route that is made anew is gone for a moment; what that costs is a second look.
             let is_gone = device.as_ref().is_some_and(|device| device.is_up) && own == Some([None; 2]);
             if is_gone && known.families != [false; 2] && self.doubtful.insert(place) {
