@@ -36,10 +36,10 @@ pub(crate) struct Netlink {
 }
 
 impl Netlink {
-    /// Of this protocol, as `rustix::net::netlink` names them.
-    pub(crate) fn open(protocol: Protocol) -> io::Result<Self> {
+    /// Of this protocol, as `rustix::net::netlink` names them; `None`: routing's (`NETLINK_ROUTE`, 0).
+    pub(crate) fn open(protocol: impl Into<Option<Protocol>>) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(protocol))?;
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol.into())?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
         Ok(Self { socket, sequence: 0, request: Vec::new(), buffer: vec![0; BUFFER_LEN] })

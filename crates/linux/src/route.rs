@@ -3,8 +3,6 @@
 use std::io;
 use std::net::IpAddr;
 
-use rustix::net::netlink::ROUTE;
-
 use crate::netlink::{Netlink, attribute};
 
 /// `RTM_GETROUTE`, and `RTM_NEWROUTE`, its answer.
@@ -29,7 +27,7 @@ pub fn is_elsewhere(to: IpAddr) -> io::Result<bool> {
     (request[0], request[1]) = (family as u8, octets.len() as u8 * 8);
     attribute(&mut request, DESTINATION, &octets);
     let mut found = None;
-    Netlink::open(ROUTE)?.get(GET, &request, &mut |kind, message| {
+    Netlink::open(None)?.get(GET, &request, &mut |kind, message| {
         found = message.get(TYPE_AT).copied().filter(|_| kind == NEW);
     })?;
     Ok(found == Some(UNICAST))

@@ -862,7 +862,15 @@ impl Path {
     }
 
     fn shrink_mtu(&mut self, now: Instant) {
-        self.mtu = Mtu { now: MTU_MIN, ceiling: self.mtu.most, probe_at: Some(now), tries: 0, lost: 0, counted: now, ..self.mtu };
+        self.mtu = Mtu {
+            now: MTU_MIN,
+            ceiling: self.mtu.most,
+            probe_at: Some(now),
+            tries: 0,
+            lost: 0,
+            counted: now,
+            ..self.mtu
+        };
         self.control.set_mtu(MTU_MIN.into());
     }
 

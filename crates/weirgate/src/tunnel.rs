@@ -267,7 +267,8 @@ fn begin(stream: &TcpStream, listener: &TcpListener, to: Option<SocketAddr>) -> 
     }
     let to = tcp::original_destination(stream)?;
     let own = listener.local_addr()?;
-    let is_own = to.port() == own.port() && (to.ip() == own.ip() || (own.ip().is_unspecified() && !is_elsewhere(to.ip())));
+    let is_own =
+        to.port() == own.port() && (to.ip() == own.ip() || (own.ip().is_unspecified() && !is_elsewhere(to.ip())));
     if is_own {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it was not redirected: it is for the tunnel itself"));
     }

@@ -380,7 +380,8 @@ fn comes(from: &UdpSocket, to: &str, at: &UdpSocket, packet: &[u8]) -> bool {
     let mut buffer = vec![0; 100];
     (0..3).any(|_| {
         from.send_to(packet, to).unwrap();
-        std::iter::from_fn(|| at.recv_from(&mut buffer).ok().map(|(len, _)| buffer[..len].to_vec())).any(|came| came == packet)
+        std::iter::from_fn(|| at.recv_from(&mut buffer).ok().map(|(len, _)| buffer[..len].to_vec()))
+            .any(|came| came == packet)
     })
 }
 

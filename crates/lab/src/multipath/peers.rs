@@ -78,7 +78,10 @@ pub(super) fn tquic(ground: &Ground, uplinks: usize, bytes: u64, seconds: u64, d
     let mut client = limited(4 * seconds);
     client.args(["tquic_client", "--connect-to", &ground.at(PORT).to_string(), "--local-addresses", &locals.join(",")]);
     client.args(["--enable-multipath", "--multipath-algor", "MINRTT", "--max-requests-per-conn", "1"]);
-    client.args(["--total-requests-per-thread", "1", "--dump-dir"]).arg(place.join("got")).arg("https://lab.example/file");
+    client
+        .args(["--total-requests-per-thread", "1", "--dump-dir"])
+        .arg(place.join("got"))
+        .arg("https://lab.example/file");
     let began = Instant::now();
     let Some(_) = done(ground, &mut client)? else { return Ok(Peer::Stalled) };
     let took = began.elapsed();

@@ -282,7 +282,8 @@ impl Connection {
         self.datagrams.retain_paths(|id| paths.iter().any(|path| path.id == id && path.carries_data()));
         let most: Vec<(PathId, usize)> = self.paths.iter().map(|path| (path.id, datagram_max(path))).collect();
         let all = self.datagram_max(None);
-        let max = |id: Option<PathId>| id.map_or(all, |id| most.iter().find(|(one, _)| *one == id).map_or(0, |of| of.1));
+        let max =
+            |id: Option<PathId>| id.map_or(all, |id| most.iter().find(|(one, _)| *one == id).map_or(0, |of| of.1));
         self.datagrams.handle_time(now, max);
     }
 

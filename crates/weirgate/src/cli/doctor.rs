@@ -436,13 +436,17 @@ fn uplinks(config: &Config, checks: &mut Checks) {
                 let ways = gateways(uplink, &device, &reached(uplink));
                 let ways: Vec<String> = ways.iter().flatten().map(by).collect();
                 if ways.is_empty() {
-                    let said = format!("{name}: no way by `{}`: no address, or no default route: write its `gateway`", uplink.device);
+                    let said = format!(
+                        "{name}: no way by `{}`: no address, or no default route: write its `gateway`",
+                        uplink.device
+                    );
                     checks.add("uplink", Verdict::Note, said);
                 } else {
                     checks.ok("uplink", format!("{name}: `{}` is up, {}", uplink.device, ways.join(", ")));
                 }
                 for target in uplink.targets.iter().filter(|target| is_on_link(&device, target.address)) {
-                    let said = format!("{name}: {} is on its own link, and says nothing of what is beyond", target.address);
+                    let said =
+                        format!("{name}: {} is on its own link, and says nothing of what is beyond", target.address);
                     checks.add("uplink", Verdict::Note, said);
                 }
             }

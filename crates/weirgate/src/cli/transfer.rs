@@ -93,7 +93,9 @@ impl Send {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         let secret = own(self.key)?;
         let remote = resolve(&self.host).map_err(Failure::Usage)?;
-        let (paths, sockets) = Paths::open(clock::monotonic(), Selection { from: self.from, ..Selection::default() }, remote).map_err(Failure::Usage)?;
+        let (paths, sockets) =
+            Paths::open(clock::monotonic(), Selection { from: self.from, ..Selection::default() }, remote)
+                .map_err(Failure::Usage)?;
         let ends = paths.ends(&sockets);
         // That may take longer than a receiver waits.
         let files = manifest::list(&self.files).map_err(Failure::Usage)?;

@@ -168,13 +168,7 @@ impl Open {
     }
 
     /// Runs one connection to the other side until it ends.
-    fn carry(
-        &self,
-        secret: &Secret,
-        tunnel: Tunnel,
-        outlet: &Outlet,
-        is_ended: &Arc<AtomicBool>,
-    ) -> Result<()> {
+    fn carry(&self, secret: &Secret, tunnel: Tunnel, outlet: &Outlet, is_ended: &Arc<AtomicBool>) -> Result<()> {
         let now = clock::monotonic();
         // It may have another address by now.
         let remote = resolve(&self.host)?;
@@ -226,7 +220,9 @@ impl Serve {
                 let lost = packets.dropped + packets.refused + session.connection.datagrams().dropped;
                 let packets = match (packets.received, packets.sent, lost) {
                     (0, 0, 0) => String::new(),
-                    (there, back, lost) => format!(", {there} packets there and {back} back, {lost} refused or dropped"),
+                    (there, back, lost) => {
+                        format!(", {there} packets there and {back} back, {lost} refused or dropped")
+                    }
                 };
                 out.line(&format!(
                     "{} connections, {} broken off{packets}, in {seconds:.0} s, of {}{why}",

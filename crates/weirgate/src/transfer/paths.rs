@@ -73,7 +73,8 @@ impl Paths {
         ensure!(places.len() <= PATHS_MAX, "more paths than a connection can have");
         let bound = places.into_iter().map(|place| Ok((place.bind()?, place)));
         // One that cannot be had now is looked for again, like those that come later.
-        let bound: Vec<(Udp, Place)> = bound.filter(|one: &Result<_>| one.is_ok() || !selection.may_lack).collect::<Result<_>>()?;
+        let bound: Vec<(Udp, Place)> =
+            bound.filter(|one: &Result<_>| one.is_ok() || !selection.may_lack).collect::<Result<_>>()?;
         ensure!(!bound.is_empty(), "none of its addresses can be sent from now");
         let (sockets, places): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
         let known = (0..).zip(places).map(|(at, place)| Known { place, path: PathId(at), is_there: true }).collect();
@@ -105,9 +106,8 @@ impl Paths {
             if self.known.iter().any(|known| known.place == place) {
                 continue;
             }
-            let added = place.bind().and_then(|socket| {
-                Ok((connection.add_path(now, socket.local(), self.remote), socket))
-            });
+            let added =
+                place.bind().and_then(|socket| Ok((connection.add_path(now, socket.local(), self.remote), socket)));
             let (socket, path) = match added {
                 Ok((Some(path), socket)) => (socket, path),
                 Ok((None, _)) => {

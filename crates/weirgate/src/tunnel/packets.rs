@@ -54,7 +54,8 @@ impl std::str::FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let read = text.split_once('/').and_then(|(address, len)| Some((address.parse::<IpAddr>().ok()?, len.parse().ok()?)));
+        let read =
+            text.split_once('/').and_then(|(address, len)| Some((address.parse::<IpAddr>().ok()?, len.parse().ok()?)));
         match read {
             Some((address, len)) if len <= if address.is_ipv4() { 32 } else { 128 } => Ok(Self(address, len)),
             _ => Err(format!("`{text}` is no address of a device: write ADDRESS/LENGTH, as 10.9.0.2/24")),
@@ -126,12 +127,16 @@ impl Device {
         if settings.within.is_empty() {
             settings.within = settings.addresses.iter().map(|Address(own, len)| Prefix::of(*own, *len)).collect();
         }
-        ensure!(!settings.within.is_empty(), "give the device an address (--tun-address), or say which networks it is for (--within)");
+        ensure!(
+            !settings.within.is_empty(),
+            "give the device an address (--tun-address), or say which networks it is for (--within)"
+        );
         let Settings { name, addresses, mtu, .. } = &settings;
         let ns = Netns::current().context("this network namespace")?;
         let tun = Tun::create(&ns, name)?;
         // No address of the link's own: nobody is asked for a router.
-        let mut batch = format!("link set dev {name} addrgenmode none\nlink set dev {name} mtu {mtu} txqueuelen 1000 up\n");
+        let mut batch =
+            format!("link set dev {name} addrgenmode none\nlink set dev {name} mtu {mtu} txqueuelen 1000 up\n");
         for Address(own, len) in addresses {
             let nodad = if own.is_ipv6() { " nodad" } else { "" };
             batch.push_str(&format!("addr add {own}/{len} dev {name}{nodad}\n"));
@@ -314,14 +319,18 @@ impl Packets {
                 continue;
             }
             let flow = Frame::ip(&packet).ok().and_then(|frame| frame.flow());
-            let path = flow.filter(|_| !self.is_sprayed).and_then(|flow| self.path(now, connection, flow, packet.len()));
+            let path =
+                flow.filter(|_| !self.is_sprayed).and_then(|flow| self.path(now, connection, flow, packet.len()));
             match connection.send_datagram(now, path, &packet) {
                 Ok(()) => self.counts.sent += 1,
                 Err(DatagramError::TooLong { max }) => {
                     self.counts.dropped += 1;
                     let is_known = self.began.is_some_and(|began| now.saturating_since(began) >= MTU_WITHIN);
                     if is_known && !std::mem::replace(&mut self.has_warned, true) {
-                        tracing::warn!("packets of {} bytes are dropped: no path takes more than {max}; lower --mtu", packet.len());
+                        tracing::warn!(
+                            "packets of {} bytes are dropped: no path takes more than {max}; lower --mtu",
+                            packet.len()
+                        );
                     }
                 }
             }

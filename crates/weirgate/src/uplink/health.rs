@@ -367,7 +367,10 @@ impl Health {
     /// Whether what it remembers is bounded and fits its state.
     pub(crate) fn is_valid(&self) -> bool {
         let bounded = self.due.len() <= self.targets && self.asked.len() <= 64 + 2 * self.targets;
-        bounded && self.misses.len() == self.targets && self.next_target < self.targets && (self.state != State::Down || self.due.is_empty())
+        bounded
+            && self.misses.len() == self.targets
+            && self.next_target < self.targets
+            && (self.state != State::Down || self.due.is_empty())
     }
 
     fn hear(&mut self, now: Instant) {

@@ -22,10 +22,8 @@ use crate::uplink::{Family, Kind, Place, Transport};
 const SOCKETS_MAX: usize = 200_000;
 
 /// Beyond any uplink (Cloudflare's resolvers); nothing is sent there for this.
-const FAR: [IpAddr; 2] = [
-    IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1)),
-    IpAddr::V6(Ipv6Addr::new(0x2606, 0x4700, 0x4700, 0, 0, 0, 0, 0x1111)),
-];
+const FAR: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1)), IpAddr::V6(Ipv6Addr::new(0x2606, 0x4700, 0x4700, 0, 0, 0, 0, 0x1111))];
 
 /// A way that is gone is looked for once more after so long, before that counts.
 const SITE_AGAIN: Duration = Duration::from_millis(250);
@@ -129,7 +127,9 @@ impl Driver {
         let trouble = if !device.is_up {
             Some(format!("`{name}` is down, or nothing is connected to it"))
         } else if families == [false; 2] {
-            Some(format!("there is no way by `{name}`: it has no address, or no default route names it: write its `gateway`"))
+            Some(format!(
+                "there is no way by `{name}`: it has no address, or no default route names it: write its `gateway`"
+            ))
         } else if self.targets[place].is_empty() {
             Some("none of its `targets` is of a family that goes by it".to_owned())
         } else {

@@ -91,16 +91,17 @@ impl Turns {
                 foretold[at] += 1;
             }
         }
-        let is_near = |(one, other): (&u32, &u32)| u64::from(one.abs_diff(*other)) <= slack && (*one == 0) == (*other == 0);
+        let is_near =
+            |(one, other): (&u32, &u32)| u64::from(one.abs_diff(*other)) <= slack && (*one == 0) == (*other == 0);
         foretold.iter().zip(&fresh.flows).all(is_near)
     }
 }
 
 /// The same shares, of which none lacks more than [`LACKS_MAX`] flows.
 fn bounded(shares: &[Share]) -> Vec<Share> {
-    let (all, weights) = shares.iter().fold((0, 0), |(flows, weights), share| {
-        (flows + u64::from(share.flows), weights + u128::from(share.weight))
-    });
+    let (all, weights) = shares
+        .iter()
+        .fold((0, 0), |(flows, weights), share| (flows + u64::from(share.flows), weights + u128::from(share.weight)));
     let lifted = |share: &Share| {
         let due = (u128::from(all) * u128::from(share.weight)).checked_div(weights).unwrap_or(0) as u64;
         let least = due.saturating_sub(LACKS_MAX).min(u64::from(u32::MAX)) as u32;
