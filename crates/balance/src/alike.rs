@@ -189,7 +189,7 @@ impl Alike {
         let len = self.mediums.len();
         let is_sound = |[a, b]: [usize; 2]| {
             let pair = &self.pairs[a * len + b];
-            (self.classes[a] != self.classes[b] || pair.is_alike) && (!self.is_same_medium([a, b]) || pair.is_alike)
+            pair.is_alike || (self.classes[a] != self.classes[b] && !self.is_same_medium([a, b]))
         };
         self.measures.len() == len && self.classes.len() == len && self.all_pairs().into_iter().all(is_sound)
     }

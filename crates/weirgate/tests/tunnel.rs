@@ -209,8 +209,8 @@ fn what_was_typed_wrong_is_said() {
     assert!(said.contains("--tun"), "{said}");
     let said = refused(&mut keys.serve(&["--tun", "t", "--tun-address", "10.0.0.1"]));
     assert!(said.contains("ADDRESS/LENGTH"), "{said}");
-    let there = ["--listen", "127.0.0.1:0", "--tun-address", "10.0.0.1/24", "--tun"];
-    let said = refused(keys.serve(&there).arg("much-too-long-a-name"));
+    let there = ["--listen", "127.0.0.1:0", "--tun-address", "10.0.0.1/24", "--tun", "much-too-long-a-name"];
+    let said = refused(&mut keys.serve(&there));
     assert!(said.contains("1 to 15 bytes"), "{said}");
     let said = refused(&mut keys.serve(&["--listen", "127.0.0.1:0", "--tun", "t"]));
     assert!(said.contains("--within"), "{said}");

@@ -106,8 +106,7 @@ impl Paths {
             if self.known.iter().any(|known| known.place == place) {
                 continue;
             }
-            let added =
-                place.bind().and_then(|socket| Ok((connection.add_path(now, socket.local(), self.remote), socket)));
+            let added = place.bind().map(|socket| (connection.add_path(now, socket.local(), self.remote), socket));
             let (socket, path) = match added {
                 Ok((Some(path), socket)) => (socket, path),
                 Ok((None, _)) => {

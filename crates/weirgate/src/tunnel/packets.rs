@@ -391,7 +391,7 @@ impl Packets {
         known.unwrap_or_else(|| {
             // Nobody goes on from here to another one's network, unless that was said.
             let is_anybodys = reach.0.is_empty() && self.device.borrow().is_within(to);
-            let may = reach.holds(to) && !is_anybodys && !(reach.0.is_empty() && !is_elsewhere(to));
+            let may = reach.holds(to) && !is_anybodys && (!reach.0.is_empty() || is_elsewhere(to));
             if self.reached.len() < FLOWS_MAX {
                 self.reached.insert(to, may);
             }

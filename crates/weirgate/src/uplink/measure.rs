@@ -166,8 +166,7 @@ impl Measured {
     pub(crate) fn poll_train(&mut self, now: Instant) -> bool {
         let is_due = self.train_at.is_none_or(|at| now.saturating_since(at) >= TRAIN_EVERY);
         let is_idle = self.rates.iter().all(|rate| *rate < RATE_MIN);
-        let asks =
-            is_due && is_idle && self.highest.is_empty() && !self.settings.is_metered && self.settings.weight.is_none();
+        let asks = is_due && is_idle && !self.settings.is_metered && self.settings.weight.is_none();
         if asks {
             // What the last one said is as old as that.
             (self.train_at, self.train) = (Some(now), None);
