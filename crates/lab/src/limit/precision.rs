@@ -27,6 +27,10 @@ const JUMBO: u64 = 9_000;
 const HEADERS: u64 = 28;
 /// Something waits for the limit for at least this share of the time, or it is not always backlogged.
 const BACKLOGGED_PCT: f64 = 99.9;
+/// Nor is it the limiter's error what passed while the machine was away: more than this in percent, and it says little.
+const MISSED_PCT: f64 = 0.02;
+/// A measurement that says little is made again, so often at most.
+const TIMES: u32 = 4;
 /// Payload in a full packet as the kernel's limits count it, with its Ethernet header.
 const KERNEL_PAYLOAD: f64 = 1_448.0 / 1_514.0;
 
@@ -53,6 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             "missed, %",
             "100 ms windows: p95 of the error, %",
             "backlogged, % of the time",
+            "measured, times",
             "receiver, % of the rate",
             switch,
             all,
@@ -67,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
                 continue;
             }
             options.say(format!("{rate}, {}", if udp { "UDP" } else { "TCP" }));
-            let one = measure(rate, udp, seconds)?;
+            let (one, times) = measure_well(rate, udp, seconds)?;
             let traffic = match (udp, offered_pct(rate)) {
                 (false, _) => TCP.to_owned(),
                 (true, pct) => format!("UDP, {pct} % of the rate, {} B each", datagram(rate) + HEADERS),
@@ -75,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             let mut row = vec!["pace".into(), rate.to_string(), traffic.clone()];
             row.extend([one.error_pct, one.missed_pct].map(number));
             row.push(one.windows_pct.map_or("-".into(), number));
-            row.extend([one.backlogged_pct, one.received_pct].map(number));
+            row.extend([number(one.backlogged_pct), times.to_string(), number(one.received_pct)]);
             row.extend(one.cores_per_gbit.map(number));
             table.rows.push(row);
             if one.backlogged_pct < BACKLOGGED_PCT {
@@ -94,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             let iperf = ground.iperf(&format!("-P 4 -O {SETTLE}"), Duration::from_secs(seconds))?;
             let received = iperf.received() / KERNEL_PAYLOAD / rate.as_bits_per_sec() as f64 * 100.0;
             let mut row = vec![arm.name().into(), rate.to_string(), TCP.into()];
-            row.extend(vec!["-".into(); 4]);
+            row.extend(vec!["-".into(); 5]);
             row.push(number(received));
             row.extend(iperf.cores_per_gbit().map(number));
             table.rows.push(row);
@@ -117,7 +122,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              Counted are the bytes of IP that leave the switch, in each millisecond by the clock of its thread, for {seconds} s after \
              the first {SETTLE}. Error: how far they are from rate x time, less one packet, in percent of it. Missed: what the limit \
              says that it could have let pass beside, had its thread not been away for longer than the burst of {} ms lasts. \
-             Backlogged: while something waited. The receiver's column is iperf3's payload, with headers put back. UDP comes in \
+             Backlogged: while something waited. Where that is less than {BACKLOGGED_PCT} % of the time, or more than {MISSED_PCT} % was missed, \
+             a rate is measured again, {TIMES} times at most, and the one with the most backlog and the least missed is kept. The receiver's column is iperf3's payload, with headers put back. UDP comes in \
              packets of 1,476 bytes, above 1 Gbit/s of 8,976, by devices that take 9,000: sender, switch, router and receiver share \
              the processors. Beside that the kernel's limits on the router: what leaves them is not recorded, and seen by the receiver \
              alone, with the headers that they count, Ethernet's among them.",
@@ -138,6 +144,13 @@ struct One {
     cores_per_gbit: [f64; 2],
 }
 
+impl One {
+    /// Whether something always waited and the machine was there.
+    fn says_much(&self) -> bool {
+        self.backlogged_pct >= BACKLOGGED_PCT && self.missed_pct <= MISSED_PCT
+    }
+}
+
 /// What a UDP sender offers: twice the rate; where that is more than it can send beside the switch, as much as keeps a queue filled.
 const fn offered_pct(rate: BitRate) -> u64 {
     if rate.as_bits_per_sec() > 100_000_000 { 110 } else { 200 }
@@ -146,6 +159,20 @@ const fn offered_pct(rate: BitRate) -> u64 {
 /// What a UDP packet carries: with 5 Gbit/s in packets of 1,500 bytes both processors of a small machine have too much to do.
 const fn datagram(rate: BitRate) -> u64 {
     if rate.as_bits_per_sec() > 1_000_000_000 { JUMBO - HEADERS - 24 } else { 1_448 }
+}
+
+/// Measures until something always waited and the machine was not away, and says how often; if that was never so, the nearest to it.
+fn measure_well(rate: BitRate, udp: bool, seconds: u64) -> Result<(One, u32)> {
+    let says = |one: &One| one.backlogged_pct - one.missed_pct;
+    let (mut best, mut times) = (measure(rate, udp, seconds)?, 1);
+    while times < TIMES && !best.says_much() {
+        let one = measure(rate, udp, seconds)?;
+        times += 1;
+        if one.says_much() || says(&one) > says(&best) {
+            best = one;
+        }
+    }
+    Ok((best, times))
 }
 
 fn measure(rate: BitRate, udp: bool, seconds: u64) -> Result<One> {
