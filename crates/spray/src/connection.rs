@@ -434,6 +434,12 @@ impl Connection {
         self.path_at(path).is_none_or(|at| self.paths[at].is_down())
     }
 
+    /// For how long the oldest datagram has waited that is for this path alone: near [`WAIT_MAX`](crate::datagrams::WAIT_MAX) it has more
+    /// of them than it takes.
+    pub fn datagram_wait(&self, now: Instant, path: PathId) -> Duration {
+        self.datagrams.wait(now, path)
+    }
+
     /// What became of datagrams.
     pub const fn datagrams(&self) -> DatagramCounts {
         self.datagrams.counts

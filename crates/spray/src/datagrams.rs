@@ -74,6 +74,12 @@ impl Datagrams {
         own.or_else(|| self.any.front().map(|first| (first.bytes.len(), true)))
     }
 
+    /// For how long the oldest one has waited that is for this path alone.
+    pub(crate) fn wait(&self, now: Instant, path: PathId) -> Duration {
+        let first = self.own.get(&path).and_then(VecDeque::front);
+        first.map_or(Duration::ZERO, |first| now.saturating_since(first.since))
+    }
+
     /// Takes that one.
     pub(crate) fn pop(&mut self, path: PathId) -> Option<Vec<u8>> {
         let own = self.own.get_mut(&path).and_then(VecDeque::pop_front);

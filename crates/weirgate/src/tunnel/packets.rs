@@ -2,8 +2,8 @@
 //!
 //! What the kernel routes into one side's device goes as datagrams of the multipath connection, and comes out of the other side's, from
 //! where the kernel there routes it on. A flow's packets go by one path, so that they come in their order: a new flow has the path that
-//! lacks most of its share by what the paths deliver (`balance::Weighted`), and stays until that one works no more. Or, where that was asked
-//! for, each packet goes by the path that has it there first.
+//! lacks most of its share by what the paths deliver (`balance::Weighted`), and stays until that one works no more, or has more than it
+//! takes while others have not. Or, where that was asked for, each packet goes by the path that has it there first.
 //!
 //! Ground rules. Nothing is sent again, and nothing waits for long: who uses datagrams has a way of his own with losses. Each side takes
 //! only what is between the networks that it was told: at the side that serves, packets *from* [`Settings::within`] to where it may reach; at
@@ -85,6 +85,9 @@ const SAYS_ADDRESS: u8 = 0;
 const FLOWS_MAX: usize = 65_536;
 const FLOW_IDLE: Duration = Duration::from_secs(120);
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// Between two flows that are taken from a path that has more than it takes: what that helps shows first.
+const MOVE_EVERY: Duration = Duration::from_millis(250);
 
 /// Before a path's largest datagram is known, that a packet is too long says nothing.
 const MTU_WITHIN: Duration = Duration::from_secs(10);
@@ -256,6 +259,8 @@ pub struct Packets {
     flows: HashMap<FlowKey, Known>,
     /// Flows of each path.
     loads: BTreeMap<PathId, u32>,
+    /// When a flow was taken from a path last that had too many.
+    moved: BTreeMap<PathId, Instant>,
     /// Whether an address may be reached, of those that were asked for lately.
     reached: HashMap<IpAddr, bool>,
     swept: Instant,
@@ -283,6 +288,7 @@ impl Packets {
             reach,
             flows: HashMap::new(),
             loads: BTreeMap::new(),
+            moved: BTreeMap::new(),
             reached: HashMap::new(),
             swept: Instant::ZERO,
             said: None,
@@ -403,31 +409,54 @@ impl Packets {
     fn path(&mut self, now: Instant, connection: &Connection, flow: FlowKey, len: usize) -> Option<PathId> {
         // One that is silent for some milliseconds keeps its flows; what they send meanwhile goes by others.
         let takes = |path: PathId| !connection.is_down(path) && connection.datagram_max(Some(path)) >= len;
-        if let Some(known) = self.flows.get_mut(&flow)
-            && takes(known.path)
-        {
+        let before = self.flows.get(&flow).copied().filter(|known| takes(known.path));
+        if let Some(known) = self.flows.get_mut(&flow) {
             known.last = now;
-            return Some(known.path);
         }
-        if self.flows.len() >= FLOWS_MAX && !self.flows.contains_key(&flow) {
-            return None;
+        let Some(Known { path, .. }) = before else {
+            if self.flows.len() >= FLOWS_MAX && !self.flows.contains_key(&flow) {
+                return None;
+            }
+            let path = self.next_path(connection, takes)?;
+            self.place(now, flow, path);
+            return Some(path);
+        };
+        let wait = |path: PathId| connection.datagram_wait(now, path).as_nanos();
+        let has_rested = self.moved.get(&path).is_none_or(|moved| now.saturating_since(*moved) >= MOVE_EVERY);
+        if !has_rested || wait(path) < WAIT_MAX.as_nanos() / 2 {
+            return Some(path);
         }
+        // It has more than it takes: one flow after the other goes to paths that have not, as far as there are any.
+        self.moved.insert(path, now);
+        match self.next_path(connection, |other| takes(other) && wait(other) < WAIT_MAX.as_nanos() / 4) {
+            Some(other) => {
+                self.place(now, flow, other);
+                Some(other)
+            }
+            None => Some(path),
+        }
+    }
+
+    /// The path, of those that are usable, that lacks most of its share of flows.
+    fn next_path(&self, connection: &Connection, is_usable: impl Fn(PathId) -> bool) -> Option<PathId> {
         let paths: Vec<_> = connection.paths().collect();
         // A path on which little was sent is like the others.
         let known = || paths.iter().filter(|report| report.is_rate_known).map(|report| report.rate.as_bits_per_sec());
         let mean = known().sum::<u64>().checked_div(known().count() as u64).unwrap_or(1);
         let share = |report: &PathReport| Share {
             weight: if report.is_rate_known { report.rate.as_bits_per_sec() } else { mean },
-            is_usable: takes(report.path),
+            is_usable: is_usable(report.path),
             flows: self.loads.get(&report.path).copied().unwrap_or(0),
         };
         let shares: Vec<Share> = paths.iter().map(share).collect();
-        let path = paths[Weighted::new(&shares).next()?].path;
+        Some(paths[Weighted::new(&shares).next()?].path)
+    }
+
+    fn place(&mut self, now: Instant, flow: FlowKey, path: PathId) {
         if let Some(before) = self.flows.insert(flow, Known { path, last: now }) {
             self.unload(before.path);
         }
         *self.loads.entry(path).or_default() += 1;
-        Some(path)
     }
 
     fn unload(&mut self, path: PathId) {
