@@ -1,5 +1,6 @@
 //! `[[uplink]]`, `[[steer]]` and `[steering]`: a host's uplinks and which new connections go by which, typed and meant.
 
+pub(crate) mod marks;
 mod meaning;
 mod words;
 
@@ -8,14 +9,17 @@ use std::net::IpAddr;
 use weirgate_switch::class::Ports;
 use weirgate_units::{BitRate, Prefix};
 
+use self::marks::Marks;
 use self::words::{Otherwise, TypedGateway, TypedMark, TypedWeight};
 use super::Namespace;
 use super::read::{Problem, Section};
 use super::shaping::{PortRange, Protocol};
 use super::typed::Maybe;
-use crate::uplink::marks::Marks;
 
 pub(super) use self::meaning::meaning;
+
+/// The most uplinks: an order of flows has a place for each several times over, and nobody has more.
+pub(crate) const UPLINKS_MAX: usize = 32;
 
 /// Routing tables and rules begin at this number, where nothing else is said: after the admin's own, whose tables are below 256 most often,
 /// and beside [`weirgate_linux::route_cc::RouteCc`]'s.

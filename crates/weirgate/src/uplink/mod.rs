@@ -6,12 +6,10 @@
 
 pub(crate) mod fleet;
 pub(crate) mod health;
-pub(crate) mod marks;
 pub(crate) mod measure;
 pub(crate) mod ruleset;
 
-/// The most uplinks: an order of flows has a place for each several times over, and nobody has more.
-pub(crate) const UPLINKS_MAX: usize = 32;
+pub(crate) use crate::config::uplinks::marks;
 
 /// An uplink, by its place in the configuration.
 pub(crate) type Place = usize;

@@ -6,10 +6,9 @@ use super::super::read::Problem;
 use super::super::shaping::{find, names, problem};
 use super::super::typed::Maybe;
 use super::super::{Namespace, or};
+use super::marks::Marks;
 use super::words::{Otherwise, TypedGateway, TypedWeight};
-use super::{Gateway, NUMBERS, SteerRule, TypedRule, TypedUplink, TypedUplinks, Uplink, Uplinks};
-use crate::uplink::UPLINKS_MAX;
-use crate::uplink::marks::Marks;
+use super::{Gateway, NUMBERS, SteerRule, TypedRule, TypedUplink, TypedUplinks, UPLINKS_MAX, Uplink, Uplinks};
 
 /// Each is a chain of its own that new connections may be compared with.
 const RULES_MAX: usize = 64;

@@ -2,7 +2,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use super::*;
-use crate::uplink::UPLINKS_MAX;
+use crate::config::uplinks::UPLINKS_MAX;
 
 const GOLDEN: &str = include_str!("golden.jsonl");
 

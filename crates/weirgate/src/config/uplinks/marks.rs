@@ -3,7 +3,7 @@
 //! The lower seven name an uplink, from 1; the highest says that the daemon itself sent it, so that its questions are no flows. All eight:
 //! what connection tracking is not to see at all (see `linux::nudge`).
 
-use super::{Place, UPLINKS_MAX};
+use super::UPLINKS_MAX;
 
 /// Where the eight bits begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +39,12 @@ impl Marks {
     }
 
     /// The bits of an uplink.
-    pub(crate) const fn of(self, place: Place) -> u32 {
+    pub(crate) const fn of(self, place: usize) -> u32 {
         (place as u32 + 1) << self.shift
     }
 
     /// The bits of what the daemon itself sends by it.
-    pub(crate) const fn own(self, place: Place) -> u32 {
+    pub(crate) const fn own(self, place: usize) -> u32 {
         self.of(place) | 0x80 << self.shift
     }
 
@@ -54,7 +54,7 @@ impl Marks {
     }
 
     /// Which uplink a mark names, and whether the daemon sent it; `None`: none.
-    pub(crate) const fn read(self, mark: u32) -> Option<(Place, bool)> {
+    pub(crate) const fn read(self, mark: u32) -> Option<(usize, bool)> {
         let bits = (mark & self.mask()) >> self.shift;
         match (bits & 0x7f) as usize {
             name @ 1..=UPLINKS_MAX => Some((name - 1, bits & 0x80 != 0)),
