@@ -146,19 +146,24 @@ impl Met {
 }
 
 impl Conga {
-    /// A leaf with these uplinks, of so many leaves that have no more.
+    /// A leaf with these uplinks, among leaves that have so many of them each, by their numbers.
     ///
     /// # Panics
     /// Past 256 uplinks: a header has a byte for them.
-    pub fn new(settings: CongaSettings, uplinks: &[(Port, BitRate)], leaves: usize) -> Self {
-        assert!(uplinks.len() <= 256, "a leaf has 256 uplinks at most");
-        let leaf = Leaf { to: vec![(0, Instant::ZERO); uplinks.len()], from: Vec::new(), turn: 0 };
+    pub fn new(settings: CongaSettings, uplinks: &[(Port, BitRate)], leaves: &[usize]) -> Self {
+        let most = leaves.iter().copied().fold(uplinks.len(), usize::max);
+        assert!(most <= 256, "a leaf has 256 uplinks at most");
+        let leaf = |theirs: &usize| Leaf {
+            to: vec![(0, Instant::ZERO); uplinks.len()],
+            from: vec![Met::default(); *theirs],
+            turn: 0,
+        };
         Self {
             settings,
             uplinks: uplinks.iter().map(|(port, _)| *port).collect(),
             estimators: uplinks.iter().map(|(_, rate)| Estimator::new(*rate, settings)).collect(),
             flowlets: Flowlets::new(settings.flowlets, settings.gap),
-            leaves: vec![leaf; leaves],
+            leaves: leaves.iter().map(leaf).collect(),
         }
     }
 
@@ -194,19 +199,16 @@ impl Conga {
         }
     }
 
-    /// A packet has come from a leaf, with this header.
+    /// A packet has come from a leaf, with this header; what it says of uplinks that there are not is nothing.
     ///
     /// # Panics
     /// Where there is no such leaf.
     pub fn handle_received(&mut self, now: Instant, leaf: usize, header: &Header) {
         let leaf = &mut self.leaves[leaf];
-        let uplink = usize::from(header.uplink);
-        if leaf.from.len() <= uplink {
-            leaf.from.resize(uplink + 1, Met::default());
+        if let Some(met) = leaf.from.get_mut(usize::from(header.uplink)) {
+            let is_news = met.is_news || met.at.is_none() || met.congestion != header.congestion;
+            *met = Met { congestion: header.congestion, at: Some(now), is_news };
         }
-        let met = &mut leaf.from[uplink];
-        let is_news = met.is_news || met.at.is_none() || met.congestion != header.congestion;
-        *met = Met { congestion: header.congestion, at: Some(now), is_news };
         if let Some((uplink, congestion)) = header.feedback
             && let Some(to) = leaf.to.get_mut(usize::from(uplink))
         {
@@ -305,7 +307,7 @@ mod tests {
     #[test]
     fn feedback_says_where_not_to_go() {
         let uplinks = [(Port(4), RATE), (Port(5), RATE)];
-        let [mut here, mut there] = [0; 2].map(|_| Conga::new(CongaSettings::default(), &uplinks, 2));
+        let [mut here, mut there] = [0; 2].map(|_| Conga::new(CongaSettings::default(), &uplinks, &[2, 2]));
         let (group, mut sampler) = ([Port(4), Port(5)], Pcg::new(1));
         // Leaf 0's packet by its first uplink has met 6 on the way.
         let (port, mut header) = here.pick(at(0), 1, FlowHash::from_u64(0), &group, &mut Told(vec![1]));
@@ -332,16 +334,29 @@ mod tests {
     fn what_is_too_old_at_once_is_neither_told_nor_believed() {
         let uplinks = [(Port(4), RATE), (Port(5), RATE)];
         let settings = CongaSettings { age_max: Duration::ZERO, ..CongaSettings::default() };
-        let mut leaf = Conga::new(settings, &uplinks, 2);
+        let mut leaf = Conga::new(settings, &uplinks, &[2, 2]);
         leaf.handle_received(at(5), 1, &Header { uplink: 0, congestion: 6, feedback: Some((0, 7)) });
         let (port, header) = leaf.pick(at(5), 1, FlowHash::from_u64(0), &[Port(4), Port(5)], &mut Told(vec![1]));
         assert_eq!((port, header.feedback), (Port(4), None));
     }
 
+    /// The other leaf has one uplink more than this one, and no fourth.
+    #[test]
+    fn leaves_may_have_more_uplinks_than_this_one() {
+        let uplinks = [(Port(4), RATE), (Port(5), RATE)];
+        let mut leaf = Conga::new(CongaSettings::default(), &uplinks, &[2, 3]);
+        leaf.handle_received(at(0), 1, &Header { uplink: 3, congestion: 5, feedback: Some((2, 7)) });
+        assert_eq!(leaf.feedback(at(0), 1), None);
+        leaf.handle_received(at(0), 1, &Header { uplink: 2, congestion: 5, feedback: Some((1, 7)) });
+        assert_eq!(leaf.feedback(at(0), 1), Some((2, 5)));
+        let (port, _) = leaf.pick(at(1), 1, FlowHash::from_u64(0), &[Port(4), Port(5)], &mut Pcg::new(1));
+        assert_eq!(port, Port(4), "it has said that the second one's path is full");
+    }
+
     #[test]
     fn a_busy_uplink_is_avoided_and_marks_what_it_sends() {
         let uplinks = [(Port(4), RATE), (Port(5), RATE)];
-        let mut leaf = Conga::new(CongaSettings::default(), &uplinks, 2);
+        let mut leaf = Conga::new(CongaSettings::default(), &uplinks, &[2, 2]);
         let mut header = Header::default();
         for period in 1..20 {
             leaf.handle_sent(at(period * 40), Port(5), Bytes::new(50_000), &mut header);
@@ -357,7 +372,7 @@ mod tests {
     #[test]
     fn news_are_told_first_and_then_all_in_turn() {
         let uplinks = [0, 1, 2].map(|port| (Port(port), RATE));
-        let mut leaf = Conga::new(CongaSettings::default(), &uplinks, 2);
+        let mut leaf = Conga::new(CongaSettings::default(), &uplinks, &[3, 3]);
         for (uplink, congestion) in [(0, 1), (1, 2), (2, 3)] {
             leaf.handle_received(at(0), 1, &Header { uplink, congestion, feedback: None });
         }

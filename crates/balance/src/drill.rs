@@ -9,10 +9,12 @@
 //! Without memory (`m = 0`) the queues of unequal ports can grow without bound though there is room for all (Theorem 1 of the article);
 //! with it they cannot.
 
+mod engine;
 mod per_flow;
 
 use crate::{Depths, Port, Sampler};
 
+pub use engine::Engine;
 pub use per_flow::DrillPerFlow;
 
 /// The most ports that can be drawn, and remembered, for one packet.

@@ -3,6 +3,7 @@
 mod list;
 mod show;
 mod sweep;
+mod vectors;
 
 use std::fs;
 use std::io::{BufWriter, IsTerminal as _, Write as _};
@@ -43,6 +44,9 @@ enum What {
     Figure(Figure),
     /// Check the simulator against queueing theory, closed forms, and outcomes that are known by hand
     Verify(Verify),
+    /// Write what the hardware in hdl/ is tested with: what it is given, clock by clock, and what `balance` picks
+    #[command(subcommand)]
+    Vectors(vectors::Vectors),
 }
 
 /// What every command takes that reads a scenario.
@@ -83,6 +87,7 @@ impl Fabric {
             What::Merge(merge) => merge.run(out),
             What::Figure(figure) => figure.run(out),
             What::Verify(verify) => verify.run(out),
+            What::Vectors(vectors) => vectors.run(out),
         }
     }
 }

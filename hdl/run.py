@@ -1,0 +1,321 @@
+#!/usr/bin/env python3
+"""Tests hdl/*.v against balance and measures it: `hdl/run.py WEIRGATE [--quick]`. Writes lab-out/hdl/result.json; `--keep` copies that to
+docs/results and its table into docs/hardware.md. Read first: docs/hardware.md.
+
+- Lint: Verilator's warnings, but for some that are the style here.
+- Vectors: `weirgate fabric vectors` writes stimulus and the picks of `balance`; Verilator and Icarus run the Verilog on them, clock by clock.
+- Mutants: the same vectors notice each of a list of faults.
+- Proofs: yosys' `sat`, for all inputs of small sizes.
+- Area: hdl/area.py."""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+
+import area
+
+HDL = area.HDL
+ROOT = HDL.parent
+TEST = HDL / "test"
+DOCS = ROOT / "docs/hardware.md"
+SOURCES = sorted(HDL.glob("*.v"))
+LINES_MAX = 400
+
+# One engine, and every size of the article's that its hardware could have.
+CORNERS = [dict(N=ports, D=d, M=m) for ports in (4, 48, 64) for d in (1, 2) for m in (0, 1, 2)]
+# Several engines that share queues; more drawn than a word has numbers for; depths that reach their highest value; sizes that are no
+# power of two; packets that are in their queue at once.
+SHARED = dict(N=9, D=3, M=2, E=4, G=3, W=6, ENQUEUE=1)
+CORNERS += [SHARED, dict(N=48, D=2, M=1, E=8)]
+# The least of everything; depths and sizes of one bit; more looks than ports, one group.
+CORNERS += [
+    dict(N=2, D=1, M=1, E=1, G=1, W=4, S=2, ENQUEUE=1),
+    dict(N=2, D=2, M=2, E=2, G=2, W=1, S=1, ENQUEUE=1),
+    dict(N=3, D=8, M=8, E=1, G=1, W=3, S=2, ENQUEUE=3),
+]
+DEFAULTS = dict(E=1, G=4, W=16, S=8, ENQUEUE=4)
+OPTIONS = dict(N="ports", D="d", M="m", E="engines", G="groups", W="depth-bits", S="size-bits", ENQUEUE="enqueue")
+COMPONENTS = [dict(C=4, B=16), dict(C=8, B=12), dict(C=2, B=5)]
+
+# Faults that the vectors of SHARED, or of the first COMPONENTS, must notice: a file, what stands there, and what is wrong.
+MUTANTS = [
+    ("drill_look.v", "depth[i*W +: W] <= depth", "depth[i*W +: W] < depth"),
+    ("drill_look.v", "is_seen[i] = 0;", "is_seen[i] = is_look[i];"),
+    ("drill_look.v", "drawn[j*P +: P] == looks", "drawn[j*P +: P] != looks"),
+    ("drill_engine.v", "is_same ? is_least4 : ", ""),
+    ("drill_engine.v", "ask4 && group4 == group3", "ask4"),
+    ("drill_engine.v", "forget3 || M == 0 ? 0 :", "M == 0 ? 0 :"),
+    ("drill_engine.v", "if (reset || forget3)", "if (reset)"),
+    ("drill_engine.v", "<= place) place = place + 1", "< place) place = place + 1"),
+    ("drill_engine.v", "bound = count2 - i", "bound = count2"),
+    ("drill_engine.v", "i%2 == 0 ? 16 : 0", "i%2 == 0 ? 0 : 16"),
+    ("drill_engine.v", "swapped = sorted[j*P +: P];", "swapped = place;"),
+    ("drill_engine.v", "is_drawn2[i] = count2 > i", "is_drawn2[i] = 1"),
+    ("drill_place.v", "rest >= passed", "rest > passed"),
+    ("drill_lfsr.v", "b[31:25] ^ b[29:23]", "b[31:25] ^ b[30:24]"),
+    ("drill_depth.v", "(leaves && depth != 0)", "leaves"),
+    ("drill_depth.v", "|sum[T-1:W] ? {W{1'b1}} : ", ""),
+    ("drill_switch.v", "& was_up", ""),
+    ("drill_switch.v", "change || up != was_up", "change"),
+    ("drill_switch.v", "change || up != was_up", "up != was_up"),
+    ("drill_switch.v", "LAG = 4", "LAG = 3"),
+    ("drill_switch.v", "LATENCY = 5", "LATENCY = 4"),
+    ("drill_switch.v", ".CLOCKS(ENQUEUE+LAG-1)", ".CLOCKS(ENQUEUE+LAG)"),
+    ("component_hash.v", "at >= ends", "at > ends"),
+]
+MUTANT_DECISIONS = 10_000
+
+# What is drawn is the draw of five clocks, whatever is in the registers before; an engine runs six clocks of reset and fourteen more.
+DRAWN, COURSES = "-seq 5 -prove-skip 4", "-tempinduct-baseonly -maxsteps 20"
+PROOFS = [
+    ("look_proof", {}, ""),
+    ("look_proof", dict(N=8, D=2, M=1, W=4), ""),
+    ("look_proof", dict(N=5, D=3, M=1, W=2), ""),
+    ("place_proof", {}, ""),
+    ("place_proof", dict(N=12), ""),
+    ("draw_proof", dict(N=48, D=2), DRAWN),
+    ("draw_proof", dict(N=5, D=3), DRAWN),
+    ("engine_proof", {}, COURSES),
+    ("engine_proof", dict(D=2), COURSES),
+]
+
+# Verilator's warnings that are no faults here: Verilog-2005 cuts off what is wider; counts and products of which a part is used; two
+# modules in a file; outputs that are connected to nothing.
+WAIVED = ("WIDTH", "UNUSEDSIGNAL", "DECLFILENAME", "PINCONNECTEMPTY")
+
+
+def fail(why):
+    sys.exit(f"hdl: {why}")
+
+
+def call(*command, **options):
+    """What a command prints, or an end that says what it printed."""
+    ran = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, **options)
+    if ran.returncode != 0:
+        fail(f"{' '.join(map(str, command))}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
+    return ran.stdout
+
+
+class Test:
+    """One of both test benches with its parameters."""
+
+    def __init__(self, bench, **parameters):
+        self.bench = bench
+        self.parameters = parameters if bench == "component_test" else DEFAULTS | parameters
+
+    def name(self):
+        return " ".join(f"{name}={value}" for name, value in self.parameters.items())
+
+    def vectors(self, weirgate, count, seed, to):
+        """Writes so many decisions, and says what else there is in them."""
+        if self.bench == "component_test":
+            sizes = ["components", "--components", self.parameters["C"], "--bits", self.parameters["B"], "--flows", count]
+        else:
+            sizes = ["switch", "--json", "--decisions", count]
+            for name, value in self.parameters.items():
+                sizes += [f"--{OPTIONS[name]}", value]
+        said = call(weirgate, "fabric", "vectors", *sizes, "--seed", seed, "--out", to)
+        summary = json.loads(said) if said else dict(decisions=count)
+        # Several engines decide at once, so there may be some more.
+        if not count <= summary["decisions"] < count + 16:
+            fail(f"{self.bench} {self.name()}: {count} decisions were asked for: {said}")
+        return summary
+
+    def icarus(self, folder, sources=None):
+        """A program that runs it."""
+        built = folder / "test.vvp"
+        parameters = [f"-P{self.bench}.{name}={value}" for name, value in self.parameters.items()]
+        call("iverilog", "-g2005", "-s", self.bench, *parameters, "-o", built, *(sources or SOURCES), TEST / f"{self.bench}.v")
+        return ["vvp", "-n", built]
+
+    def verilator(self, folder):
+        """The same, as a compiled program."""
+        parameters = [f"-G{name}={value}" for name, value in self.parameters.items()]
+        # Widths are as Verilog-2005 has them: what is wider is cut off, and bits stand for numbers. Most of the time is g++'s.
+        call("verilator", "--binary", "--language", "1364-2005", "-Wno-WIDTH", "-Wno-fatal", "-O3", "-j", "1", "--top-module", self.bench,
+             *parameters, "-Mdir", folder / "built", "-CFLAGS", "-O1", "-MAKEFLAGS", "OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O0",
+             *SOURCES, TEST / f"{self.bench}.v")
+        return [folder / "built" / f"V{self.bench}"]
+
+    def run(self, program, vectors, count):
+        """So many decisions have to be the same."""
+        said = call(*program, f"+vectors={vectors}")
+        line = next((line for line in said.splitlines() if line.startswith("same: ")), None)
+        if line is None or int(line.split()[1]) != count:
+            fail(f"{self.bench} {self.name()}: {said[-500:]}")
+
+
+def check_lint():
+    """Nothing that Verilator warns of, but for what is waived."""
+    for top in ("drill_switch", "component_hash"):
+        call("verilator", "--lint-only", "-Wall", "--language", "1364-2005", *(f"-Wno-{name}" for name in WAIVED), "--top-module", top, *SOURCES)
+    print("hdl: no warnings", flush=True)
+
+
+def check_vectors(weirgate, test, seed, counts):
+    """Runs a test by each simulator that has a count."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        result = dict(test.parameters)
+        for simulator, count in counts.items():
+            vectors = folder / "vectors.txt"
+            result[simulator] = test.vectors(weirgate, count, seed, vectors)
+            test.run(getattr(test, simulator)(folder), vectors, result[simulator]["decisions"])
+    ran = ", ".join(f"{simulator} {result[simulator]['decisions']:,}" for simulator in counts)
+    print(f"hdl: {test.bench}: {test.name()}: the same ports as balance: {ran}", flush=True)
+    return result
+
+
+def mutant_test(name):
+    """Of a file's faults."""
+    return Test("component_test", **COMPONENTS[0]) if name == "component_hash.v" else Test("switch_test", **SHARED)
+
+
+def check_mutant(vectors, name, right, wrong):
+    """A fault is noticed."""
+    text = (HDL / name).read_text()
+    if text.count(right) != 1:
+        fail(f"{name} has not one `{right}`: the list of mutants is out of date")
+    test = mutant_test(name)
+    with tempfile.TemporaryDirectory() as folder:
+        mutant = Path(folder) / name
+        mutant.write_text(text.replace(right, wrong))
+        sources = [mutant if source.name == name else source for source in SOURCES]
+        if "same: " in call(*test.icarus(Path(folder), sources), f"+vectors={vectors / test.bench}"):
+            fail(f"{name} with `{wrong}` in place of `{right}` is not noticed by {MUTANT_DECISIONS:,} decisions")
+
+
+def check_proof(top, parameters, options):
+    """Proves the assertions of a module."""
+    proof = TEST / f"{top}.v"
+    # Random numbers are any; and a proof may have a module of its own in place of one.
+    replaced = ["component_hash", "drill_lfsr", *(source.stem for source in SOURCES if f"module {source.stem} " in proof.read_text())]
+    sources = " ".join(str(source) for source in SOURCES if source.stem not in replaced)
+    sizes = "".join(f"chparam -set {name} {value} {top}; " for name, value in parameters.items())
+    call("yosys", "-q", "-p", f"read_verilog -formal {sources} {TEST / 'any_lfsr.v'} {proof}; {sizes}hierarchy -top {top}; proc; flatten; "
+         f"opt; sat -verify -prove-asserts -set-assumes {options}")
+    name = " ".join([top, *(f"{name}={value}" for name, value in parameters.items()), options]).strip()
+    print(f"hdl: {name}: proven", flush=True)
+    return name
+
+
+def kept():
+    """The newest result that is kept."""
+    results = sorted((ROOT / "docs/results").glob("*-hdl.json"))
+    return json.loads(results[-1].read_text()) if results else fail("docs/results has no result of hdl: make hdl")
+
+
+MARKS = ("<!-- made by hdl/run.py --keep -->\n", "<!-- end -->\n")
+
+
+def documented():
+    """What stands before, in and after the table in docs/hardware.md."""
+    before, rest = DOCS.read_text().split(MARKS[0])
+    table, after = rest.split(MARKS[1])
+    return before, table, after
+
+
+def check_kept():
+    """The table is that of the kept result, and that is one of this Verilog."""
+    result = kept()["area"]
+    if documented()[1] != area.table(result):
+        fail("the table in docs/hardware.md is not that of the newest docs/results/*-hdl.json: make hdl")
+    now, then = area.small(), result["small"]
+    cells = ", ".join(f"{now[top]['all']['cells']:,} cells of a small {top}" for top in now)
+    if area.tool() != result["tool"]:
+        print(f"hdl: {cells}: not compared with those of docs/hardware.md, which are by {result['tool']}: this is {area.tool()}", flush=True)
+    elif now != then:
+        fail(f"the kept result is of other Verilog: make hdl ({cells}; {', '.join(str(then[top]['all']['cells']) for top in then)} then)")
+    else:
+        print(f"hdl: {cells}: as when docs/hardware.md was written", flush=True)
+    return now
+
+
+def expectations(result):
+    """The article's bounds, by our assumptions."""
+    most = result["area"]["switch"][-1]
+    bounds = [("lines", result["lines"], LINES_MAX)]
+    sizes = [f"{nm}_nm" for nm in area.TARGETS_NM]
+    bounds += [(f"{most['engines']}_engines_pct_of_chip_{size}", most["all"][size]["share_pct"], 1) for size in sizes]
+    return [dict(name=name, measured=measured, bound=f"< {bound}", holds=measured < bound) for name, measured, bound in bounds]
+
+
+def keep(result, file):
+    """Puts a result where it is kept."""
+    shutil.copy(file, ROOT / f"docs/results/{result['date'][:10]}-hdl.json")
+    before, _, after = documented()
+    DOCS.write_text(before + MARKS[0] + area.table(result["area"]) + MARKS[1] + after)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("weirgate", type=Path, help="the program that writes vectors")
+    parser.add_argument("--quick", action="store_true", help="a minute or two of two cores: Icarus alone at all sizes but one, few decisions; no area")
+    parser.add_argument("--keep", action="store_true", help="keep the result: docs/results, docs/hardware.md")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="sizes, faults and proofs that are run at once")
+    options = parser.parse_args()
+    begun = time.monotonic()
+    commit = call("git", "-C", ROOT, "describe", "--always", "--dirty").strip()
+    print(f"hdl: seed {options.seed}", flush=True)
+
+    lines = sum(len(source.read_text().splitlines()) for source in SOURCES)
+    if lines >= LINES_MAX:
+        fail(f"{lines} lines of Verilog: the article's has less than {LINES_MAX}")
+    tests = [(Test("switch_test", **corner), dict(verilator=1_000_000, icarus=20_000)) for corner in CORNERS]
+    tests += [(Test("component_test", **sizes), dict(verilator=1_000_000, icarus=20_000)) for sizes in COMPONENTS]
+    if options.quick:
+        one = Test("switch_test", N=48, D=2, M=1)
+        tests = [(test, dict(icarus=3_000)) for test, _ in tests] + [(one, dict(verilator=200_000))]
+    check_lint()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
+        for name in ("drill_switch.v", "component_hash.v"):
+            test = mutant_test(name)
+            test.vectors(options.weirgate, MUTANT_DECISIONS, options.seed, Path(folder) / test.bench)
+        corners = pool.map(lambda test: check_vectors(options.weirgate, test[0], options.seed, test[1]), tests)
+        mutants = pool.map(lambda mutant: check_mutant(Path(folder), *mutant), MUTANTS)
+        proofs = pool.map(lambda proof: check_proof(*proof), PROOFS)
+        corners, mutants, proofs = list(corners), list(mutants), list(proofs)
+    print(f"hdl: all of {len(mutants)} faults are noticed", flush=True)
+    measured = {"small": check_kept()} if options.quick else area.measure()
+    result = {
+        "name": "hdl",
+        "title": "DRILL in Verilog: the same ports as balance, its area and its longest path",
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "quick": options.quick,
+        "seed": options.seed,
+        "commit": commit,
+        "lines": lines,
+        "versions": area.versions(),
+        "seconds": round(time.monotonic() - begun),
+        "vectors": corners,
+        "mutants": len(mutants),
+        "proofs": proofs,
+        "area": measured,
+    }
+    if not options.quick:
+        result["expectations"] = expectations(result)
+    file = ROOT / "lab-out/hdl/result.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(result, indent=2) + "\n")
+    if not options.quick:
+        print(area.table(result["area"]), end="")
+        for expectation in result["expectations"]:
+            print("hdl: {name}: {measured}, {bound}: {verdict}".format(verdict="holds" if expectation["holds"] else "DOES NOT HOLD", **expectation))
+        if not all(expectation["holds"] for expectation in result["expectations"]):
+            fail("an expectation does not hold")
+        if options.keep:
+            keep(result, file)
+    print(f"hdl: {file}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+// drill_switch.v against what `weirgate fabric vectors` wrote, clock by clock, in any simulator: +vectors=FILE. Says `same: ...` at the end.
+`timescale 1ns / 1ps
+module switch_test;
+    parameter N = 48;
+    parameter E = 1;
+    parameter D = 2;
+    parameter M = 1;
+    parameter W = 16;
+    parameter S = 8;
+    parameter G = 4;
+    parameter ENQUEUE = 4;
+    localparam P = $clog2(N);
+    localparam GW = G > 1 ? $clog2(G) : 1;
+    localparam SEEDS = 3 * ((D + 1) / 2) * E;
+
+    reg clk = 0, reset = 1, load = 0, change = 0;
+    reg [31:0] seed = 0;
+    reg [GW-1:0] change_group = 0;
+    reg [N-1:0] change_mask = 0, up = {N{1'b1}}, leaves = 0;
+    reg [E-1:0] ask = 0, expected_picked = 0;
+    reg [E*GW-1:0] group = 0;
+    reg [E*S-1:0] size = 0;
+    reg [E*P-1:0] expected_port = 0;
+    wire [E-1:0] picked;
+    wire [E*P-1:0] port;
+    drill_switch #(.N(N), .E(E), .D(D), .M(M), .W(W), .S(S), .G(G), .ENQUEUE(ENQUEUE)) dut(.clk(clk), .reset(reset), .load(load),
+        .seed(seed), .change(change), .change_group(change_group), .change_mask(change_mask), .up(up), .ask(ask), .group(group),
+        .size(size), .leaves(leaves), .picked(picked), .port(port));
+
+    // Read here first: Verilator 5.006 does not see that $fscanf writes what logic reads.
+    reg [63:0] field [0:9];
+    reg [8*256-1:0] name;
+    reg is_wrong = 0;
+    integer file, fields, i, clocks = 0, decisions = 0;
+    task tick;
+        begin
+            #1 clk = 1;
+            #1 clk = 0;
+        end
+    endtask
+
+    initial begin
+        if (!$value$plusargs("vectors=%s", name)) name = "/dev/stdin";
+        file = $fopen(name, "r");
+        for (i = 0; i < 10 + ENQUEUE; i = i + 1) tick;
+        load = 1;
+        for (i = 0; i < SEEDS; i = i + 1) begin
+            fields = $fscanf(file, "%h", field[0]);
+            seed = field[0];
+            tick;
+        end
+        load = 0;
+        reset = 0;
+        fields = 10;
+        while (fields == 10 && !is_wrong) begin
+            fields = $fscanf(file, "%h %h %h %h %h %h %h %h %h %h", field[0], field[1], field[2], field[3], field[4], field[5], field[6],
+                field[7], field[8], field[9]);
+            if (fields == 10) begin
+                change = field[0];
+                change_group = field[1];
+                change_mask = field[2];
+                up = field[3];
+                ask = field[4];
+                group = field[5];
+                size = field[6];
+                leaves = field[7];
+                expected_picked = field[8];
+                expected_port = field[9];
+                is_wrong = picked !== expected_picked;
+                for (i = 0; i < E; i = i + 1)
+                    if (picked[i]) begin
+                        decisions = decisions + 1;
+                        is_wrong = is_wrong || port[i*P +: P] !== expected_port[i*P +: P];
+                    end
+                if (is_wrong) $display("clock %0d: picked %h, expected %h; ports %h, expected %h", clocks, picked, expected_picked,
+                    port, expected_port);
+                clocks = clocks + 1;
+                tick;
+            end
+        end
+        // At the end of the file there are none, or -1.
+        if (fields > 0 && fields < 10) $display("clock %0d: a line with %0d fields", clocks, fields);
+        else if (!is_wrong) $display("same: %0d decisions in %0d clocks", decisions, clocks);
+        $finish;
+    end
+endmodule
