@@ -2,7 +2,7 @@
 //!
 //! Pure: no clock, no I/O, no threads. A run is deterministic to the last event: time is whole picoseconds, of what happens at the same
 //! time what was scheduled first comes first, what is random is drawn from streams of a seed ([`Chance`]), and no result is the system's
-//! mathematical library's. [`Simulation::digest`] is a hash of all events.
+//! mathematical library's. [`Simulation::digest`] is a hash of all packet arrivals.
 //!
 //! Each switch has a stream of its own, which its engines share; all hosts together have one, and so have all wires for what they lose.
 //! What a workload draws is of the stream that it was made with: an open one brings the same flows whatever the balancer.

@@ -229,7 +229,8 @@ impl Simulation {
         self.flows.iter_mut().for_each(|flow| flow.is_measured = false);
     }
 
-    /// A hash of all events so far: the same on every machine.
+    /// A hash of all packet arrivals so far, at switches and hosts, of each its time, its line and its number in its flow: the same on every
+    /// machine. Timers, samples and failures are in it by the packets that come of them.
     pub const fn digest(&self) -> u64 {
         self.digest
     }

@@ -9,4 +9,5 @@ pub mod scenario;
 pub mod statistics;
 pub mod sweep;
 mod threads;
+pub mod vectors;
 pub mod verify;

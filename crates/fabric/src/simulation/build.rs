@@ -109,19 +109,21 @@ impl Simulation {
     /// CONGA's tables and estimators, which failures do not change.
     pub(super) fn build_conga(&mut self) {
         let Scheme::Conga(conga) = self.settings.scheme else { return };
-        let nodes = self.topology.nodes().filter(|node| !self.topology.is_host(*node));
+        let topology = &self.topology;
+        let is_uplink = |leaf: Node, link: Link| !topology.is_host(topology.far_end(link, leaf));
+        let count = |leaf: &Node| topology.ports(*leaf).iter().filter(|link| is_uplink(*leaf, **link)).count();
+        let uplinks_by_leaf: Vec<usize> = self.leaves.iter().map(count).collect();
+        let nodes = topology.nodes().filter(|node| !topology.is_host(*node));
         for (switch, node) in self.switches.iter_mut().zip(nodes) {
-            let ports = self.topology.ports(node).iter().enumerate();
-            let rates = ports.map(|(port, link)| {
-                let is_uplink = !self.topology.is_host(self.topology.far_end(*link, node));
-                (Port(port as u16), self.topology.settings(*link).rate, is_uplink)
-            });
+            let ports = topology.ports(node).iter().enumerate();
+            let rates =
+                ports.map(|(port, link)| (Port(port as u16), topology.settings(*link).rate, is_uplink(node, *link)));
             if switch.leaf == NO_LEAF {
                 switch.set_conga(None, rates.map(|(_, rate, _)| Estimator::new(rate, conga)).collect());
             } else {
                 let uplinks: Vec<(Port, BitRate)> =
                     rates.filter(|(.., is_uplink)| *is_uplink).map(|(port, rate, _)| (port, rate)).collect();
-                switch.set_conga(Some(Conga::new(conga, &uplinks, self.leaves.len())), Vec::new());
+                switch.set_conga(Some(Conga::new(conga, &uplinks, &uplinks_by_leaf)), Vec::new());
             }
         }
     }

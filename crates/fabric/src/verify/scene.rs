@@ -54,7 +54,8 @@ pub(super) const BY_PACKET: [Scheme; 7] = [
     Scheme::Reps,
 ];
 
-/// One of each scheme.
+/// One of each kind of [`Scheme`]: of labels PLB and not FlowBender, of shortest queues adaptive routing and not JSQ, of DRILL's rules the
+/// default.
 pub fn schemes() -> Vec<Scheme> {
     vec![
         Scheme::Ecmp,

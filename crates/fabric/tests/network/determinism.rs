@@ -1,6 +1,9 @@
-use weirgate_balance::Looks;
+use weirgate_balance::topology::Link;
+use weirgate_balance::{CongaSettings, Looks};
 use weirgate_fabric::verify::crowd;
-use weirgate_fabric::{Scheme, Settings};
+use weirgate_fabric::{Change, ControlKind, Listed, Scheme, Settings, Simulation, Span, TcpSettings};
+
+use crate::common::{leaf_spine, micros, start};
 
 #[test]
 fn the_same_seed_gives_the_same_events() {
@@ -15,4 +18,49 @@ fn the_same_seed_gives_the_same_events() {
 fn flows_that_drill_places_once_give_the_same_events() {
     let digest = crowd(Settings::new(1, Scheme::DrillPerFlow(Looks::RECOMMENDED))).digest();
     assert_eq!(format!("{digest:016x}"), "151c9470d2c4699b");
+}
+
+/// The same of congestion control, of balancers with tables, estimates and entropies, and of what a failure changes: one of each kind.
+#[test]
+fn other_parts_give_the_same_events() {
+    let drill = Scheme::Drill(Looks::RECOMMENDED);
+    let control = |control| TcpSettings { control, ..TcpSettings::default() };
+    let crowded = |scheme, tcp| crowd(Settings { mark: Some(20_000), tcp, ..Settings::new(1, scheme) }).digest();
+    let of = |scheme| crowded(scheme, TcpSettings::default());
+    let digests = [
+        ("cubic", crowded(drill, control(ControlKind::Cubic))),
+        ("dctcp", crowded(drill, control(ControlKind::Dctcp))),
+        ("conga", of(Scheme::Conga(CongaSettings::default()))),
+        ("presto", of(Scheme::Presto)),
+        ("reps", of(Scheme::Reps)),
+        ("a failure", failing()),
+    ];
+    let digests = digests.map(|(what, digest)| format!("{what} {digest:016x}"));
+    assert_eq!(
+        digests,
+        [
+            "cubic 1e2cf26c95018434",
+            "dctcp 885d4d1bb1bae2ca",
+            "conga 37276810a26700c1",
+            "presto 94f9bf4d36f46f6d",
+            "reps 5bf6c130ecd025c2",
+            "a failure f53ff66a01776159"
+        ]
+    );
+}
+
+/// One of three spines is lost to a leaf for 2 ms; routing learns of it, and of its return, after 200 us.
+fn failing() -> u64 {
+    let topology = leaf_spine(3, 3, 2, 10, 10);
+    let leaf = topology.leaves()[0];
+    let is_uplink = |link: &&Link| !topology.is_host(topology.far_end(**link, leaf));
+    let link = *topology.ports(leaf).iter().find(is_uplink).unwrap();
+    let flows = (0..6).map(|host| (micros(0), start(host, (host + 2) % 6, 3_000_000))).collect();
+    let changes = vec![Change { at: micros(500), link, is_up: false }, Change { at: micros(2_500), link, is_up: true }];
+    let settings =
+        Settings { routing_delay: Span::from_micros(200), ..Settings::new(1, Scheme::Drill(Looks::RECOMMENDED)) };
+    let mut simulation = Simulation::new(topology, settings, Box::new(Listed::new(flows)), changes).unwrap();
+    assert!(!simulation.run_until(micros(10_000_000)), "it does not end");
+    assert!(simulation.measures().no_route > 0, "nothing has failed");
+    simulation.digest()
 }

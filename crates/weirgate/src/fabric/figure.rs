@@ -1,7 +1,8 @@
 //! The figures of the DRILL article, each with what the article says beside what is measured here, and what the article lacks.
 //!
 //! Every figure begins with `scenarios/article.toml` and says what it changes. An arm is a scenario; all arms of a figure have the same
-//! seeds, and so the same arrivals; ratios are paired by seed, and their intervals are Student's over the seeds.
+//! seeds, and so the same arrivals. Ratios are paired by seed, and their means and intervals, Student's over the seeds, are those of their
+//! logarithms; of quantiles that single runs are too short for, both come of all runs together, the interval by order statistics.
 
 mod arm;
 mod bench;
@@ -93,8 +94,8 @@ impl Figure {
         Ok(report)
     }
 
-    /// How many runs its arms have, and about how long it takes: said before it begins. How many runs these are in all, and how long they
-    /// still take, it says itself.
+    /// How many runs its arms have, and about how long it takes: said before it begins. A figure runs in stages, its arms first, then what
+    /// is varied or shims change: how many runs a stage has, and how long they still take, it says itself as it comes to it.
     pub const fn cost(form: Form) -> &'static str {
         match form {
             Form::Full => {

@@ -71,7 +71,7 @@ pub fn run(options: &Options, threads: usize) -> Result<(Report, bool)> {
     let holds = findings.iter().all(Finding::holds);
     let method = format!(
         "Each check says what it compares and how far off it may be; of things that must be exact only misses are listed, and what is too rare to be measured is left out. {SEEDS} runs of a crowded network, one after the \
-         other and two at once, have the same digests of all their events, each by its seed."
+         other and two at once, have the same digests of all their packets' arrivals, each by its seed."
     );
     let report = report.finish(
         method,

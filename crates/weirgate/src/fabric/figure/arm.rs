@@ -186,6 +186,17 @@ impl Observed {
     }
 }
 
+#[cfg(test)]
+impl Observed {
+    /// A run whose flows took so long, and in which timers ran out so often.
+    pub(super) fn of_times(times: Vec<f64>, timeouts: u64) -> Self {
+        let even = Even { deviation: 1.0, samples: 1, short: 1 };
+        let order = Order { flows: times.len() as u64, timeouts, ..Order::default() };
+        let (small_times, goodputs, hops) = (Vec::new(), Vec::new(), Vec::new());
+        Self { times, small_times, goodputs, hops, up: even, down: even, order, end: 1.0, drift: 1.0 }
+    }
+}
+
 /// A statistic of completion times that are in ascending order; not a number, where fewer than 100 flows take longer.
 pub(super) fn tail(sorted: &[f64], quantile: f64) -> f64 {
     Estimate::quantile(sorted, parts(quantile)).map_or(f64::NAN, |estimate| estimate.value)

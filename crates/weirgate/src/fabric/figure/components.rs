@@ -43,6 +43,18 @@ pub(super) fn table(scenario: &Scenario, load: f64) -> Result<Table> {
     Ok(table)
 }
 
+/// Of the components from one leaf to another, how many have one port, in percent, in the networks of all these seeds.
+pub(super) fn alone(scenario: &Scenario, seeds: &[u64]) -> Result<f64> {
+    let (mut all, mut alone) = (0, 0);
+    for seed in seeds {
+        let built = scenario.network.build(*seed).map_err(|problem| anyhow!(problem.to_string()))?;
+        let (_, ports) = Network { symmetry: Symmetry::new(&built.0), topology: built.0 }.between_leaves();
+        all += ports.len();
+        alone += ports.iter().filter(|ports| **ports == 1).count();
+    }
+    Ok(100.0 * alone as f64 / all as f64)
+}
+
 struct Network {
     topology: Topology,
     symmetry: Symmetry,
@@ -130,6 +142,21 @@ mod tests {
         let row = |what: &str| said.iter().find(|row| row[0].starts_with(what)).unwrap()[1..].join(" ");
         assert_eq!([row("up, 1"), row("down, 1")], ["12 80 80 80"; 2]);
         assert_eq!([row("components"), row("ports")], ["1 - - -", "4 - - -"]);
+    }
+
+    /// Leaf 0's three ways are alike. Of the four between the others the one by spine 0 carries nothing of leaf 0's, and is a component of its
+    /// own.
+    #[test]
+    fn a_failure_leaves_components_of_one_port() {
+        let scenario = |failures: &str| {
+            let network = "[topology]\nspines = 4\nleaves = 3\nhosts = 6\ncore = \"10 Gbit/s\"\n";
+            let text = format!("{network}{failures}[workload]\nsizes = \"10 KB\"\nload = 0.5\n");
+            Scenario::parse(&text, Path::new("")).unwrap()
+        };
+        assert_eq!(alone(&scenario(""), &[1, 2]).unwrap(), 0.0);
+        // Four pairs with three ports, two with three and with one.
+        let one = alone(&scenario("[failures]\nlinks = [\"leaf0 - spine0\"]\n"), &[1, 2]).unwrap();
+        assert_eq!(one, 25.0);
     }
 
     /// Leaf 0 has two links to spine 0: as one of 20 Gbit/s to a spine that takes 10 to each other leaf. So its flows to one are for two

@@ -8,14 +8,14 @@ use weirgate_fabric::{PUBLISHED, Scheme, Sizes};
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::plot;
 use weirgate_lab::report::{Report, Table, number};
-use weirgate_lab::stats::{mean, ratio_of_runs, sorted};
+use weirgate_lab::stats::{ratio_of_runs, sorted};
 use weirgate_units::{BitRate, Duration};
 
 use super::Bench;
 use super::arm::{Arm, Observed, Order};
-use super::claims::Claim;
+use super::claims::{Claim, joined};
 use super::ratios::{STATISTICS, What, cell, pooled, ratio, with_interval};
-use super::variants::{paired, variants};
+use super::variants::variants;
 use crate::fabric::outcome::HopCounts;
 use crate::fabric::scenario::{Scenario, Shape, Traffic};
 
@@ -39,6 +39,8 @@ pub(super) struct Grid<'a> {
     pub(super) claims: &'a [Claim],
     /// How much longer the article has packets of ECMP wait at the first hop, over those of others, at the last of `at`.
     pub(super) first_hops: &'a [(&'a str, f64)],
+    /// At which load, at which hop, and how much of ECMP's waiting in switches the article has there, in percent.
+    pub(super) shares: &'a [(f64, &'a str, f64)],
     /// What speaks for this where the article is contradicted.
     pub(super) why: &'a str,
     /// At which load cumulative distributions are drawn, and the sensitivity is looked at beside the loads of claims.
@@ -132,7 +134,7 @@ impl Grid<'_> {
         if observed.iter().flatten().any(|run| !run.small_times.is_empty()) {
             tables.push(self.incast(&at));
         }
-        tables.push(self.first_hop(&at));
+        tables.push(self.waits_table(&at));
         tables.push(self.timers(&at));
         tables.push(self.hops(&at));
         let mut expectations = Expectations::of(self.name)?;
@@ -172,8 +174,8 @@ impl Grid<'_> {
             "scenario": "scenarios/article.toml", "loads": self.loads, "flows of a run": self.base.run.flows,
             "seeds": bench.seeds(), "balancers": self.schemes.iter().map(Scheme::name).collect::<Vec<_>>(),
         });
-        let method = [self.method, &self.differences(&at), &self.falling(&at).unwrap_or_default()].join(" ");
-        let mut report = report.finish(method.trim_end().to_owned(), settings, expectations, tables)?;
+        let method = joined(&[self.method, &self.differences(&at), &self.falling(&at).unwrap_or_default()]);
+        let mut report = report.finish(method, settings, expectations, tables)?;
         report.plots = plots;
         Ok(report)
     }
@@ -199,27 +201,6 @@ impl Grid<'_> {
                 .iter()
                 .map(|load| at(*load, &scheme.name()).map_or("-".into(), |runs| cell(what.of_runs(runs))));
             table.rows.push([scheme.name()].into_iter().chain(cells).collect());
-        }
-        table
-    }
-
-    /// How much longer packets of ECMP wait at the first hop, where the article says how much.
-    fn first_hop<'a>(&self, at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>) -> Table {
-        let heads = ["ECMP's over that of", "load, %", "article", "here"];
-        let mut table = Table::new("Mean wait at the first hop, from a leaf to the spines", &heads);
-        let wait = |run: &Observed| mean(run.hops.iter().filter(|at| at.hop == FIRST_HOP).map(|at| at.wait_mean_us));
-        for load in self.at {
-            let Some(ecmp) = at(*load, &Scheme::Ecmp.name()) else { continue };
-            for scheme in self.schemes.iter().filter(|scheme| **scheme != Scheme::Ecmp) {
-                let Some(runs) = at(*load, &scheme.name()) else { continue };
-                let article = self.first_hops.iter().find(|(name, _)| *name == scheme.name());
-                table.rows.push(vec![
-                    scheme.name(),
-                    number(100.0 * load),
-                    article.map_or("-".into(), |(_, ratio)| number(*ratio)),
-                    with_interval(paired(wait)(ecmp, runs)),
-                ]);
-            }
         }
         table
     }
@@ -317,12 +298,12 @@ fn hop_rows(name: &str, runs: &[Observed]) -> Vec<Vec<String>> {
 }
 
 /// The names of hops in what came of a run.
-const HOST: &str = "host";
+pub(super) const HOST: &str = "host";
 pub(super) const FIRST_HOP: &str = "up 0";
 pub(super) const LAST_HOP: &str = "edge";
 
 /// And on pages.
-fn hop_name(hop: &str) -> String {
+pub(super) fn hop_name(hop: &str) -> String {
     match hop.split_once(' ') {
         Some(("up", "0")) => "leaf, up".into(),
         Some((way, stage)) => format!("stage {stage}, {way}"),

@@ -15,7 +15,7 @@ use super::arm::{Arm, Observed};
 use crate::fabric::files::write_whole;
 use crate::fabric::scenario::Scenario;
 
-/// What a file begins with; another number, where what is kept of a run has changed.
+/// What a file begins with; another number, where what is kept of a run has changed, or something that no probe sees.
 const FORMAT: u32 = 1;
 
 /// A folder of runs.
@@ -109,7 +109,8 @@ const PROBES: [&str; 5] = [
     "[topology]\nspines = 2\nleaves = 3\nhosts = 3\n[switch]\nmark = \"30 KB\"\n[tcp]\nmin_rto = \"5 ms\"\n[workload]\nkind = \"ring\"\nbytes = \"1 MB\"\n",
 ];
 
-/// What comes of these under every balancer: who changes what happens, or what is counted of it, changes this.
+/// What comes of these under a balancer of each kind: who changes what happens there, or what is counted of it, changes this. Who changes
+/// only what is not run there (FlowBender, JSQ, DRILL's other rules, what the probes do not set) changes [`FORMAT`].
 fn model() -> u64 {
     let mut all = String::new();
     let others = [Looks::new(1, 2).expect("both are small")].map(Scheme::Drill);

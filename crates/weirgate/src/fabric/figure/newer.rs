@@ -10,8 +10,9 @@ use weirgate_lab::stats::mean_of_runs;
 
 use super::Bench;
 use super::arm::{Arm, Observed};
+use super::claims::joined;
 use super::grid::{DRILL, at_load};
-use super::ratios::{What, cell, ratio, with_interval};
+use super::ratios::{What, cell, ratio, steadiness, with_interval};
 use super::variants::{Said, paired, sensitivity};
 use crate::fabric::scenario::Traffic;
 
@@ -85,15 +86,17 @@ pub(super) fn newer(bench: &Bench) -> Result<Report> {
         few.iter().map(|scheme| format!("web servers, 80 %, mean: {} over DRILL(2,1)", scheme.name())).collect();
     let rows =
         names.iter().enumerate().take(3).map(|(one, what)| Said { what, article: None, one, other: 3, of: &mean_over });
-    tables.push(sensitivity(
+    let (table, _) = sensitivity(
         bench,
         &mut report,
         &few.map(|scheme| arms[place(&scheme)].clone()),
         &few.map(|scheme| observed[place(&scheme)].as_slice()),
         &rows.collect::<Vec<_>>(),
-    )?);
+    )?;
+    tables.push(table);
     let method = "The article's network and identical arrivals for all; DCTCP and marks from 100 KB on, since PLB, FlowBender and REPS need marks. The ring and the all-to-all are of all \
                   320 hosts at once; in the ring one host of each leaf follows the other, so that each step leaves its leaf.";
+    let method = joined(&[method, &steadiness(&arms, &observed)]);
     let settings = json!({ "scenario": "scenarios/article.toml", "seeds": bench.seeds() });
-    report.finish(method.to_owned(), settings, Expectations::of("newer")?, tables)
+    report.finish(method, settings, Expectations::of("newer")?, tables)
 }

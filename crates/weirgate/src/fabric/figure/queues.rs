@@ -12,8 +12,10 @@ use weirgate_units::Duration;
 
 use super::Bench;
 use super::arm::{Arm, Observed};
+use super::claims::Article::{self, Above, Value};
+use super::claims::{Beside, differences, joined};
 use super::grid::{DRILL, equal_links};
-use super::ratios::with_interval;
+use super::ratios::{steadiness, with_interval};
 use super::variants::{Said, paired, sensitivity};
 use crate::fabric::scenario::{Scenario, Traffic};
 
@@ -116,26 +118,34 @@ pub(super) fn fig2(bench: &Bench) -> Result<Report> {
     let (random, drill) = (1, blind.len() + 1);
     let said = |what, article, of| Said { what, article, one: 0, other: 1, of };
     let (both, up, down) = (paired(unevenness), paired(|run| run.up.deviation), paired(|run| run.down.deviation));
-    tables.push(sensitivity(
+    let (table, mut beside) = sensitivity(
         bench,
         &mut report,
         &[random, drill, 0].map(|at| arms[at].clone()),
         &[random, drill, 0].map(|at| observed[at].as_slice()),
         &[
-            said("random over DRILL(2,1), mean of both", Some(2.9), &both),
+            // More than 65 % less.
+            said("random over DRILL(2,1), mean of both", Some(Above(2.86)), &both),
             said("of uplinks", None, &up),
             said("of downlinks", None, &down),
-            Said { what: "ECMP over random, mean of both", article: Some(16.7), one: 2, other: 0, of: &both },
+            // 94 % less.
+            Said { what: "ECMP over random, mean of both", article: Some(Value(16.7)), one: 2, other: 0, of: &both },
         ],
-    )?);
+    )?;
+    tables.push(table);
     // The last table's first delay is none.
     let at_30 = &observed[of_load..];
     let mut table =
         Table::new("30 % load: random over DRILL(2,1), mean of both directions", &["engines", "article", "here"]);
     let last = engines.len() - 1;
-    for (engine, article) in [(0, 4.0), (last, 1.25)] {
+    for (engine, of, article) in [(0, 1, 4.0), (last, 48, 1.25)] {
+        let count = engines[engine];
         let here = both(&at_30[random], &at_30[blind.len() + 2 * engine + 1]);
-        table.rows.push(vec![engines[engine].to_string(), number(article), with_interval(here)]);
+        // The short form has fewer.
+        let article = (count == of).then_some(Value(article));
+        table.rows.push(vec![count.to_string(), Article::cell(article, "-"), with_interval(here)]);
+        let what = format!("random over DRILL(2,1) at 30 % load, engines: {count}");
+        beside.push(Beside { what, article, here, cause: String::new() });
     }
     tables.push(table);
     let packets = |runs: &Vec<Observed>| mean(runs.iter().map(unevenness)) / 1_538.0;
@@ -151,23 +161,28 @@ pub(super) fn fig2(bench: &Bench) -> Result<Report> {
     };
     let lines: Vec<(String, Vec<(f64, f64)>)> = [flat(1), line(0), line(1), line(2)].into();
     let ratio = |of: fn(&Observed) -> f64| paired(of)(&observed[random], &observed[drill]);
+    // With one engine, by delay.
+    let [_, short, long] = [0, 1, 2].map(|at| both(&observed[random], &observed[drill + at * 2 * engines.len()]));
     let why = format!(
         "One engine that sees what it has enqueued, as in scenarios/article.toml. The article: DRILL's deviation is more than 65 % below that of a random choice for each \
-         packet (a ratio of 2.9), with any number of engines. Of the uplinks alone it is {} here, of the downlinks {}: a leaf evens out its own queues; which spine then has \
-         more packets for one leaf than another spine is chance, and a spine has one link to a leaf and nothing to choose. The longer packets are on their way to their \
-         queues unseen, the less is left of it: rows and curves with 100 ns and 1,230 ns.",
+         packet (a ratio above 2.86), with any number of engines. Of the uplinks alone it is {} here, of the downlinks {}: a leaf evens out its own queues; which spine then has \
+         more packets for one leaf than another spine is chance, and a spine has one link to a leaf and nothing to choose. Where packets are on their way to their queues \
+         unseen for 100 ns it is {}, for 1,230 ns {}.",
         number(ratio(|run| run.up.deviation).0),
         number(ratio(|run| run.down.deviation).0),
+        with_interval(short),
+        with_interval(long),
     );
     let mut expectations = Expectations::of("fig2")?;
     expectations.measured_figure("random_over_drill_stdv_80", ratio(unevenness), bench.is_quick(), &why)?;
     let method = "Spines, leaves and hosts of each leaf are 48 each (12 in the short form), all links at 10 Gbit/s; each 10 us the standard deviation of \
                   the lengths of each leaf's uplink queues, and of the queues that lead to each leaf, averaged over leaves and time. A packet of \
-                  1,538 bytes is 1. Engines do not see a packet before it is enqueued. The article: at 80 % load DRILL(2,1) \
+                  1,538 bytes is 1. Engines do not see a packet before it is enqueued. The article, which measures for 100 s: at 80 % load DRILL(2,1) \
                   is more than 65 % below random, which is 94 % below ECMP; at 30 % load it is about 20 % better with 48 engines and 75 % with one.";
+    let method = joined(&[method, &differences(beside), &steadiness(&arms, &observed)]);
     let settings =
         json!({ "scenario": "scenarios/article.toml", "engines": engines, "loads": [80, 30], "seeds": bench.seeds() });
-    report = report.finish(method.to_owned(), settings, expectations, tables)?;
+    report = report.finish(method, settings, expectations, tables)?;
     let caption = "Mean standard deviation of queues that should be alike, at 80 % load.".to_owned();
     report.plots.push((caption, plot::curves("engines", "packets", true, &lines)?));
     Ok(report)
@@ -205,19 +220,22 @@ pub(super) fn fig3(bench: &Bench) -> Result<Report> {
     let (most, one) = (counts[counts.len() - 1], place(1, 1));
     let over_one = paired(unevenness);
     let names = [format!("DRILL(1,{most}) over DRILL(1,1)"), format!("DRILL({most},1) over DRILL(1,1)")];
+    // The short form has fewer engines, and fewer looks.
+    let of_article = |value| (!bench.is_quick()).then_some(Value(value));
     let said = |what, article, at| Said { what, article, one: at, other: one, of: &over_one };
-    tables.push(sensitivity(
+    let (table, beside) = sensitivity(
         bench,
         &mut report,
         &arms[..all.len()],
         &with_many.iter().map(Vec::as_slice).collect::<Vec<_>>(),
         &[
-            said("DRILL(1,2) over DRILL(1,1)", Some(0.89), place(1, 2)),
-            said(&names[0], Some(1.08), place(1, most)),
+            said("DRILL(1,2) over DRILL(1,1)", of_article(0.89), place(1, 2)),
+            said(&names[0], of_article(1.08), place(1, most)),
             said("DRILL(2,1) over DRILL(1,1)", None, place(2, 1)),
             said(&names[1], None, place(most, 1)),
         ],
-    )?);
+    )?;
+    tables.push(table);
     let curve = |of: &dyn Fn(&Looks) -> Option<usize>| -> Vec<(f64, f64)> {
         let point = |(looks, runs): (&Looks, &Vec<Observed>)| {
             if looks.rule() != Rule::Drawn {
@@ -232,10 +250,18 @@ pub(super) fn fig3(bench: &Bench) -> Result<Report> {
         ("samples d, m = 1".to_owned(), curve(&|looks| (looks.m() == 1).then_some(looks.d()))),
     ];
     let method = "As figure 2, at 80 % load. The article, with 48 engines: a second memory, DRILL(1,2) beside DRILL(1,1), takes 11 % off the mean \
-                  deviation, and twenty of them add 8 %, as engines choose the same ports at the same time; here more memories and more samples go on evening queues out, with many engines too, as long as these see each other's packets soon. With one engine more samples are better, and it \
+                  deviation, and twenty of them add 8 %, as engines choose the same ports at the same time; with one engine more samples are better, and it \
                   matters little. Beside them DRILL(2,1) with what the article leaves open the other way: a remembered port taken on a tie, or the same port drawn twice.";
+    let evenest = cases.iter().zip(observed.chunks(all.len())).filter_map(|((engines, delay), runs)| {
+        let uneven = |at: &usize| mean(runs[*at].iter().map(unevenness));
+        let least = (0..all.len()).min_by(|a, b| uneven(a).total_cmp(&uneven(b)))?;
+        let name = Scheme::Drill(all[least]).name();
+        Some(format!("{name} (engines: {engines}, enqueued after {} ns)", delay.as_nanos()))
+    });
+    let evenest = format!("Here queues are the most even with {}.", evenest.collect::<Vec<_>>().join(", "));
+    let method = joined(&[method, &evenest, &differences(beside), &steadiness(&arms, &observed)]);
     let settings = json!({ "scenario": "scenarios/article.toml", "engines": [many, 1], "seeds": bench.seeds() });
-    report = report.finish(method.to_owned(), settings, Expectations::of("fig3")?, tables)?;
+    report = report.finish(method, settings, Expectations::of("fig3")?, tables)?;
     let caption =
         format!("Mean standard deviation of queues that should be alike, engines: {many}, enqueued after 100 ns.");
     report.plots.push((caption, plot::curves("samples or memories", "packets", false, &lines)?));

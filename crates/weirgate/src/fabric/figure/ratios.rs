@@ -3,7 +3,8 @@
 use weirgate_lab::report::number;
 use weirgate_lab::stats::{Interval, mean, ratio_of_runs, sorted};
 
-use super::arm::{Observed, parts, tail};
+use super::arm::{Arm, Observed, parts, tail};
+use crate::fabric::scenario::Traffic;
 use crate::fabric::statistics::Estimate;
 
 /// A statistic of flow completion times.
@@ -92,6 +93,19 @@ pub(super) fn ratio_of(one: &[Observed], other: &[Observed], what: What, of: Tim
 pub(super) fn percent_over((ratio, Interval { low, high }): (f64, Interval)) -> (f64, Interval) {
     let percent = |ratio: f64| 100.0 * (ratio - 1.0);
     (percent(ratio), Interval { low: percent(low), high: percent(high) })
+}
+
+/// Whether networks were steady, in a sentence: of arms whose flows begin as they come.
+pub(super) fn steadiness(arms: &[Arm], observed: &[Vec<Observed>]) -> String {
+    let open = arms.iter().zip(observed).filter(|(arm, _)| matches!(arm.scenario.traffic, Traffic::Poisson { .. }));
+    let drift = |runs: &Vec<Observed>| ratio_of_runs(&runs.iter().map(|run| run.drift).collect::<Vec<_>>()).0;
+    let drifts = sorted(open.map(|(_, runs)| drift(runs)));
+    let Some((least, most)) = drifts.first().zip(drifts.last()) else { return String::new() };
+    format!(
+        "The median of the flows that began later, over that of the others, is {} to {}, by arm; 1 is a steady network.",
+        number(*least),
+        number(*most)
+    )
 }
 
 /// What stands where a short form's runs are too short.

@@ -10,7 +10,10 @@ use weirgate_lab::stats::mean_of_runs;
 
 use super::Bench;
 use super::arm::{Arm, Observed, Order};
+use super::claims::Article::{Below, Value};
+use super::claims::{Beside, differences, joined};
 use super::grid::{DRILL, FIRST_HOP, counts_at, waited};
+use super::ratios::steadiness;
 use super::variants::{Said, paired, sensitivity};
 use crate::fabric::outcome::HopCounts;
 use crate::fabric::scenario::Traffic;
@@ -119,9 +122,9 @@ pub(super) fn fig11a(bench: &Bench) -> Result<Report> {
         |of: fn(&Order) -> u64| paired(move |run: &Observed| of(&run.order) as f64 / run.order.flows.max(1) as f64);
     let (with_one, with_three, batches) =
         (over(|order| order.one), over(|order| order.three), over(|order| order.batches));
-    let said = |what, article, one, of| Said { what, article: Some(article), one, other: 0, of };
+    let said = |what, article, one, of| Said { what, article: Some(Value(article)), one, other: 0, of };
     let compared = [DRILL, Scheme::Random, Scheme::RoundRobin, Scheme::Presto, Scheme::Ecmp].map(place);
-    tables.push(sensitivity(
+    let (table, mut beside) = sensitivity(
         bench,
         &mut report,
         &compared.map(|at| arms[at].clone()),
@@ -131,11 +134,24 @@ pub(super) fn fig11a(bench: &Bench) -> Result<Report> {
             said("round robin over DRILL(2,1)", 7.3, 2, &with_one),
             said("Presto over DRILL(2,1)", 3.3, 3, &with_one),
             Said { what: "with 3, random over DRILL(2,1)", article: None, one: 1, other: 0, of: &with_three },
-            Said { what: "GRO batches, DRILL(2,1) over ECMP", article: Some(1.005), one: 0, other: 4, of: &batches },
+            Said {
+                what: "GRO batches, DRILL(2,1) over ECMP",
+                article: Some(Below(1.005)),
+                one: 0,
+                other: 4,
+                of: &batches,
+            },
         ],
-    )?);
+    )?;
+    tables.push(table);
     let (of_random, of_drill) = (sum(&observed[random]), sum(&observed[drill]));
-    let threes: Vec<f64> = observed[drill].iter().map(|run| percent(run.order.three, &run.order)).collect();
+    let of_flows = |of: fn(&Order) -> u64| {
+        let shares: Vec<f64> = observed[drill].iter().map(|run| percent(of(&run.order), &run.order)).collect();
+        mean_of_runs(&shares)
+    };
+    let (ones, threes) = (of_flows(|order| order.one), of_flows(|order| order.three));
+    beside.push(Beside::new("DRILL's flows with a dup ACK, %", Value(0.4), ones));
+    beside.push(Beside::new("DRILL's flows with 3, %", Value(0.02), threes));
     let mut expectations = Expectations::of("fig11a")?;
     let waits = |hop: &str| {
         let sums = |(packets, all), counts: &HopCounts| (packets + counts.packets, all + waited(counts));
@@ -144,11 +160,12 @@ pub(super) fn fig11a(bench: &Bench) -> Result<Report> {
     };
     let why = format!(
         "Flows with three duplicate ACKs in all or more, whatever their cause. Of flows that lost nothing it is {} % of random's and {} % of DRILL's. The queues that DRILL evens out \
-         are short, {} us of waiting on average; those from the spines to a leaf, where there is nothing to choose, are {} us, and a flow's next packet follows after 1.23 us: so packets of a flow overtake each other there, with any balancer that goes by packets, and end a GRO batch, of which there are more.",
+         are short, {} us of waiting on average; those from the spines to a leaf, where there is nothing to choose, are {} us, and a flow's next packet follows after 1.23 us: so packets of a flow overtake each other there, with any balancer that goes by packets, and end a GRO batch: DRILL's flows have {} times as many as ECMP's.",
         number(percent(of_random.three_unlost, &of_random)),
         number(percent(of_drill.three_unlost, &of_drill)),
         number(waits(FIRST_HOP)),
         number(waits("down 1")),
+        number(batches(&observed[drill], &observed[place(Scheme::Ecmp)]).0),
     );
     expectations.measured_figure(
         "random_over_drill_flows_with_3_dupacks_80",
@@ -158,7 +175,7 @@ pub(super) fn fig11a(bench: &Bench) -> Result<Report> {
     )?;
     expectations.measured_figure(
         "drill_flows_with_3_dupacks_pct_80",
-        mean_of_runs(&threes),
+        threes,
         bench.is_quick(),
         "The article: 0.02 %.",
     )?;
@@ -166,6 +183,7 @@ pub(super) fn fig11a(bench: &Bench) -> Result<Report> {
                   article: 0.4 % of DRILL's flows have one at least and 0.02 % three, 8, 7.3 and 3.3 times fewer than with random, round robin and Presto (with one), and \
                   GRO makes less than 0.5 % more batches. A last segment that is shorter than the others overtakes the one before it on another path even where all queues are empty; the columns \
                   tell such flows from those that lost a segment and from those in which others overtook.";
+    let method = joined(&[method, &differences(beside), &steadiness(&arms, &observed)]);
     let settings = json!({ "scenario": "scenarios/article.toml", "distributions": names, "seeds": bench.seeds() });
-    report.finish(method.to_owned(), settings, expectations, tables)
+    report.finish(method, settings, expectations, tables)
 }
