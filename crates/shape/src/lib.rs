@@ -1,6 +1,6 @@
 //! When may this packet leave? Buckets, meters, gates and a timing wheel, handed the time by their caller.
 //!
-//! Nothing here reads a clock, allocates per packet or waits.
+//! Nothing here reads a clock or allocates per packet, and threads that share a limit wait for each other for some instructions at most.
 //!
 //! - [`Bucket`] says from which instant on an amount of data conforms to a rate; [`take_all`] asks several limits and charges
 //!   all or none. [`Aggregate`] is one limit for many threads, without a lock; [`Division`] one for many that pace.
@@ -31,5 +31,5 @@ pub use codel::{Codel, Settings as CodelSettings};
 pub use division::{Division, INTERVAL, Want, max_min};
 pub use gate::{Gate, QueueId, quantum};
 pub use meter::{Color, EfTcm, SrTcm, TrTcm};
-pub use pacer::{ClassId, ClassSettings, Fate, LimitId, Out, Pacer, Signal, granularity};
+pub use pacer::{ClassId, ClassSettings, Fate, LimitId, Load, Out, Pacer, Signal, granularity};
 pub use wheel::{Bitmap, Wheel};

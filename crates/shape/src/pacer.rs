@@ -27,8 +27,10 @@
 //!
 //! **What is lost.** Whatever does not leave is handed back: by [`Pacer::handle_packet`] where there is no room, by
 //! [`Pacer::poll`] where CoDel says so. Its owner counts it. A flow may use as much of its class's room as it leaves free
-//! (Choudhury and Hahne, "Dynamic queue length thresholds", 1998): one that never slows down, marked or not, gets half of it,
-//! and whoever comes next finds room.
+//! (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998, with a factor of 1): one that never
+//! slows down, marked or not, gets half of it, and whoever comes next finds room. Room is of two kinds, the bytes that may
+//! wait in a class and the memory that what waits takes ([`Pacer::within`]): of small packets the second is used up long before the
+//! first.
 
 mod class;
 
@@ -72,6 +74,8 @@ pub struct ClassSettings {
     pub flows: u32,
     /// All that may wait, beside what backpressure holds back.
     pub queue_max: Bytes,
+    /// The memory that it may take, with what backpressure holds back.
+    pub memory_max: Bytes,
     /// What a flow may send in its turn: a packet's size.
     pub quantum: Bytes,
     /// When a flow's queue is too long; `None`: never.
@@ -85,6 +89,7 @@ impl Default for ClassSettings {
         Self {
             flows: 1_024,
             queue_max: Bytes::new(8 << 20),
+            memory_max: Bytes::new(u64::MAX),
             quantum: Bytes::new(1_514),
             codel: Some(CodelSettings::default()),
             mark_above: None,
@@ -102,6 +107,21 @@ pub enum Signal {
     /// By backpressure: it can send no more until some of this has left. What waits of it is bounded by who reads from it, and not
     /// by CoDel, which neither drops nor marks it, nor by the class's room.
     Backpressure,
+}
+
+/// What a packet takes: of its limits' rates, and of memory while it waits. Of a size alone that is as much memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// As its limits count it.
+    pub size: Bytes,
+    /// Its buffer.
+    pub memory: Bytes,
+}
+
+impl From<Bytes> for Load {
+    fn from(size: Bytes) -> Self {
+        Self { size, memory: size }
+    }
 }
 
 /// What came out.
@@ -144,6 +164,9 @@ pub struct Pacer<T> {
     ready: VecDeque<LimitId>,
     /// What CoDel dropped and was not handed out yet.
     dropped: VecDeque<Out<T>>,
+    /// What all that waits may take of memory, and takes now.
+    memory_max: Bytes,
+    memory: Bytes,
 }
 
 #[derive(Debug)]
@@ -191,7 +214,16 @@ impl<T> Pacer<T> {
             wheel: Wheel::new(now, tick, slots),
             ready: VecDeque::new(),
             dropped: VecDeque::new(),
+            memory_max: Bytes::new(u64::MAX),
+            memory: Bytes::ZERO,
         }
+    }
+
+    /// What waits takes at most so much memory in all; a class as much as is free, and no more than its own
+    /// [`memory_max`](ClassSettings::memory_max).
+    #[must_use]
+    pub fn within(self, memory_max: Bytes) -> Self {
+        Self { memory_max, ..self }
     }
 
     /// Adds a limit. `burst` may leave at once after idling.
@@ -272,6 +304,16 @@ impl<T> Pacer<T> {
         self.classes[class.index()].waiting
     }
 
+    /// How exact an instant is in the wheel.
+    pub const fn tick(&self) -> Duration {
+        self.wheel.tick()
+    }
+
+    /// The memory that all that waits takes.
+    pub const fn memory(&self) -> Bytes {
+        self.memory
+    }
+
     /// Charges for a packet of `size` that need not be put in at all: nothing waits in its class or for one of its limits, and each
     /// of them has it. False: nothing was charged. Steps: twice the limits of its chain.
     pub fn take(&mut self, now: Instant, class: ClassId, size: Bytes) -> bool {
@@ -296,16 +338,23 @@ impl<T> Pacer<T> {
         now: Instant,
         class: ClassId,
         flow: u32,
-        size: Bytes,
+        load: impl Into<Load>,
         signal: Signal,
         item: T,
     ) -> Result<(), T> {
+        let load = load.into();
+        let free = self.memory_max.saturating_sub(self.memory);
         let state = &mut self.classes[class.index()];
         let at = state.flow(flow);
-        if signal != Signal::Backpressure && !state.has_room(at, size) {
+        let has_room = match signal {
+            Signal::Backpressure => state.memory + load.memory <= free,
+            Signal::Loss | Signal::Mark => state.has_room(at, load, free),
+        };
+        if !has_room {
             return Err(item);
         }
-        state.push(at, flow, Waiting { item, size, since: now, signal });
+        self.memory += load.memory;
+        state.push(at, flow, Waiting { item, load, since: now, signal });
         if state.head.is_none() {
             self.fill(now, class);
         }
@@ -394,16 +443,19 @@ impl<T> Pacer<T> {
             && self.limits.iter().all(Limit::is_valid)
             && self.limits.iter().enumerate().all(|(at, l)| l.turns.len() == waiting(at))
             && self.classes.iter().all(Class::is_valid)
+            && self.classes.iter().fold(Bytes::ZERO, |sum, class| sum + class.memory) == self.memory
+            && self.memory <= self.memory_max
     }
 
     /// Makes the class's next packet its head.
     fn fill(&mut self, now: Instant, class: ClassId) {
         let state = &mut self.classes[class.index()];
-        let (dropped, by) = (&mut self.dropped, state.chain[state.held_by]);
+        let (dropped, memory, by) = (&mut self.dropped, &mut self.memory, state.chain[state.held_by]);
         let mut drop = |waiting: Waiting<T>| {
+            *memory = memory.saturating_sub(waiting.load.memory);
             dropped.push_back(Out {
                 class,
-                size: waiting.size,
+                size: waiting.load.size,
                 at: now,
                 waited: now.saturating_since(waiting.since),
                 by,
@@ -424,7 +476,7 @@ impl<T> Pacer<T> {
             let Some(Head { waiting, passed, .. }) = head else { return };
             let (limit, is_last) = (chain[*passed], *passed + 1 == chain.len());
             let state = &mut self.limits[limit.index()];
-            if !state.join(now, class, waiting.size, &mut tags[*passed]) {
+            if !state.join(now, class, waiting.load.size, &mut tags[*passed]) {
                 return;
             }
             state.stamp(now);
@@ -470,11 +522,12 @@ impl<T> Pacer<T> {
         let Head { waiting, mark, .. } = state.head.take()?;
         let by = state.chain[state.held_by];
         state.forget(&waiting);
+        self.memory = self.memory.saturating_sub(waiting.load.memory);
         let waited = at.saturating_since(waiting.since);
         let mark = mark || state.settings.mark_above.is_some_and(|above| waited > above);
         self.fill(now, class);
         let fate = if mark { Fate::Mark } else { Fate::Send };
-        Some(Out { item: waiting.item, class, size: waiting.size, at, waited, by, fate })
+        Some(Out { item: waiting.item, class, size: waiting.load.size, at, waited, by, fate })
     }
 
     /// Says when the first that waits for a limit passes it, and has it asked then.

@@ -35,6 +35,34 @@ fn two_threads_pass_no_more_than_there_is_and_leave_nothing() {
 }
 
 #[test]
+fn what_a_lease_gives_back_is_there_for_who_was_refused() {
+    loom::model(|| {
+        // A lease is 100 bytes, and there is one: of 40 each two pass, by whichever thread, and a third never does.
+        let rate = BitRate::from_bytes_per_sec(1);
+        let shared = Arc::new(Aggregate::new(at(0), rate, Bytes::new(100), PACKET));
+        let one = |shared| {
+            let mut member = Member::new(shared);
+            u64::from(member.take(at(1), Bytes::new(40)).is_ok())
+        };
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || one(shared))
+        };
+        let mut member = Member::new(shared.clone());
+        let mut here = u64::from(member.take(at(1), Bytes::new(40)).is_ok());
+        let there = other.join().unwrap();
+        // The other one has given back what it held: a refusal from before does not hold any more.
+        while here + there < 2 {
+            assert!(member.take(at(1), Bytes::new(40)).is_ok(), "{here} + {there}");
+            here += 1;
+        }
+        member.release();
+        let mut last = Member::new(shared);
+        assert!(last.take(at(1), Bytes::new(21)).is_err() && last.take(at(1), Bytes::new(20)).is_ok());
+    });
+}
+
+#[test]
 fn a_rate_that_changes_is_never_seen_in_half() {
     loom::model(|| {
         // 100 bytes a second, and none from the 5th second on: by the 10th 1,000 B were earned, or 500.

@@ -35,7 +35,7 @@ pub struct Macs<P> {
 pub enum Decision<P> {
     /// To this port.
     To(P),
-    /// To all ports of its VLAN but the one by which it came: a group's frame, or one to nobody known.
+    /// To all ports but the one by which it came: a group's frame, or one to nobody known.
     Flood,
     /// To none: its receiver is where it came from, and has it already.
     Filter,
@@ -145,8 +145,7 @@ impl<P: Copy + PartialEq> Macs<P> {
         Learnt::New
     }
 
-    /// Where a frame goes that came in by `port`. Where the port that leads to its receiver is on no VLAN of the frame's, the caller
-    /// drops it.
+    /// Where a frame goes that came in by `port`. Ports are of all VLANs: those tell addresses apart, and do not separate ports.
     pub fn decide(&self, now: Instant, port: P, link: &Link) -> Decision<P> {
         if link.destination.is_group() {
             return Decision::Flood;

@@ -17,7 +17,33 @@ use crate::stats::median;
 const CHECKS: u64 = 5_000_000;
 /// By each thread that shares a limit.
 const DECISIONS: u64 = 20_000_000;
-pub(super) const RATE: BitRate = BitRate::from_bits_per_sec(10_000_000_000);
+const RATE: BitRate = BitRate::from_bits_per_sec(10_000_000_000);
+const FAST_RATE: BitRate = BitRate::from_bits_per_sec(1_000_000_000_000);
+
+/// A limit that threads share, and what they ask it for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shared {
+    pub(super) rate: BitRate,
+    pub(super) packet: Bytes,
+    /// So many times as fast does time run to them. They ask for some hundreds of times as many packets as come at 10 Gbit/s: where time
+    /// runs as fast as they, all are granted, by leases of the same size.
+    pub(super) fast: u64,
+    /// Not where the decisions of a lease take about as long as the word that it comes from takes from one processor to another: then that
+    /// is what is measured.
+    pub(super) is_judged: bool,
+}
+
+const fn shared(rate: BitRate, packet: u64, fast: u64, is_judged: bool) -> Shared {
+    Shared { rate, packet: Bytes::new(packet), fast, is_judged }
+}
+
+/// In the last row a lease is 41 packets, and 0.1 to 0.3 us of decisions.
+pub(super) const SHARED: [Shared; 4] = [
+    shared(RATE, 1_500, 1, true),
+    shared(FAST_RATE, 1_500, 1, true),
+    shared(RATE, 64, 50, true),
+    shared(RATE, 1_500, 1_000, false),
+];
 const PACKET: Bytes = Bytes::new(1_500);
 /// Between two packets: a little more than the rate gives, so that some do not conform.
 const GAP: u64 = 1_100;
@@ -35,6 +61,8 @@ pub(super) struct Checks {
 pub(super) struct Scaling {
     /// Bytes.
     pub(super) lease: u64,
+    /// What was granted of what two threads asked for, in percent.
+    pub(super) granted_pct: f64,
     /// Million decisions per second.
     pub(super) one_mps: f64,
     pub(super) two_mps: f64,
@@ -127,8 +155,9 @@ impl RteMeter {
     }
 }
 
-/// Decisions per second of `threads` threads, each with what `member` makes.
-fn decisions<M: FnMut(Instant) -> bool + Send>(threads: usize, member: impl Fn() -> M) -> f64 {
+/// Decisions per second of `threads` threads, each with what `member` makes, and the share of them that grants, in percent. To them time runs
+/// so many times as `fast`.
+fn decisions<M: FnMut(Instant) -> bool + Send>(threads: usize, fast: u64, member: impl Fn() -> M) -> [f64; 2] {
     let start = Clock::now();
     let passed: u64 = thread::scope(|scope| {
         let run = |mut take: M| {
@@ -136,7 +165,7 @@ fn decisions<M: FnMut(Instant) -> bool + Send>(threads: usize, member: impl Fn()
                 let mut passed = 0_u64;
                 for _ in 0..DECISIONS / 32 {
                     // The time as a poll loop has it: one reading for a batch.
-                    let now = Instant::from_nanos(start.elapsed().as_nanos() as u64);
+                    let now = Instant::from_nanos(start.elapsed().as_nanos() as u64 * fast);
                     passed += (0..32).map(|_| u64::from(take(now))).sum::<u64>();
                 }
                 passed
@@ -145,37 +174,44 @@ fn decisions<M: FnMut(Instant) -> bool + Send>(threads: usize, member: impl Fn()
         let running: Vec<_> = (0..threads).map(|_| run(member())).collect();
         running.into_iter().filter_map(|t| t.join().ok()).sum()
     });
-    black_box(passed);
-    DECISIONS as f64 * threads as f64 / start.elapsed().as_secs_f64()
+    let all = DECISIONS as f64 * threads as f64;
+    [all / start.elapsed().as_secs_f64(), passed as f64 / all * 100.0]
 }
 
-/// The medians, one thread and two interleaved, of a limit of `rate`.
-pub(super) fn scaling(rate: BitRate, repeats: usize) -> Scaling {
+/// The medians, one thread and two interleaved.
+pub(super) fn scaling(of: Shared, repeats: usize) -> Scaling {
+    let Shared { rate, packet, fast, .. } = of;
     let new = || Arc::new(Aggregate::new(Instant::ZERO, rate, Bytes::new(10_000_000), PACKET));
-    let cost = rate.time_for(PACKET).as_nanos();
-    let mut runs: [Vec<f64>; 4] = Default::default();
+    let cost = rate.time_for(packet).as_nanos();
+    let mut runs: [Vec<f64>; 5] = Default::default();
     for _ in 0..repeats {
         for threads in [1, 2] {
             let shared = new();
-            runs[threads - 1].push(decisions(threads, || {
+            let [rate, granted_pct] = decisions(threads, fast, || {
                 let mut member = Member::new(shared.clone());
-                move |now| member.take(now, PACKET).is_ok()
-            }));
+                move |now| member.take(now, packet).is_ok()
+            });
+            runs[threads - 1].push(rate);
+            if threads == 2 {
+                runs[4].push(granted_pct);
+            }
             // A word that holds the instant at which all that was granted is earned: GCRA, as governor has it.
             let word = Arc::new(AtomicU64::new(0));
-            runs[threads + 1].push(decisions(threads, || {
+            let [rate, _] = decisions(threads, fast, || {
                 let word = word.clone();
                 move |now: Instant| {
                     let (now, burst) = (now.as_nanos(), cost * 6_667);
                     let next = |at: u64| (at <= now + burst).then(|| at.max(now) + cost);
                     word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
                 }
-            }));
+            });
+            runs[threads + 1].push(rate);
         }
     }
-    let [one, two, bare_one, bare_two] = runs.map(median);
+    let [one, two, bare_one, bare_two, granted_pct] = runs.map(median);
     Scaling {
         lease: new().lease().as_u64(),
+        granted_pct,
         one_mps: one / 1e6,
         two_mps: two / 1e6,
         two_over_one: two / one,

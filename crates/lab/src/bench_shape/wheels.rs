@@ -21,7 +21,10 @@ pub(super) const FLOWS: usize = 20_000;
 pub(super) const MILLIONS: usize = 20_000_000;
 /// A power of two, as the wheel has it.
 const TICK: Duration = Duration::from_nanos(2_048);
-const SLOTS: usize = 1 << 20;
+/// Eight seconds and a half: the slowest flow's fifth packet is due in seven, and one beyond the horizon would come out early.
+pub(super) const SLOTS: usize = 1 << 22;
+/// Over which so many are spread that no cache holds them.
+const SPAN: Duration = Duration::from_secs(2);
 const BATCH: usize = 32;
 /// Packets per run: long enough that a run takes tens of milliseconds.
 const PACKETS: usize = 2_000_000;
@@ -144,6 +147,9 @@ fn cost_of(waiting: &mut impl Waiting, held: usize, intervals: &[u64]) -> f64 {
         *next += *interval;
         *next
     };
+    // A flow's next one, as one of it leaves.
+    let ahead = held.div_ceil(FLOWS) as u64 * intervals.iter().max().copied().unwrap_or(0);
+    assert!(ahead < TICK.as_nanos() * SLOTS as u64, "a packet that is due in {ahead} ns is beyond the wheel's horizon");
     for n in 0..held {
         let flow = (n % FLOWS) as u32;
         waiting.insert(step(flow), flow);
@@ -260,7 +266,7 @@ fn path(held: usize) -> f64 {
 
 /// With so many waiting that no cache holds them: stamps in order or uniformly random over two seconds, all in, all out.
 pub(super) fn with_millions(held: usize, in_order: bool, seed: u64) -> Cost {
-    let span = TICK.as_nanos() * (SLOTS as u64 - 2);
+    let span = SPAN.as_nanos();
     let stamps = || {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         (0..held).map(move |n| {

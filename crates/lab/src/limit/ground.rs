@@ -212,6 +212,14 @@ impl Ground {
         Ok(Some(switch.call(move |d| d.bridge().limit_counters(limit, clock::boottime()))?))
     }
 
+    /// How exactly the switch releases what waits.
+    pub(super) fn slot(&self) -> Result<Duration> {
+        match &self.carrier {
+            Carrier::Switch(switch) => Ok(switch.call(|d| d.bridge().tick())?),
+            Carrier::Ovs(_) => bail!("Open vSwitch lets nothing wait"),
+        }
+    }
+
     /// The other switch, where that is what carries.
     pub(super) const fn ovs(&self) -> Option<&Ovs> {
         match &self.carrier {

@@ -14,6 +14,7 @@ use super::ground::{Arm, CORES, Ground, Plan, burst_ms};
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
 use crate::net::AllowedCongestion;
+use crate::recorder::Passed;
 use crate::report::{Report, Table, number};
 use crate::stats::{quantile, sorted};
 
@@ -57,6 +58,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             "missed, %",
             "100 ms windows: p95 of the error, %",
             "backlogged, % of the time",
+            "slot, us",
+            "released within one slot, %",
             "measured, times",
             "receiver, % of the rate",
             switch,
@@ -80,7 +83,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             let mut row = vec!["pace".into(), rate.to_string(), traffic.clone()];
             row.extend([one.error_pct, one.missed_pct].map(number));
             row.push(one.windows_pct.map_or("-".into(), number));
-            row.extend([number(one.backlogged_pct), times.to_string(), number(one.received_pct)]);
+            row.extend([one.backlogged_pct, one.slot_us, one.within_slot_pct].map(number));
+            row.extend([times.to_string(), number(one.received_pct)]);
             row.extend(one.cores_per_gbit.map(number));
             table.rows.push(row);
             if one.backlogged_pct < BACKLOGGED_PCT {
@@ -99,7 +103,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             let iperf = ground.iperf(&format!("-P 4 -O {SETTLE}"), Duration::from_secs(seconds))?;
             let received = iperf.received() / KERNEL_PAYLOAD / rate.as_bits_per_sec() as f64 * 100.0;
             let mut row = vec![arm.name().into(), rate.to_string(), TCP.into()];
-            row.extend(vec!["-".into(); 5]);
+            row.extend(vec!["-".into(); 7]);
             row.push(number(received));
             row.extend(iperf.cores_per_gbit().map(number));
             table.rows.push(row);
@@ -123,7 +127,9 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              the first {SETTLE}. Error: how far they are from rate x time, less one packet, in percent of it. Missed: what the limit \
              says that it could have let pass beside, had its thread not been away for longer than the burst of {} ms lasts. \
              Backlogged: while something waited. Where that is less than {BACKLOGGED_PCT} % of the time, or more than {MISSED_PCT} % was missed, \
-             a rate is measured again, {TIMES} times at most, and the one with the most backlog and the least missed is kept. The receiver's column is iperf3's payload, with headers put back. UDP comes in \
+             a rate is measured again, {TIMES} times at most, and the one with the most backlog and the least missed is kept. Within one slot: of the \
+             frames that had waited, those that were handed to their device less than a slot of the wheel after the instant that the limit \
+             gave them; the switch rests up to 250 us between two turns, so that where slots are shorter most leave later than that. The receiver's column is iperf3's payload, with headers put back. UDP comes in \
              packets of 1,476 bytes, above 1 Gbit/s of 8,976, by devices that take 9,000: sender, switch, router and receiver share \
              the processors. Beside that the kernel's limits on the router: what leaves them is not recorded, and seen by the receiver \
              alone, with the headers that they count, Ethernet's among them.",
@@ -140,6 +146,8 @@ struct One {
     missed_pct: f64,
     windows_pct: Option<f64>,
     backlogged_pct: f64,
+    slot_us: f64,
+    within_slot_pct: f64,
     received_pct: f64,
     cores_per_gbit: [f64; 2],
 }
@@ -199,7 +207,8 @@ fn measure(rate: BitRate, udp: bool, seconds: u64) -> Result<One> {
         anyhow::Ok((iperf, looks.join().expect("looking does not panic")?))
     })?;
     let time = to.at.saturating_since(from.at).as_secs_f64();
-    let counted = ground.released.so_far().between(from.at, to.at);
+    let counted = to.released.between(from.at, to.at);
+    let slot = ground.slot()?;
     let allowed = bits as f64 / 8.0;
     let pct = |bytes: f64, s: f64| bytes / (allowed * s) * 100.0;
     let error = |bytes: u64, s: f64| pct(((bytes as f64 - allowed * s).abs() - MTU).max(0.0), s);
@@ -213,20 +222,23 @@ fn measure(rate: BitRate, udp: bool, seconds: u64) -> Result<One> {
         missed_pct: pct((to.limit.missed_bytes - from.limit.missed_bytes) as f64, time),
         windows_pct: windows,
         backlogged_pct: (to.limit.throttled.as_secs_f64() - from.limit.throttled.as_secs_f64()) / time * 100.0,
+        slot_us: slot.as_nanos() as f64 / 1e3,
+        within_slot_pct: to.released.within_pct(&from.released, slot),
         received_pct: iperf.received() / payload / bits as f64 * 100.0,
         cores_per_gbit: iperf.cores_per_gbit(),
     })
 }
 
-/// What the limit did until an instant.
+/// What the limit did and what was released until an instant.
 struct Look {
     at: Instant,
     limit: LimitCounters,
+    released: Passed,
 }
 
 impl Look {
     fn at(ground: &Ground) -> Result<Self> {
         let limit = ground.counters()?.context("the limit is the switch's")?;
-        Ok(Self { at: clock::boottime(), limit })
+        Ok(Self { at: clock::boottime(), limit, released: ground.released.so_far() })
     }
 }

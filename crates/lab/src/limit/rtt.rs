@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use serde_json::json;
-use weirgate_switch::limits::Mode;
+use weirgate_switch::bridge::Direction;
+use weirgate_switch::limits::{CodelSettings, Mode};
 use weirgate_units::{BitRate, Duration};
 
 use super::ground::{Arm, CORES, Ground, Plan};
@@ -12,14 +13,20 @@ use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
 use crate::stats::mean;
 
-const ARMS: [Arm; 6] = [
-    Arm::Switch(Mode::Drop),
-    Arm::Tbf,
-    Arm::Htb,
-    Arm::Switch(Mode::Borrow),
-    Arm::Switch(Mode::Gate),
-    Arm::Switch(Mode::Pace),
+/// Each with whether the switch is told the round trip.
+const ARMS: [(Arm, bool); 7] = [
+    (Arm::Switch(Mode::Drop), true),
+    (Arm::Tbf, true),
+    (Arm::Htb, true),
+    (Arm::Switch(Mode::Borrow), true),
+    (Arm::Switch(Mode::Gate), true),
+    (Arm::Switch(Mode::Pace), true),
+    (Arm::Switch(Mode::Pace), false),
 ];
+
+/// At 20 ms CoDel is the same, told and not.
+const ARMS_QUICK: [(Arm, bool); 3] =
+    [(Arm::Switch(Mode::Drop), true), (Arm::Htb, true), (Arm::Switch(Mode::Pace), true)];
 
 /// Runs it.
 pub(crate) fn run(options: &Options) -> Result<Report> {
@@ -29,7 +36,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let (rtts, omit, seconds): (&[u64], u64, u64) =
         if full { (&[1, 5, 10, 25, 50, 100], 15, 30) } else { (&[20], 6, 5) };
     let rate = BitRate::from_bits_per_sec(if full { 1_000_000_000 } else { 200_000_000 });
-    let arms: &[Arm] = if full { &ARMS } else { &[Arm::Switch(Mode::Drop), Arm::Htb, Arm::Switch(Mode::Pace)] };
+    let arms: &[(Arm, bool)] = if full { &ARMS } else { &ARMS_QUICK };
     let mut heads = vec!["limit".to_owned()];
     heads.extend(rtts.iter().map(|ms| format!("{ms} ms")));
     heads.push("sent again at the longest".into());
@@ -40,17 +47,20 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         rows: Vec::new(),
     };
     let mut worst = f64::INFINITY;
-    for arm in arms {
-        let mut row = vec![arm.name().to_owned()];
+    for (arm, told) in arms {
+        let name = if *told { arm.name().to_owned() } else { format!("{}, round trip not told", arm.name()) };
+        let mut row = vec![name.clone()];
         let (mut again, mut cores) = (0, Vec::new());
         for ms in rtts {
-            options.say(format!("{}, {ms} ms", arm.name()));
-            let ground = Ground::new(Plan { arm: *arm, rate, rtt: Duration::from_millis(*ms) })?;
+            options.say(format!("{name}, {ms} ms"));
+            let rtt = Duration::from_millis(*ms);
+            let codel = if *told { CodelSettings::for_rtt(rtt) } else { CodelSettings::default() };
+            let ground = Ground::limited(Plan { arm: *arm, rate, rtt }, Direction::From, Some(codel))?;
             let iperf = ground.iperf(&format!("-O {omit}"), Duration::from_secs(seconds))?;
             let goodput = iperf.received() / super::TCP_PAYLOAD / rate.as_bits_per_sec() as f64 * 100.0;
             again = iperf.retransmits();
             cores.push(iperf.cores_per_gbit());
-            if *arm == Arm::Switch(Mode::Pace) {
+            if *arm == Arm::Switch(Mode::Pace) && *told {
                 worst = worst.min(goodput);
             }
             row.push(number(goodput));
@@ -68,7 +78,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              the first {omit}, with headers put back, over the limit, which counts IP bytes; tbf and htb count 14 bytes more of each packet, \
              its Ethernet header, which is 0.9 %. `drop` has a burst of 50 ms, tbf and htb their manual's. `pace` is told the round trip of \
              each cell (`rtt` of a class), by which CoDel's target is a quarter of that where it is more than 5 ms, and its interval four of \
-             them where these are more than 100 ms. Its rivals have nothing of the kind. `gate` and `borrow` do not read the TAP, whose \
+             them where these are more than 100 ms. Its rivals have nothing of the kind; what it does where it is not told, as it comes, is \
+             beside it and not judged. `gate` and `borrow` do not read the TAP, whose \
              queue then holds 10,000 super-packets: a TAP's sender is not held back by that."
         ),
         json!({ "rate": rate.as_bits_per_sec(), "rtt_ms": rtts, "seconds": seconds, "omitted": omit }),

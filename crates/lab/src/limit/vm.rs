@@ -55,8 +55,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              second; then another one, beside 20 small transfers, each a connection of its own, one every two seconds: a web server in the \
              guest is asked for 20 KB (from the guest), or asked with 20 KB of headers (to it), and the asker's clock says how long that \
              took. Goodput: payload received, with headers put back, over the limit, which counts IP bytes. Windows of 10 ms, one from \
-             each millisecond on: `over` are those in which more left the limit than rate x 10 ms and the burst, `empty` those of an even \
-             raster in which nothing passed, at the receiver and at the sender (frames as they are read from the device). To the guest, \
+             each millisecond on: `over` are those in which more left the limit than rate x 10 ms and the burst, or more was read from the sender's \
+             device, `empty` those of an even raster in which nothing passed, at the receiver and at the sender. To the guest, \
              what is gated is the TAP device's queue, whose sender is not held back by that: it is a queue that drops its \
              tail. `drop` has a burst of 50 ms, the others one of 5 ms.",
             load = times.load
@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
 fn tables(arms: &[(Arm, One)]) -> Vec<Table> {
     let heads = ["goodput, % of the limit", "ping, p50, ms", "p99, ms", "p99 when idle, ms", "dropped"];
     let mut one_flow = Table::new("One connection", &[&["limit"], &heads[..], &ground::CORES].concat());
-    let heads = ["over, receiver", "most, KB, receiver", "empty, %, receiver", "empty, %, sender"];
+    let heads = ["over, receiver", "most, KB, receiver", "over, sender", "empty, %, receiver", "empty, %, sender"];
     let mut windows = Table::new("Windows of 10 ms beside it", &[&["limit"], &heads[..]].concat());
     let heads = ["transfers", "p50, ms", "p99, ms"];
     let mut mice = Table::new("20 small transfers beside one connection", &[&["limit"], &heads[..]].concat());
@@ -90,6 +90,7 @@ fn tables(arms: &[(Arm, One)]) -> Vec<Table> {
         windows.rows.push(row(&[
             one.windows_over.to_string(),
             number(one.window_most as f64 / 1e3),
+            one.sender_windows_over.to_string(),
             number(one.empty_receiver_pct),
             number(one.empty_sender_pct),
         ]));

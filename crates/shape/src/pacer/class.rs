@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use weirgate_units::{Bytes, Duration, Instant};
 
-use super::{ClassSettings, LimitId, Signal};
+use super::{ClassSettings, LimitId, Load, Signal};
 use crate::codel::Codel;
 
 /// Flow queues that a flow's number leaves the choice of (Hoeiland-Joergensen, Taht, Morton, "Piece of CAKE", 2018). With one, of 28 flows
@@ -26,6 +26,8 @@ pub(super) struct Class<T> {
     pub(super) waiting: Bytes,
     /// Of these, what backpressure holds back.
     backpressured: Bytes,
+    /// What all of it takes of memory.
+    pub(super) memory: Bytes,
     pub(super) head: Option<Head<T>>,
     /// Which of the chain held up a head last: of these, for longest.
     pub(super) held_by: usize,
@@ -40,6 +42,10 @@ struct Set<T> {
     owners: [u32; WAYS],
 }
 
+// The README says what a class takes for 128 of them.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Set<()>>() == 992);
+
 #[derive(Debug)]
 struct Flow<T> {
     queue: VecDeque<Waiting<T>>,
@@ -48,6 +54,8 @@ struct Flow<T> {
     waiting: Bytes,
     /// Of these, what backpressure holds back.
     backpressured: Bytes,
+    /// What all of it takes of memory.
+    memory: Bytes,
     deficit: i64,
     listed: bool,
     codel: Codel,
@@ -56,7 +64,7 @@ struct Flow<T> {
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
     pub(super) item: T,
-    pub(super) size: Bytes,
+    pub(super) load: Load,
     pub(super) since: Instant,
     pub(super) signal: Signal,
 }
@@ -87,6 +95,7 @@ impl<T> Default for Flow<T> {
             guests: 0,
             waiting: Bytes::ZERO,
             backpressured: Bytes::ZERO,
+            memory: Bytes::ZERO,
             deficit: 0,
             listed: false,
             codel: Codel::default(),
@@ -106,6 +115,7 @@ impl<T> Class<T> {
             old: VecDeque::new(),
             waiting: Bytes::ZERO,
             backpressured: Bytes::ZERO,
+            memory: Bytes::ZERO,
             head: None,
             held_by: 0,
         }
@@ -123,19 +133,24 @@ impl<T> Class<T> {
         way.map_or(shared, |way| first + way)
     }
 
-    /// A flow has half of the room that others leave. What backpressure holds back is bounded by who reads it, and takes none.
-    pub(super) fn has_room(&self, at: usize, size: Bytes) -> bool {
+    /// A flow has half of the room that others leave: of the bytes that may wait, and of the memory, of which a class has no more than
+    /// is `free` beside it. What backpressure holds back is bounded by who reads it, and takes none of the bytes.
+    pub(super) fn has_room(&self, at: usize, load: Load, free_memory: Bytes) -> bool {
         let free = self.settings.queue_max.saturating_sub(self.waiting.saturating_sub(self.backpressured));
-        let of = |flow: &Flow<T>| flow.waiting.saturating_sub(flow.backpressured);
-        let waiting = self.sets[at / WAYS].as_ref().map_or(Bytes::ZERO, |set| of(&set.flows[at % WAYS]));
-        size <= free && waiting <= free.saturating_sub(size)
+        let memory_free = self.settings.memory_max.min(free_memory).saturating_sub(self.memory);
+        let of = |flow: &Flow<T>| (flow.waiting.saturating_sub(flow.backpressured), flow.memory);
+        let none = (Bytes::ZERO, Bytes::ZERO);
+        let (waiting, held) = self.sets[at / WAYS].as_ref().map_or(none, |set| of(&set.flows[at % WAYS]));
+        waiting + load.size <= free && held + load.memory <= memory_free
     }
 
     /// What is no longer in the class.
     pub(super) fn forget(&mut self, waiting: &Waiting<T>) {
-        self.waiting = self.waiting.saturating_sub(waiting.size);
+        let Load { size, memory } = waiting.load;
+        self.waiting = self.waiting.saturating_sub(size);
+        self.memory = self.memory.saturating_sub(memory);
         if waiting.signal == Signal::Backpressure {
-            self.backpressured = self.backpressured.saturating_sub(waiting.size);
+            self.backpressured = self.backpressured.saturating_sub(size);
         }
     }
 
@@ -146,11 +161,14 @@ impl<T> Class<T> {
             *owner = number;
             flow.codel = Codel::default();
         }
-        self.waiting += waiting.size;
-        flow.waiting += waiting.size;
+        let Load { size, memory } = waiting.load;
+        self.waiting += size;
+        self.memory += memory;
+        flow.waiting += size;
+        flow.memory += memory;
         if waiting.signal == Signal::Backpressure {
-            flow.backpressured += waiting.size;
-            self.backpressured += waiting.size;
+            flow.backpressured += size;
+            self.backpressured += size;
         }
         flow.queue.push_back(waiting);
         if *owner != number {
@@ -192,11 +210,13 @@ impl<T> Class<T> {
                 }
                 continue;
             };
-            flow.waiting = flow.waiting.saturating_sub(waiting.size);
+            let Load { size, memory } = waiting.load;
+            flow.waiting = flow.waiting.saturating_sub(size);
+            flow.memory = flow.memory.saturating_sub(memory);
             flow.guests = flow.guests.saturating_sub(1);
             let mut too_many = false;
             if waiting.signal == Signal::Backpressure {
-                flow.backpressured = flow.backpressured.saturating_sub(waiting.size);
+                flow.backpressured = flow.backpressured.saturating_sub(size);
             } else if let Some(codel) = &self.settings.codel {
                 let sojourn = now.saturating_since(waiting.since);
                 let left = flow.waiting.saturating_sub(flow.backpressured);
@@ -207,7 +227,7 @@ impl<T> Class<T> {
                 drop(waiting);
                 continue;
             }
-            flow.deficit = flow.deficit.saturating_sub(i64::try_from(waiting.size.as_u64()).unwrap_or(i64::MAX));
+            flow.deficit = flow.deficit.saturating_sub(i64::try_from(size.as_u64()).unwrap_or(i64::MAX));
             return Some((waiting, too_many));
         }
     }
@@ -223,17 +243,17 @@ impl<T> Class<T> {
 
     pub(super) fn is_valid(&self) -> bool {
         let sums = |all: &mut dyn Iterator<Item = &Waiting<T>>| {
-            all.fold((Bytes::ZERO, Bytes::ZERO), |(sum, backpressured), Waiting { size, signal, .. }| {
-                let held = if *signal == Signal::Backpressure { *size } else { Bytes::ZERO };
-                (sum + *size, backpressured + held)
+            all.fold([Bytes::ZERO; 3], |[sum, backpressured, memory], Waiting { load, signal, .. }| {
+                let held = if *signal == Signal::Backpressure { load.size } else { Bytes::ZERO };
+                [sum + load.size, backpressured + held, memory + load.memory]
             })
         };
         let flows = || self.sets.iter().flatten().flat_map(|set| &set.flows);
         let head = self.head.as_ref().map(|head| &head.waiting);
         let mut all = flows().flat_map(|flow| &flow.queue).chain(head);
-        sums(&mut all) == (self.waiting, self.backpressured)
+        sums(&mut all) == [self.waiting, self.backpressured, self.memory]
             && (self.head.is_some() || flows().all(|flow| flow.queue.is_empty()))
-            && flows().all(|flow| sums(&mut flow.queue.iter()) == (flow.waiting, flow.backpressured))
+            && flows().all(|flow| sums(&mut flow.queue.iter()) == [flow.waiting, flow.backpressured, flow.memory])
             && flows().all(|flow| (flow.queue.is_empty() || flow.listed) && flow.guests <= flow.queue.len())
             && self.new.len() + self.old.len() == flows().filter(|flow| flow.listed).count()
     }

@@ -7,6 +7,10 @@
 //!
 //! No clock, no device: [`Bridge::handle_frame`] in, [`Bridge::poll_frame`] out, [`Bridge::poll_at`] says when. Nothing that comes
 //! in is dropped without being counted, here or by the limit that dropped it.
+//!
+//! Not over [`Port`](weirgate_port::Port)s, as [`Switch`](crate::Switch) is: a frame comes with the queue that it was read from, which a
+//! limit may want left unread, and with holds and offloads that it keeps; whoever read it is told what it counts for; and a device may
+//! have no room for what is sent, and gets it again. A `Port`, one way for packets that it takes in any case, says none of that.
 
 #[cfg(test)]
 mod tests;
@@ -306,6 +310,11 @@ impl Bridge {
     /// Changes what may wait in a class.
     pub fn set_queue_max(&mut self, class: ClassRef, queue_max: Bytes) {
         self.limits.set_queue_max(self.classes[class.0 as usize].id, queue_max);
+    }
+
+    /// How exactly waiting frames are released: a slot of the wheel.
+    pub const fn tick(&self) -> Duration {
+        self.limits.tick()
     }
 
     /// The memory that waiting frames take.

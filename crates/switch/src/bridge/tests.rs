@@ -299,32 +299,50 @@ fn pieces_verify_once_their_sums_are_done() {
     }
 }
 
-/// Rates (none at all among them), bursts, room and rules, a thousand times while frames come at 100 Mbit/s.
+/// Rates (none at all among them), bursts, room and rules, a thousand times while frames come at 100 Mbit/s: some from a queue that is
+/// gated, some from nowhere that could be; for a third of them somebody waits until the last piece of them is gone.
 #[test]
 fn a_policy_that_changes_a_thousand_times_under_load_loses_nothing_uncounted() {
     let (mut bridge, ports) = bridge(2);
     bridge.join(ports[0], ports[1]);
-    let ids = [Mode::Pace, Mode::Drop, Mode::Pace]
+    let ids = [Mode::Pace, Mode::Drop, Mode::Pace, Mode::Gate]
         .map(|mode| bridge.add_limit(at(0), LimitSettings { rate: mbit(50), burst: Bytes::new(3_000), mode }));
     let class = |limits: &[LimitId]| BridgeClass {
         limits: limits.to_vec(),
         accounting: Accounting::default(),
         queue: ClassSettings { queue_max: Bytes::new(60_000), ..ClassSettings::default() },
     };
-    let classes = [&ids[..1], &ids[1..], &ids[..]].map(|chain| bridge.add_class(&class(chain)));
-    let (mut left, mut most) = (0, Bytes::ZERO);
+    let classes = [&ids[..1], &ids[1..3], &ids[..3], &ids[3..]].map(|chain| bridge.add_class(&class(chain)));
+    let source = bridge.add_source(Some(ids[3]), Some(Bytes::new(100_000)));
+    bridge.handle_ready(source);
+    let (mut handed, mut left, mut most, mut holds, mut gated) = (0, 0, Bytes::ZERO, Vec::new(), [0; 2]);
     for change in 0..1_000_u64 {
         let now = at(change * 1_000_000);
         let at_random = |n: u64| ((change * 2_654_435_761) >> 7) % n;
-        let id = ids[at_random(3) as usize];
+        let id = ids[at_random(4) as usize];
         bridge.set_rate(now, id, mbit([0, 1, 20, 90, 400][at_random(5) as usize]));
         bridge.set_burst(now, id, Bytes::new(1_514 + at_random(100_000)));
-        bridge.set_queue_max(classes[at_random(3) as usize], Bytes::new(at_random(200_000)));
-        let rule = Rule { port: Some(ports[0].0), ..Rule::any(0, classes[at_random(3) as usize]) };
+        bridge.set_queue_max(classes[at_random(4) as usize], Bytes::new(at_random(200_000)));
+        let rule = Rule { port: Some(ports[0].0), ..Rule::any(0, classes[at_random(4) as usize]) };
         bridge.set_rules(vec![rule], vec![]).expect("sound rules");
         for n in 0..10_u8 {
             let now = now + Duration::from_micros(u64::from(n) * 100);
-            bridge.handle_frame(now, ports[0], None, frame(n % 4, 9, 1_200));
+            let source = (n % 2 == 0).then_some(source);
+            let may = source.is_none_or(|source| bridge.may_read(now, source).is_some());
+            gated[usize::from(may)] += u64::from(source.is_some());
+            if may {
+                let mut packet = frame(n % 4, 9, 1_200);
+                if n % 3 == 0 {
+                    let hold: Arc<()> = Arc::new(());
+                    holds.push(Arc::downgrade(&hold));
+                    packet.set_hold(Some(hold));
+                }
+                let read = bridge.handle_frame(now, ports[0], source, packet);
+                handed += 1;
+                if let Some(source) = source {
+                    bridge.handle_read(now, source, read, true);
+                }
+            }
             left += run(&mut bridge, now).len() as u64;
             most = most.max(bridge.memory());
         }
@@ -333,14 +351,81 @@ fn a_policy_that_changes_a_thousand_times_under_load_loses_nothing_uncounted() {
     ids.iter().for_each(|id| bridge.set_rate(end, *id, mbit(100)));
     left += run(&mut bridge, at(u64::MAX)).len() as u64;
     let c = *bridge.counters();
-    assert_eq!((bridge.memory(), c.sent, c.received), (Bytes::ZERO, left, 10_000));
+    assert_eq!((bridge.memory(), c.sent, c.received), (Bytes::ZERO, left, handed));
     assert_eq!(c.received, c.sent + c.limited, "{c:?}");
     assert!(c.sent > 1_000 && c.limited > 100 && most > Bytes::new(60_000), "{c:?}, at most {most}");
+    assert!(gated.iter().all(|n| *n > 500), "the gate was open and closed: {gated:?}");
     let dropped = |id| {
         let counted = bridge.limit_counters(id, end);
         counted.dropped_rate + counted.dropped_room + counted.dropped_codel
     };
     assert!(ids.into_iter().map(dropped).sum::<u64>() >= c.limited, "each says why");
+    assert!(ids.into_iter().all(|id| bridge.limit_counters(id, end).waiting == 0));
+    let kept = holds.iter().filter(|hold| hold.upgrade().is_some()).count();
+    assert!(holds.len() > 2_000 && kept == 0, "{kept} of {} senders wait still", holds.len());
+}
+
+/// A tenant has two ports and one limit: what comes by both is held to it, and each has half, by bytes and not by packets.
+#[test]
+fn one_limit_over_two_ports_holds_their_sum_and_gives_each_half() {
+    for direction in [Direction::From, Direction::To] {
+        let (mut bridge, ports) = bridge(3);
+        let settings = LimitSettings { rate: mbit(8), burst: Bytes::new(3_000), mode: Mode::Pace };
+        let id = bridge.add_limit(at(0), settings);
+        let rules = [0, 1].map(|port: usize| {
+            let queue = ClassSettings { queue_max: Bytes::new(20_000), codel: None, ..ClassSettings::default() };
+            let class = BridgeClass { limits: vec![id], accounting: Accounting::default(), queue };
+            Rule { port: Some(ports[port].0), ..Rule::any(0, bridge.add_class(&class)) }
+        });
+        let (from, to) = if direction == Direction::From { (rules.to_vec(), vec![]) } else { (vec![], rules.to_vec()) };
+        bridge.set_rules(from, to).expect("sound rules");
+        for mac in 0..3 {
+            bridge.set_address(Mac([2, 0, 0, 0, 0, mac]), ports[usize::from(mac)]).expect("there is room");
+        }
+        // Each offers 12 Mbit/s for two seconds: 1,500 bytes a millisecond, and six times 250.
+        let mut passed = [0_u64; 2];
+        for step in 0..12_000_u64 {
+            let now = at(step * 166_667);
+            let mut offer = |tenant: u8, payload| {
+                let (source, destination) = if direction == Direction::From { (tenant, 2) } else { (2, tenant) };
+                bridge.handle_frame(now, ports[usize::from(source)], None, frame(source, destination, payload));
+            };
+            offer(1, 210);
+            if step % 6 == 0 {
+                offer(0, 1_460);
+            }
+            for (_, _, packet) in run(&mut bridge, now) {
+                let tenant = packet.bytes()[if direction == Direction::From { 11 } else { 5 }];
+                passed[usize::from(tenant)] += packet.size().as_u64() - 14;
+            }
+        }
+        let [one, other] = passed;
+        assert!((one + other).abs_diff(2_000_000) <= 3_000 + 1_500, "{direction:?}: {one} + {other}");
+        assert!(one.abs_diff(other) <= 2 * 1_500 + 3_000, "{direction:?}: {one} and {other}");
+        assert_eq!(bridge.limit_counters(id, at(2_000_000_000)).passed_bytes, one + other);
+    }
+}
+
+/// The article's limiter on what goes to a port, from wherever: one instant decides, and until what passed is repaid nobody passes.
+#[test]
+fn the_article_s_inbound_limiter_passes_all_or_drops_all() {
+    let (mut bridge, ports) = bridge(3);
+    bridge.set_address(Mac([2, 0, 0, 0, 0, 9]), ports[2]).expect("there is room");
+    let id = limit(&mut bridge, mbit(8), Mode::Borrow, ports[2], Direction::To);
+    // Of 1,000 bytes each, a millisecond's worth, from two ports in turn, four in a millisecond.
+    let mut passed = Vec::new();
+    for step in 0..40_u64 {
+        let now = at(step * 250_000);
+        bridge.handle_frame(now, ports[step as usize % 2], None, frame(1 + (step % 2) as u8, 9, 960));
+        passed.extend(run(&mut bridge, now).iter().map(|_| step));
+    }
+    assert_eq!(passed, (0..40).step_by(4).collect::<Vec<u64>>());
+    let counters = bridge.limit_counters(id, at(10_000_000));
+    assert_eq!((counters.passed_packets, counters.dropped_rate, counters.waiting), (10, 30, 0));
+    // Idle time earns nothing.
+    let later = at(50_000_000);
+    (0..5).for_each(|_| _ = bridge.handle_frame(later, ports[0], None, frame(1, 9, 960)));
+    assert_eq!(run(&mut bridge, later).len(), 1);
 }
 
 proptest! {

@@ -18,7 +18,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use weirgate_shape::{Borrow, Bucket, Fate, Gate, INTERVAL, Member, Pacer, QueueId, Short, granularity, quantum};
+use weirgate_shape::{Borrow, Bucket, Fate, Gate, INTERVAL, Load, Member, Pacer, QueueId, Short, granularity, quantum};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 pub use weirgate_shape::{ClassSettings, CodelSettings, Signal};
@@ -167,7 +167,6 @@ pub enum ReleaseFate {
 struct Held<T> {
     item: T,
     source: Option<SourceId>,
-    memory: Bytes,
 }
 
 #[derive(Debug)]
@@ -188,7 +187,7 @@ struct State {
     rate: BitRate,
     burst: Bytes,
     /// What came to a gate, in bytes; a pacer counts for itself.
-    charged: u64,
+    offered: u64,
     counters: LimitCounters,
 }
 
@@ -211,9 +210,8 @@ struct Class {
     paced: Option<weirgate_shape::ClassId>,
     /// Whether all that waits there was let in by gates.
     gated: bool,
-    /// Packets that wait there, and the memory that they take.
+    /// Packets that wait there.
     waiting: u64,
-    memory: Bytes,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -237,7 +235,6 @@ pub struct Limits<T> {
     sources: Vec<Source>,
     pacer: Pacer<Held<T>>,
     memory_max: Bytes,
-    memory: Bytes,
     /// Limits that are kept together with others, and as which member.
     shared: Vec<Part>,
     /// When their shares are divided anew.
@@ -255,9 +252,8 @@ impl<T> Limits<T> {
             paced: Vec::new(),
             pacing: Vec::new(),
             sources: Vec::new(),
-            pacer: Pacer::new(now, tick, slots),
+            pacer: Pacer::new(now, tick, slots).within(memory_max),
             memory_max,
-            memory: Bytes::ZERO,
             shared: Vec::new(),
             balance_at: now,
         }
@@ -283,7 +279,7 @@ impl<T> Limits<T> {
             Mode::Borrow => Means::Borrow(Borrow::new(now, rate)),
             Mode::Drop => Means::Drop(Bucket::new(now, rate, burst)),
         };
-        self.limits.push(State { means, rate, burst, charged: 0, counters: LimitCounters::default() });
+        self.limits.push(State { means, rate, burst, offered: 0, counters: LimitCounters::default() });
         id
     }
 
@@ -317,17 +313,17 @@ impl<T> Limits<T> {
             .collect();
         let gated = !means().any(|means| matches!(means, Means::Pace(_)));
         // What a gate has let in is little, and is not dropped.
-        let queue_max = settings.queue_max.min(self.queue_most());
+        let (queue_max, memory_max) = (settings.queue_max.min(self.class_most()), self.class_most());
         let settings = if gated {
-            ClassSettings { codel: None, queue_max: ALL, ..settings }
+            ClassSettings { codel: None, queue_max: ALL, memory_max: ALL, ..settings }
         } else {
-            ClassSettings { queue_max, ..settings }
+            ClassSettings { queue_max, memory_max, ..settings }
         };
         let paced = (!paced.is_empty()).then(|| {
             self.paced.push(id);
             self.pacer.add_class(settings, &paced)
         });
-        self.classes.push(Class { chain: chain.to_vec(), paced, gated, waiting: 0, memory: Bytes::ZERO });
+        self.classes.push(Class { chain: chain.to_vec(), paced, gated, waiting: 0 });
         id
     }
 
@@ -355,9 +351,14 @@ impl<T> Limits<T> {
         Some(backlog_max.map_or(burst, |most| most.min(burst)))
     }
 
+    /// How exactly what waits is released: a slot of the wheel.
+    pub const fn tick(&self) -> Duration {
+        self.pacer.tick()
+    }
+
     /// The memory that what waits takes.
     pub const fn memory(&self) -> Bytes {
-        self.memory
+        self.pacer.memory()
     }
 
     /// What was read from a source and waits: a queue whose backlog is long is better left unread.
@@ -422,8 +423,9 @@ impl<T> Limits<T> {
         self.set_share(now, limit, self.share(limit));
     }
 
-    /// What may wait in a class at most: a quarter of the memory, within which its flows are equal. Where that runs short they are not.
-    const fn queue_most(&self) -> Bytes {
+    /// What a class may take of the memory: a quarter, whatever its packets' sizes; its flows are equal within that. Where all of the memory
+    /// runs short, they are equal within what is free.
+    const fn class_most(&self) -> Bytes {
         Bytes::new(self.memory_max.as_u64() / 4)
     }
 
@@ -432,7 +434,7 @@ impl<T> Limits<T> {
     pub fn set_queue_max(&mut self, class: ClassId, queue_max: Bytes) {
         let Class { paced, gated, .. } = self.classes[class.index()];
         if let Some(paced) = paced.filter(|_| !gated) {
-            self.pacer.set_queue_max(paced, queue_max.min(self.queue_most()));
+            self.pacer.set_queue_max(paced, queue_max.min(self.class_most()));
         }
     }
 
@@ -477,13 +479,13 @@ impl<T> Limits<T> {
         let mut parts = core::mem::take(&mut self.shared);
         for Part { limit, shared, member, is_behind } in &mut parts {
             let before = self.share(*limit);
-            let (charged, needs) = self.demand(now, *limit);
+            let (offered, needs) = self.demand(now, *limit);
             // Who has nothing and needs some does not wait for the next division, nor does who has what he said he needs: until he
             // has said so, it is kept for him.
             let at_once = if needs { before == BitRate::ZERO } else { *is_behind };
             if due || at_once {
                 let weight = if needs { self.weight(*limit) } else { 0 };
-                shared.report(now, *member, charged, weight, at_once);
+                shared.report(now, *member, offered, weight, at_once);
                 *is_behind = needs;
             }
             self.limits[limit.index()].rate = shared.rate();
@@ -533,16 +535,16 @@ impl<T> Limits<T> {
         }
     }
 
-    /// What was charged to its part of a limit so far, and whether something waits for it.
+    /// What was offered to its part of a limit so far, and whether something waits for it.
     fn demand(&self, now: Instant, limit: LimitId) -> (Bytes, bool) {
-        let State { means, charged, counters, .. } = &self.limits[limit.index()];
+        let State { means, offered, counters, .. } = &self.limits[limit.index()];
         match means {
             Means::Pace(limit) => self.pacer.demand(now, *limit),
             // Its queues are held back, or what it let in is.
             Means::Gate(_, limit) => {
-                (Bytes::new(*charged), counters.is_throttled() || self.pacer.is_waited_for(*limit))
+                (Bytes::new(*offered), counters.is_throttled() || self.pacer.is_waited_for(*limit))
             }
-            _ => (Bytes::new(*charged), counters.is_throttled()),
+            _ => (Bytes::new(*offered), counters.is_throttled()),
         }
     }
 
@@ -607,7 +609,7 @@ impl<T> Limits<T> {
         state.ready = more;
         let Some((limit, queue)) = state.gated_by else { return };
         let limit = &mut self.limits[limit.index()];
-        limit.charged = limit.charged.wrapping_add(read.as_u64());
+        limit.offered = limit.offered.wrapping_add(read.as_u64());
         match (&mut limit.means, queue) {
             (Means::Gate(gate, _), Some(queue)) => gate.handle_read(now, queue, read, more),
             (Means::Borrow(borrow), _) if read > Bytes::ZERO => borrow.handle_sent(now, read),
@@ -654,21 +656,15 @@ impl<T> Limits<T> {
             }
             return Verdict::Pass(item);
         }
-        // As much as is free is there for each class, whatever others have (Choudhury and Hahne, "Dynamic queue length thresholds
-        // for shared-memory packet switches", 1998, with a factor of 1): nobody is left without.
-        let has_room = self.classes[class.index()].memory + memory <= self.memory_max.saturating_sub(self.memory);
-        let held = Held { item, source, memory };
-        let put = if has_room { self.pacer.handle_packet(now, paced, flow, size, signal, held) } else { Err(held) };
-        if let Err(Held { item, .. }) = put {
+        let held = Held { item, source };
+        if let Err(Held { item, .. }) = self.pacer.handle_packet(now, paced, flow, Load { size, memory }, signal, held)
+        {
             self.refund(class, gated_by, size);
             let by = self.pacing[self.pacer.held_by(paced).index()];
             self.limits[by.index()].counters.dropped_room += 1;
             return Verdict::Drop(item, Reason::Room);
         }
-        self.memory += memory;
-        let state = &mut self.classes[class.index()];
-        state.waiting += 1;
-        state.memory += memory;
+        self.classes[class.index()].waiting += 1;
         if let Some(source) = source {
             self.sources[source.index()].waiting += size;
         }
@@ -680,14 +676,12 @@ impl<T> Limits<T> {
     pub fn poll(&mut self, now: Instant) -> Option<Release<T>> {
         let out = self.pacer.poll(now)?;
         let class = self.paced[out.class.index()];
-        self.memory = self.memory.saturating_sub(out.item.memory);
         if let Some(source) = out.item.source {
             let waiting = &mut self.sources[source.index()].waiting;
             *waiting = waiting.saturating_sub(out.size);
         }
         let (state, by) = (&mut self.classes[class.index()], self.pacing[out.by.index()]);
         state.waiting -= 1;
-        state.memory = state.memory.saturating_sub(out.item.memory);
         if out.fate == Fate::Drop {
             self.limits[by.index()].counters.dropped_codel += 1;
             self.handle_lost(class, out.item.source, out.size);
@@ -719,7 +713,7 @@ impl<T> Limits<T> {
     pub fn is_valid(&self) -> bool {
         let mut paced = self.classes.iter().filter_map(|class| class.paced);
         let waits = paced.any(|class| self.pacer.waiting(class) > Bytes::ZERO);
-        self.pacer.is_valid() && self.memory <= self.memory_max && (!waits || self.memory > Bytes::ZERO)
+        self.pacer.is_valid() && (!waits || self.memory() > Bytes::ZERO)
     }
 
     /// Charges the limits of the chain that cannot let the packet wait, all or none; which one refused.
@@ -729,8 +723,8 @@ impl<T> Limits<T> {
             if Some(*limit) == gated_by {
                 continue;
             }
-            let State { means, charged, .. } = &mut self.limits[limit.index()];
-            *charged = charged.wrapping_add(size.as_u64());
+            let State { means, offered, .. } = &mut self.limits[limit.index()];
+            *offered = offered.wrapping_add(size.as_u64());
             let taken = match means {
                 Means::Pace(_) => true,
                 Means::Gate(gate, _) => gate.take(now, size).is_ok(),

@@ -63,6 +63,44 @@ fn who_fills_the_memory_leaves_room_for_others() {
     assert!(limits.is_valid());
 }
 
+/// Packets of 46 bytes, each in a buffer of 2,048: two classes that offer far more than there is memory for, the first by 1 flow that fills
+/// its room and then by 20, the second by another 20.
+#[test]
+fn small_packets_have_the_room_that_their_memory_takes() {
+    const BUFFER: u64 = 2_048;
+    let memory_max = 4_000 * BUFFER;
+    let mut limits = Limits::new(at(0), mbit(1), mbit(1_000), Bytes::new(memory_max));
+    let queue = ClassSettings { codel: None, queue_max: Bytes::new(u64::MAX), ..ClassSettings::default() };
+    let classes = [0, 1].map(|_| {
+        let stopped = limit(&mut limits, BitRate::ZERO, Mode::Pace);
+        limits.add_class(queue, &[stopped])
+    });
+    let mut offer = |class, flow: u32, packets: u64| {
+        let (size, memory) = (Bytes::new(46), Bytes::new(BUFFER));
+        let waits = |_: &u64| {
+            let arrival = Arrival { flow: flow * 977, size, memory, ..arrival(class, None) };
+            matches!(limits.handle_packet(at(0), arrival, 0), Verdict::Wait)
+        };
+        (0..packets).filter(waits).count() as u64
+    };
+    // A class has a quarter, 1,000 packets; one of its flows half of that, and one packet that waits for the limit already.
+    assert_eq!(offer(classes[0], 0, 3_000), 501);
+    // Whoever else comes finds room, and has what the others have.
+    let mut waiting = [[0; 20]; 2];
+    for round in 0..200 {
+        for (class, waiting) in classes.iter().zip(&mut waiting) {
+            for (flow, waiting) in waiting.iter_mut().enumerate() {
+                *waiting += offer(*class, flow as u32 + 1, 1 + round % 2);
+            }
+        }
+    }
+    let within = |waiting: &[u64; 20], least, most| waiting.iter().all(|n| (least..=most).contains(n));
+    // A flow has as much as is left free: of 499 and of 1,000 packets the 21st part.
+    assert!(within(&waiting[0], 22, 24) && within(&waiting[1], 46, 49), "{waiting:?}");
+    assert_eq!(limits.memory().as_u64() / BUFFER, 501 + waiting.iter().flatten().sum::<u64>());
+    assert!(limits.is_valid());
+}
+
 #[test]
 fn a_gates_turns_are_of_the_rate_that_it_has_now() {
     let mut limits = limits();

@@ -32,6 +32,8 @@ pub struct Shaping {
     pub threads: u16,
     /// `[switch]`: for how long what comes is gathered, at most.
     pub coalesce: Duration,
+    /// `[switch]`: whether its threads look for something to do without end, and never sleep.
+    pub poll: bool,
     /// `[[port]]`.
     pub ports: Vec<Port>,
     /// `[[limit]]`.
@@ -80,6 +82,8 @@ pub enum PortKind {
     VhostUser {
         /// The socket's path.
         socket: PathBuf,
+        /// Whose processes may connect beside the daemon's user, as QEMU's.
+        group: Option<String>,
     },
 }
 
@@ -90,7 +94,7 @@ impl PortKind {
             Self::Tap { device, namespace } | Self::Interface { device, namespace, .. } => {
                 (Some(namespace), Path::new(device))
             }
-            Self::VhostUser { socket } => (None, socket),
+            Self::VhostUser { socket, .. } => (None, socket),
         }
     }
 }
@@ -168,6 +172,7 @@ pub struct Match {
 pub(super) struct TypedShaping {
     threads: Maybe<u64>,
     coalesce: Maybe<Duration>,
+    poll: Maybe<bool>,
     ports: Vec<TypedPort>,
     limits: Vec<TypedLimit>,
     classes: Vec<TypedClass>,
@@ -180,6 +185,7 @@ struct TypedPort {
     kind: Maybe<Kind>,
     device: Maybe<String>,
     socket: Maybe<String>,
+    group: Maybe<String>,
     namespace: Maybe<String>,
     xdp: Maybe<bool>,
     queues: Maybe<u64>,
@@ -257,6 +263,7 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
         kind: s.parsed("kind"),
         device: s.parsed("device"),
         socket: s.parsed("socket"),
+        group: s.parsed("group"),
         namespace: s.parsed("namespace"),
         xdp: s.boolean("xdp"),
         queues: s.integer("queues", 1, 64),
@@ -289,10 +296,12 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
         codel: Codel::read(s),
         mark_above: s.parsed("mark_above"),
     });
-    let (threads, coalesce) = root.table("switch", |s| (s.integer("threads", 1, 64), s.parsed("coalesce")));
+    let (threads, coalesce, poll) =
+        root.table("switch", |s| (s.integer("threads", 1, 64), s.parsed("coalesce"), s.boolean("poll")));
     TypedShaping {
         threads,
         coalesce,
+        poll,
         ports: ports.unwrap_or_default(),
         limits: limits.unwrap_or_default(),
         classes: classes.unwrap_or_default(),
@@ -306,7 +315,11 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
     if let Some(coalesce) = typed.coalesce.as_ref().filter(|coalesce| coalesce.value > COALESCE_MAX) {
         problems.push(coalesce.problem(format!("is more than {COALESCE_MAX}: devices would run full meanwhile")));
     }
-    let coalesce = or(typed.coalesce, COALESCE);
+    let poll = or(typed.poll, false);
+    if let Some(coalesce) = typed.coalesce.as_ref().filter(|_| poll) {
+        problems.push(coalesce.problem("with poll = true nothing is gathered: leave it out"));
+    }
+    let coalesce = if poll { Duration::ZERO } else { or(typed.coalesce, COALESCE) };
     let lines: Vec<usize> = typed.ports.iter().map(|port| port.line).collect();
     let pinned = typed.ports.iter().enumerate().filter_map(|(at, port)| Some((at, port.macs.as_ref()?.line)));
     let pinned: Vec<(usize, usize)> = pinned.collect();
@@ -348,7 +361,7 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
         classes.push(class);
         class_lines.push(line);
     }
-    let shaping = Shaping { threads, coalesce, ports, limits, classes, notes: Vec::new() };
+    let shaping = Shaping { threads, coalesce, poll, ports, limits, classes, notes: Vec::new() };
     Shaping { notes: notes::notes(&shaping, &limit_lines, &class_lines), ..shaping }
 }
 
@@ -415,9 +428,13 @@ pub(crate) fn gate(class: &Class, limits: &[Limit], ports: &[Port]) -> Option<(u
     Some((limit, port))
 }
 
-/// Why a class's limit that gates would have nothing to hold back.
+/// Why a class's limit that gates would have nothing to hold back. The article's ([`Mode::Borrow`]) needs nothing: what it does not let
+/// pass, and what can come by any port, it drops.
 fn ungated(class: &Class, before: &[Class], limits: &[Limit], ports: &[Port]) -> Option<String> {
     let (limit, port) = gate(class, limits, ports)?;
+    if port.is_none() && limits[limit].mode == Mode::Borrow {
+        return None;
+    }
     let (limit, name) = (&limits[limit].name, &ports[class.port].name);
     let Some(port) = port else {
         return Some(format!(
@@ -442,7 +459,7 @@ fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
         ));
         return Port {
             name: or(typed.name, String::new()),
-            kind: PortKind::VhostUser { socket: PathBuf::new() },
+            kind: PortKind::VhostUser { socket: PathBuf::new(), group: None },
             queues: 1,
             macs: Vec::new(),
             peer: None,
@@ -450,7 +467,11 @@ fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
     };
     let other = match kind.value {
         Kind::Tap | Kind::Interface => {
-            typed.socket.as_ref().map(|socket| socket.problem("only a VM's card has a socket: write a `device`"))
+            let socket =
+                typed.socket.as_ref().map(|socket| socket.problem("only a VM's card has a socket: write a `device`"));
+            socket.or_else(|| {
+                typed.group.as_ref().map(|group| group.problem("only a VM's card has a socket, which is a group's"))
+            })
         }
         Kind::VhostUser => {
             let device =
@@ -478,7 +499,8 @@ fn port(typed: TypedPort, threads: u16, problems: &mut Vec<Problem>) -> Port {
             problems.push(problem(typed.line, "port", what.into()));
         }
         let socket = directory(typed.socket, problems).unwrap_or_default();
-        return Port { name, kind: PortKind::VhostUser { socket }, queues, macs, peer: None };
+        let kind = PortKind::VhostUser { socket, group: typed.group.map(|group| group.value) };
+        return Port { name, kind, queues, macs, peer: None };
     }
     let device = or(typed.device, name.clone());
     let is_name = |c: char| !c.is_whitespace() && !['/', ':', '%', '\0'].contains(&c);

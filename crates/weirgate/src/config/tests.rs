@@ -66,7 +66,7 @@ fn the_example_s_ports_limits_and_classes_are_sound_and_shown_in_full() {
     let config = Config::from_text(&shaping_example(), &root()).unwrap();
     let shaping = &config.shaping;
     assert_eq!((shaping.ports.len(), shaping.limits.len(), shaping.classes.len()), (3, 1, 1));
-    assert_eq!((shaping.threads, shaping.coalesce), (1, Duration::from_micros(250)));
+    assert_eq!((shaping.threads, shaping.coalesce, shaping.poll), (1, Duration::from_micros(250), false));
     assert_eq!(shaping.limits[0].rate.as_bits_per_sec(), 200_000_000);
     assert_eq!(shaping.notes, []);
     for table in ["port", "limit", "class"] {
@@ -188,6 +188,8 @@ fn limits_that_contradict_each_other_are_refused() {
     let to = "[[class]]\nport = \"vm1\"\ndirection = \"to\"\nlimits = [\"g\"]\n";
     let text = with(&format!("{gate}{to}"));
     assert!(text.contains("what goes to `vm1` can come by every port: write a `peer`"), "{text}");
+    let borrow = format!("{ground}{}{to}", gate.replace("\"gate\"", "\"borrow\""));
+    assert!(Config::from_text(&borrow, &root()).is_ok(), "the article's drops what it does not let pass");
     let uplink = |more: &str| format!("[[port]]\nname = \"up\"\nkind = \"tap\"\n{more}");
     let text = format!("{ground}{gate}{to}{}", uplink("peer = \"vm1\"\n"));
     assert!(Config::from_text(&text, &root()).is_ok(), "{}", problems(&text));

@@ -12,6 +12,7 @@ use weirgate_linux::vhost::{Offloads, Role, VhostOptions, VhostUser};
 
 use crate::config::shaping::{Port, PortKind, namespace_path};
 use crate::config::{Namespace, nearest};
+use crate::groups;
 use crate::view::api;
 
 /// A port's device.
@@ -32,14 +33,19 @@ pub(super) fn open(port: &Port, threads: usize) -> anyhow::Result<Opened> {
             note = usable(&ns, device)?.warning();
             open_interface(&ns, device, port.queues, *xdp)?
         }
-        PortKind::VhostUser { socket } => {
+        PortKind::VhostUser { socket, group } => {
+            let gid = group.as_deref().map(groups::gid).transpose()?;
             let options = VhostOptions {
                 socket: socket.clone(),
                 role: Role::Listen,
                 queues: port.queues,
                 offloads: Offloads::ALL,
             };
-            Box::new(VhostUser::start(&options)?)
+            let device = VhostUser::start(&options)?;
+            if let Some(gid) = gid {
+                groups::admit(socket, gid)?;
+            }
+            Box::new(device)
         }
     };
     let parts = if threads == 1 { vec![device] } else { device.split(threads)? };
@@ -57,7 +63,7 @@ pub(super) fn namespace_of(port: &Port) -> Option<u32> {
 pub(super) fn device_name(port: &Port) -> Cow<'_, str> {
     match &port.kind {
         PortKind::Tap { device, .. } | PortKind::Interface { device, .. } => device.into(),
-        PortKind::VhostUser { socket } => socket.to_string_lossy(),
+        PortKind::VhostUser { socket, .. } => socket.to_string_lossy(),
     }
 }
 
@@ -74,7 +80,8 @@ pub(crate) fn try_out(port: &Port, running: bool) -> anyhow::Result<Option<Strin
             Ok(None)
         }
         PortKind::Interface { device, namespace, .. } => Ok(usable(&enter(namespace)?, device)?.warning()),
-        PortKind::VhostUser { socket } => {
+        PortKind::VhostUser { socket, group } => {
+            group.as_deref().map(groups::gid).transpose()?;
             let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).with_context(|| {
                 format!("its socket cannot be made in {0}: `mkdir -p {0}`, writable for the daemon", folder.display())

@@ -1,9 +1,11 @@
 //! The secret of the holdout's draw: made once per host, kept beside the controller's state.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use crate::random;
 
 /// Where the seed of the daemon with this `state` is.
 pub(crate) fn path(state: &Path) -> PathBuf {
@@ -25,8 +27,7 @@ pub(crate) fn load(state: &Path) -> io::Result<(u64, Option<String>)> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => Some(error.to_string()),
     };
-    let mut bytes = [0; 8];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let bytes = random::bytes()?;
     let at = path.display();
     let said = match (save(&path, &bytes), wrong) {
         (Ok(()), None) => None,

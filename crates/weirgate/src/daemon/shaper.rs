@@ -15,6 +15,7 @@ use super::keeper::Keeper;
 use super::ports;
 use crate::config::shaping::{Class, Limit, Port, Shaping, gate};
 use crate::config::unknown;
+use crate::random;
 use crate::view::api;
 
 /// What waits in all queues takes at most this.
@@ -46,11 +47,10 @@ impl Shaper {
         let rates = || shaping.limits.iter().map(|limit| limit.rate).filter(|rate| *rate != BitRate::ZERO);
         let slowest = rates().min().unwrap_or(BitRate::from_bits_per_sec(1_000_000));
         let fastest = rates().max().unwrap_or(BitRate::from_bits_per_sec(1_000_000_000));
-        // Secret enough for hashes: nobody outside knows when the daemon started, to the nanosecond.
+        let seed = u64::from_ne_bytes(random::bytes()?);
         let count = usize::from(shaping.threads.max(1));
         let memory = Bytes::new(MEMORY_MAX.as_u64() / count as u64);
-        let mut bridges: Vec<Bridge> =
-            (0..count).map(|_| Bridge::new(now, slowest, fastest, memory, now.as_nanos())).collect();
+        let mut bridges: Vec<Bridge> = (0..count).map(|_| Bridge::new(now, slowest, fastest, memory, seed)).collect();
         if let Some((first, others)) = bridges.split_first_mut() {
             others.iter_mut().for_each(|other| other.learn_with(first));
         }
@@ -63,8 +63,14 @@ impl Shaper {
             };
             limits.push((limit.clone(), add_limit(now, settings, &mut bridges)));
         }
-        let make = |bridge| Ok(Dataplane::new(bridge)?.coalescing(shaping.coalesce));
-        let mut dataplanes = bridges.into_iter().map(make).collect::<io::Result<Vec<_>>>()?;
+        // Where there are too few for all, the scheduler divides them better.
+        let has_cores = count > 1 && std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= count);
+        let make = |(at, bridge)| {
+            let one = Dataplane::new(bridge)?.coalescing(shaping.coalesce);
+            let one = if shaping.poll { one.polling() } else { one };
+            Ok(if has_cores { one.on_core(at) } else { one })
+        };
+        let mut dataplanes = bridges.into_iter().enumerate().map(make).collect::<io::Result<Vec<_>>>()?;
         let mut ports = Vec::new();
         for (at, port) in shaping.ports.iter().enumerate() {
             let gate = gate_of(shaping, at).map(|limit| limits[limit].1);

@@ -43,9 +43,10 @@ pub(super) struct One {
     /// Round trips, sorted, in milliseconds: under load, and before it.
     pub(super) ping: Vec<f64>,
     pub(super) ping_idle: Vec<f64>,
-    /// Windows that more left the limit in than it allows, and the most that did, in bytes.
+    /// Windows that more left the limit in than it allows, and the most that did, in bytes; and windows that more came from the sender in.
     pub(super) windows_over: usize,
     pub(super) window_most: u64,
+    pub(super) sender_windows_over: usize,
     pub(super) empty_receiver_pct: f64,
     pub(super) empty_sender_pct: f64,
     /// By the limit.
@@ -96,16 +97,18 @@ impl Site {
         let before = ground::Cpu::now(cable.cpu()?);
         let (received, ping) = self.load(arm.way, times.load)?;
         let after = ground::Cpu::now(cable.cpu()?);
-        let passed = receiver.so_far().by_ms.split_off(starts[1]);
+        let since = |record: &Record, start| record.so_far().by_ms.split_off(start);
+        let (came, passed) = (since(sender, starts[0]), since(receiver, starts[1]));
         let allowed = arm.rate.bytes_in(weirgate_units::Duration::from_millis(WINDOW as u64)) + arm.limit().burst;
-        let windows = || passed.windows(WINDOW).map(|window| window.iter().sum::<u64>());
+        let over = |by_ms: &[u64]| windows(by_ms).filter(|bytes| Bytes::new(*bytes) > allowed).count();
         let counters = cable.counters()?;
         Ok(One {
             goodput_pct: received / crate::limit::TCP_PAYLOAD / arm.rate.as_bits_per_sec() as f64 * 100.0,
             ping,
             ping_idle,
-            windows_over: windows().filter(|bytes| Bytes::new(*bytes) > allowed).count(),
-            window_most: windows().max().unwrap_or(0),
+            windows_over: over(&passed),
+            window_most: windows(&passed).max().unwrap_or(0),
+            sender_windows_over: over(&came),
             empty_receiver_pct: empty_pct(receiver, starts[1], times.load),
             empty_sender_pct: empty_pct(sender, starts[0], times.load),
             dropped: counters.dropped_rate + counters.dropped_room + counters.dropped_codel,
@@ -179,6 +182,11 @@ fn ping(seconds: u64) -> String {
 
 fn round_trips(said: &str) -> Vec<f64> {
     sorted(said.lines().filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok()))
+}
+
+/// Bytes in each window, one from each millisecond on.
+fn windows(by_ms: &[u64]) -> impl Iterator<Item = u64> {
+    by_ms.windows(WINDOW).map(|window| window.iter().sum())
 }
 
 /// Windows in which nothing passed, of those of a settled connection that began after `start`.

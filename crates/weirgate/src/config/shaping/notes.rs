@@ -48,6 +48,17 @@ pub(crate) fn too_many_threads(threads: u16, processors: usize) -> Option<String
     })
 }
 
+/// What threads that never sleep take.
+pub(crate) fn whole_processors(shaping: &Shaping) -> Option<String> {
+    let threads = shaping.threads;
+    (shaping.poll && !shaping.ports.is_empty()).then(|| match threads {
+        1 => "[switch] poll = true: its thread takes a whole processor, also where nothing passes".into(),
+        _ => format!(
+            "[switch] poll = true: each of its {threads} threads takes a whole processor, also where nothing passes"
+        ),
+    })
+}
+
 fn odd_burst(limit: &Limit, coalesce: Duration) -> Option<String> {
     let Limit { name, rate, burst, .. } = limit;
     let (burst, used) = ((*burst)?, limit.burst_at(*rate, coalesce));
@@ -228,6 +239,23 @@ mod tests {
         assert_eq!(queue("3 MB"), [""; 0]);
         let still = noted(&format!("{GROUND}{CLASS}queue = \"30 MB\"\n").replace("8 Mbit", "0 bit"));
         assert_eq!(still, [""; 0], "a rate of zero is a door that is shut, not slow");
+    }
+
+    #[test]
+    fn threads_that_never_sleep_are_noted() {
+        let polling = |switch: &str| {
+            let around = Surroundings { host: "h".into(), state: "/state".into(), run: "/run".into() };
+            let config =
+                Config::from_text(&format!("[switch]\n{switch}\n{GROUND}{CLASS}"), &around).expect("it is sound");
+            (config.shaping.coalesce, whole_processors(&config.shaping))
+        };
+        assert_eq!(polling("threads = 2"), (Duration::from_micros(250), None));
+        let (coalesce, said) = polling("poll = true");
+        assert!(
+            coalesce == Duration::ZERO && said.is_some_and(|said| said.contains("its thread takes a whole processor"))
+        );
+        let said = polling("poll = true\nthreads = 2").1;
+        assert!(said.is_some_and(|said| said.contains("each of its 2 threads takes a whole processor")));
     }
 
     #[test]
