@@ -44,9 +44,28 @@ table() { # NAME LINES_MIN ARGUMENT ...
   esac
 }
 
+# The same lines by ours in another way: by the system's name, in a folder where the dynamic linker looks first. It takes the library's
+# versions for the program's, and says where it finds none.
+linked() { # NAME SYMBOL ARGUMENT ...
+  local name=$1 symbol=$2 in=(); shift 2
+  mkdir -p "$work/linked"
+  ln -sf "$lib" "$work/linked/libz.so.1"
+  # QEMU has another environment for its program.
+  if ((${#run[@]})); then in=(-E "LD_LIBRARY_PATH=$work/linked"); fi
+  env -u LD_PRELOAD "LD_LIBRARY_PATH=$work/linked" LD_DEBUG=bindings "LD_DEBUG_OUTPUT=$work/linked/of" \
+    "${run[@]}" "${in[@]}" "$work/$name" "$@" >"$work/$name.linked" 2>"$work/$name.stderr"
+  cat "$work/$name.stderr"
+  if grep 'no version information' "$work/$name.stderr"; then return 1; fi
+  cmp "$work/$name.system" "$work/$name.linked"
+  grep -qrF "to $work/linked/libz.so.1 [0]: normal symbol \`$symbol'" "$work/linked"
+}
+
 check 'symbols and their versions' exports
 check 'no undefined symbols but of libc, libm and libgcc_s' imports
 check 'layouts, deflate, whole bodies and checksums: 50,000 lines' table deflate 50000
 check 'inflate: 2,000 lines' table inflate 2000
 check 'gz files: 800 lines' table gz 800 "$work"
+check 'as libz.so.1: deflate' linked deflate deflate
+check 'as libz.so.1: inflate' linked inflate inflate
+check 'as libz.so.1: gz files' linked gz gzopen "$work"
 finish

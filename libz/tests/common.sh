@@ -70,10 +70,10 @@ had() { # SYMBOL ...
   fi
 }
 
-# Waits until a command succeeds, for ten seconds at most.
+# Waits until a command succeeds, for a minute at most.
 await() {
   local tries
-  for ((tries = 0; tries < 100; tries++)); do
+  for ((tries = 0; tries < 600; tries++)); do
     "$@" >/dev/null 2>&1 && return
     sleep 0.1
   done

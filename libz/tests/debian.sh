@@ -16,5 +16,5 @@ own_lists() { # FOLDER deb|deb-src [OPTION=VALUE]
   printf '%s [%ssigned-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' "$kind" "${3:+$3 }" "$mirror" "$release" >"$folder/sources.list"
   chmod -R a+rwX "$folder/lists"
   # shellcheck disable=SC2034  # Its callers use it.
-  apt=(apt-get -qq -o "Dir::Etc::SourceList=$folder/sources.list" -o Dir::Etc::SourceParts=/nonexistent -o "Dir::State::Lists=$folder/lists")
+  apt=(apt-get -qq -o Acquire::Retries=5 -o "Dir::Etc::SourceList=$folder/sources.list" -o Dir::Etc::SourceParts=/nonexistent -o "Dir::State::Lists=$folder/lists")
 }

@@ -14,7 +14,8 @@ fetch() {
   mkdir -m 777 "$work/source"
   cd "$work/source"
   "${apt[@]}" update
-  "${apt[@]}" source --download-only "zlib=$version"
+  # After a point release the archive has only the next one.
+  "${apt[@]}" source --download-only "zlib=$version" || "${apt[@]}" source --download-only zlib
   dpkg-source --no-check -x zlib_*.dsc tree
 }
 

@@ -55,6 +55,9 @@ const LOOK_EVERY: u32 = 128;
 /// The first ones all are, so that a class is not wrong for long.
 const LOOK_FIRST: u32 = 4;
 
+/// Longer ones are not: zlib's output would take as much memory again, and all of its time in one call.
+const LOOK_MAX: usize = 1 << 20;
+
 /// Of the bodies of a class, one of so many goes to a device that is not the cheapest, or past one that is.
 const TRY_EVERY: u32 = 64;
 
@@ -137,24 +140,24 @@ impl Choice {
         let all = || self.candidates(class, level, len, true);
         let seen = class.seen.fetch_add(1, Ordering::Relaxed);
         if self.offload == Offload::Always && all().any(|maker| maker == Maker::Accelerator) {
-            return self.route(class, level, Maker::Accelerator);
+            return self.route(class, level, len, Maker::Accelerator);
         }
         let Some(best) = class.cheapest(all()) else { return Pick::STOCK };
         if seen % TRY_EVERY < TRY_EVERY - 1 {
-            return self.route(class, level, best);
+            return self.route(class, level, len, best);
         }
         let here = class.cheapest(self.candidates(class, level, len, false));
         let others = all().filter(|maker| *maker != best && (is_away(*maker) || is_away(best) && here == Some(*maker)));
         let turn = (seen / TRY_EVERY) as usize;
         let other = others.clone().nth(turn % others.count().max(1));
-        self.route(class, level, other.unwrap_or(best))
+        self.route(class, level, len, other.unwrap_or(best))
     }
 
     /// Who does so where no device can.
     pub fn pick_here(&self, level: i32, len: usize) -> Pick {
         let Some(class) = self.class(level, len) else { return Pick::STOCK };
         let best = class.cheapest(self.candidates(class, level, len, false));
-        best.map_or(Pick::STOCK, |best| self.route(class, level, best))
+        best.map_or(Pick::STOCK, |best| self.route(class, level, len, best))
     }
 
     /// Whether a body that is longer than what is collected may be compressed part by part: it may until that was too large.
@@ -254,13 +257,13 @@ impl Choice {
         })
     }
 
-    fn route(&self, class: &Class, level: i32, maker: Maker) -> Pick {
+    fn route(&self, class: &Class, level: i32, len: usize, maker: Maker) -> Pick {
         let route = &class.routes[maker as usize];
         let level = match self.mode {
             Mode::Fast => 1,
             Mode::Same => level + i32::from(route.up.load(Ordering::Relaxed)),
         };
-        Pick { maker, level, compare: self.mode == Mode::Same && route.is_looked_at() }
+        Pick { maker, level, compare: self.mode == Mode::Same && len <= LOOK_MAX && route.is_looked_at() }
     }
 
     /// `None`: there is nothing to choose at such a level.
@@ -366,6 +369,15 @@ mod tests {
         let all = (0..1_000).map(|_| choice.pick(6, 100)).filter(|pick| pick.maker == Maker::Libdeflate);
         let compared: Vec<usize> = all.enumerate().filter(|(_, pick)| pick.compare).map(|(n, _)| n).collect();
         assert_eq!((compared.len(), &compared[..5]), (11, &[0, 1, 2, 3, 128][..]));
+    }
+
+    #[test]
+    fn what_takes_much_memory_is_not_compared() {
+        let choice = usual();
+        for _ in 0..1_000 {
+            assert_eq!(choice.pick(6, LOOK_MAX + 1), Pick { maker: Maker::Libdeflate, level: 6, compare: false });
+        }
+        assert!(choice.pick(6, LOOK_MAX).compare, "they were none of those that are seen first");
     }
 
     #[test]

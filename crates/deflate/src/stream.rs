@@ -27,7 +27,7 @@ mod state;
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use std::mem::MaybeUninit;
-use std::ptr;
+use std::{ptr, slice};
 
 use self::state::{After, MAGIC, NO_FLUSH_YET, Phase, State, algorithm, fail};
 use crate::arena::{Arena, STATE_LEN, arrays_len};
@@ -284,6 +284,7 @@ pub unsafe fn set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_u
         (Phase::Ended, _) => return OK,
         (Phase::Plain, _) => false,
         (Phase::Draining { then: After::Staging }, _) => true,
+        (Phase::Draining { then: After::End }, Wrapper::Raw) => return OK,
         (Phase::Draining { .. } | Phase::Streaming, Wrapper::Raw) => state.is_unasked,
         (_, Wrapper::Raw) => false,
         (_, Wrapper::Gzip) => true,
@@ -293,6 +294,12 @@ pub unsafe fn set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_u
     };
     if is_late {
         return STREAM_ERROR;
+    }
+    if matches!(state.phase, Phase::Draining { .. }) {
+        // Stock zlib gets it with what it is to know.
+        // SAFETY: by the contract.
+        state.know(unsafe { slice::from_raw_parts(dictionary, len as usize) });
+        return OK;
     }
     // SAFETY: as the caller's.
     unsafe { state.plain(z, |inner| stock::deflate_set_dictionary(inner, dictionary, len)) }

@@ -387,6 +387,42 @@ fn a_dictionary_a_header_and_bits_before_the_data_are_zlibs() {
 }
 
 #[test]
+fn a_raw_stream_takes_a_dictionary_while_its_output_waits() {
+    let (first, dictionary) = (body(1, 15, 3_000), body(1, 16, 20_000));
+    let mut both = [true, false].map(|is_ours| Caller::new(is_ours, (6, -15, 8, 0)));
+    for caller in &mut both {
+        // Noise: the blocks of its flush do not fit, and zlib's window is through.
+        assert_eq!(caller.call(&first, SYNC_FLUSH, 100), (OK, 0));
+        assert_eq!(caller.dictionary(&dictionary), OK);
+        caller.all(&[], SYNC_FLUSH, 500);
+        let flushed = caller.out.len();
+        assert_eq!(caller.all(&dictionary, FINISH, 500), STREAM_END);
+        assert!(caller.out.len() - flushed < 500, "it is known: {}", caller.out.len());
+        let mut strm = ZStream { next_in: caller.out.as_ptr(), avail_in: flushed as c_uint, ..ZStream::EMPTY };
+        let mut out = vec![0; first.len() + dictionary.len()];
+        (strm.next_out, strm.avail_out) = (out.as_mut_ptr(), out.len() as c_uint);
+        // SAFETY: the buffers are that long.
+        unsafe {
+            assert_eq!(stock::inflate_init2(&raw mut strm, -15, stock::version(), STREAM_SIZE), OK);
+            assert_eq!((stock::inflate(&raw mut strm, NO_FLUSH), strm.avail_in), (OK, 0));
+            assert_eq!(stock::inflate_set_dictionary(&raw mut strm, dictionary.as_ptr(), 20_000), OK);
+            strm.avail_in = (caller.out.len() - flushed) as c_uint;
+            assert_eq!((stock::inflate(&raw mut strm, FINISH), strm.avail_out), (STREAM_END, 0));
+            stock::inflate_end(&raw mut strm);
+        }
+        assert_eq!(out, [&first[..], &dictionary].concat());
+    }
+    // Where all of it has come it is taken for nothing.
+    for is_ours in [true, false] {
+        let mut caller = Caller::new(is_ours, (6, -15, 8, 0));
+        assert_eq!(caller.call(&first, FINISH, 100), (OK, 0));
+        assert_eq!(caller.dictionary(&dictionary), OK);
+        assert_eq!(caller.all(&[], FINISH, 500), STREAM_END);
+        assert_eq!(inflate(-15, &[], &caller.out), first);
+    }
+}
+
+#[test]
 fn a_level_changes_where_it_is_asked_to() {
     let (noise, page) = (body(1, 6, 3_000), body(0, 6, 30_000));
     for level in [0, 1, 9] {

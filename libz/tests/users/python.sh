@@ -11,7 +11,7 @@ printf '%s on %s\n' "$($python --version)" "$1"
 fetch() {
   mkdir -m 777 "$work/package"
   cd "$work/package"
-  apt-get -qq download "libpython$($python -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite"
+  apt-get -qq -o Acquire::Retries=5 download "libpython$($python -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite"
   dpkg-deb -x ./*.deb .
 }
 

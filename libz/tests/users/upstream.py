@@ -1,4 +1,5 @@
-"""An HTTP server on a Unix socket: a file at once, or its first lines one by one, 50 ms apart.
+"""An HTTP server on a Unix socket: a file at once, with its length (/whole) or without (/chunked), or in twenty parts, 50 ms apart (/slow), of
+which the second ten wait for the file that a header X-Go names, a minute at most.
 
 usage: upstream.py SOCKET FOLDER
 """
@@ -18,13 +19,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+    @staticmethod
+    def wait_for(path):
+        until = time.monotonic() + 60
+        while path and not os.path.exists(path) and time.monotonic() < until:
+            time.sleep(0.01)
+
     def do_GET(self):
         _, way, name = self.path.split("/")
         with open(os.path.join(sys.argv[2], name), "rb") as file:
             body = file.read()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
-        if way != "slow":
+        if way == "whole":
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -36,7 +43,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             piece = body[at : at + part]
             self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             self.wfile.flush()
-            time.sleep(0.05)
+            if way == "slow":
+                time.sleep(0.05)
+                if at == 9 * part:
+                    self.wait_for(self.headers["X-Go"])
         self.wfile.write(b"0\r\n\r\n")
 
 

@@ -50,17 +50,18 @@ get_at_once() { # FOLDER
   done
 }
 
-# What a slow upstream sends has begun to arrive half a second later, and is whole in the end.
+# Of what a slow upstream sends something arrives before it has sent the rest, and it is whole in the end.
 get_slow() { # FOLDER
   local client length
   for length in 1000 100000 1000000; do
-    curl -sfN "${to[@]}" --compressed -o "$work/body" "$base$1$length.txt" &
+    curl -sfN "${to[@]}" -H "X-Go: $work/go" --compressed -o "$work/body" "$base$1$length.txt" &
     client=$!
-    sleep 0.5
-    [ -s "$work/body" ] && [ "$(stat -c %s "$work/body")" -lt "$length" ]
+    await test -s "$work/body"
+    [ "$(stat -c %s "$work/body")" -lt "$length" ]
+    touch "$work/go"
     wait $client
     cmp "$work/body" "$work/www/$length.txt"
-    rm "$work/body"
+    rm "$work/body" "$work/go"
   done
 }
 

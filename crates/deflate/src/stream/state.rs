@@ -336,21 +336,28 @@ impl State {
     /// before is what is known from now on.
     fn give(&mut self, z: &mut ZStream, body: &[u8]) {
         let has_begun = self.history > 0;
-        let window = 1 << self.settings.window_bits;
-        let new = self.staged.min(window);
-        let old = self.history.min(window - new);
-        let end = self.block_len;
-        // SAFETY: within the block, whose last window nothing was staged in.
-        unsafe {
-            ptr::copy(self.block.add(end - old), self.block.add(end - new - old), old);
-            ptr::copy(self.block.add(self.staged - new), self.block.add(end - new), new);
-        }
-        (self.history, self.staged) = (old + new, 0);
+        // SAFETY: what is staged, which its last window is not written over.
+        self.know(unsafe { slice::from_raw_parts(self.block, self.staged) });
+        self.staged = 0;
         if !has_begun {
             let (header, header_len) = self.wrapper.header(self.settings.level, self.settings.window_bits);
             self.put(z, &header[..header_len]);
         }
         self.put(z, body);
+    }
+
+    /// Adds to what is known: of all that, the last window.
+    pub(super) fn know(&mut self, bytes: &[u8]) {
+        let window = 1 << self.settings.window_bits;
+        let new = bytes.len().min(window);
+        let old = self.history.min(window - new);
+        let end = self.block_len;
+        // SAFETY: within the block, in whose last window there is nothing else.
+        unsafe {
+            ptr::copy(self.block.add(end - old), self.block.add(end - new - old), old);
+            ptr::copy(bytes[bytes.len() - new..].as_ptr(), self.block.add(end - new), new);
+        }
+        self.history = old + new;
     }
 
     /// From draining to streaming: sets up stock zlib in the block, with what was staged as its dictionary. False: it does not fit.

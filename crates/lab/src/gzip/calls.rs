@@ -54,6 +54,12 @@ pub(super) fn run(
     Ok((table, all_more))
 }
 
+/// Of those that a library's server makes more than zlib's, the kinds that are somebody's doing: those in one of two requests, where the
+/// server's own events come together or not.
+pub(super) fn often(more: &Calls) -> impl Iterator<Item = &str> {
+    more.iter().filter(|(_, count)| **count > 0.5).map(|(name, _)| name.as_str())
+}
+
 fn trace(dir: &Path, server: &Server, bodies: &[&Body]) -> Result<Calls> {
     let file = dir.join("calls");
     let worker = server.worker();

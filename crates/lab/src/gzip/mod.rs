@@ -11,11 +11,13 @@ mod share;
 mod slow;
 
 use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
+use weirgate_deflate::engine::{Engine as _, Stock, bound};
 
 use self::load::{Load, Loaded};
 use self::server::{Library, Server};
@@ -120,7 +122,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     failed += slow.failed;
     let usual: Vec<&Body> = bodies.iter().filter(|body| [4, 25, 88].contains(&body.kb)).collect();
     options.say("system calls");
-    let (calls, _) = calls::run(&dir, &servers, &libraries, &usual)?;
+    let traced: Vec<&Body> = bodies.iter().filter(|body| body.kb == 500).chain(usual.iter().copied()).collect();
+    let (calls, more_calls) = calls::run(&dir, &servers, &libraries, &traced)?;
     let at = libraries.iter().position(Library::is_ours).context("ours is among the libraries")?;
     options.say("the configuration again and again");
     let reloads = reload::run(&servers[at], &libraries[at], &usual, if full { 1_000 } else { 50 })?;
@@ -156,6 +159,13 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     expectations.measured("same_ratio_size_pct", largest)?;
     expectations.measured("nginx_alerts", (alerts + slow.alerts) as f64)?;
     expectations.measured("failed_requests", failed as f64)?;
+    let fast_88k: u64 = all(fast, 88).1;
+    expectations.measured("fast_over_level_1_pct", (fast_88k as f64 / level_1(&bodies, 88)? as f64 - 1.0) * 100.0)?;
+    let extra_calls = [same, fast].into_iter().flat_map(|at| calls::often(&more_calls[at])).count();
+    expectations.measured("extra_calls", extra_calls as f64)?;
+    let faults = costs.iter().filter(|((at, _), _)| [same, fast].contains(at));
+    let faults = faults.map(|(_, cost)| median(cost.faults.iter().copied())).fold(0.0, f64::max);
+    expectations.measured("page_faults", faults)?;
     for (name, at) in [("saved_over_share_fast", fast), ("saved_over_share_same", same)] {
         let (saved, interval) = shares.saved(at);
         measured(&mut expectations, name, saved, interval)?;
@@ -221,7 +231,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              {seconds} s at a time, {rounds} rounds; in each all libraries one after the other, in another order each time. Processor time is \
              the worker's (schedstat), for all that it does; what is saved of zlib's share is the median of three times as many rounds; load is that and the time in which it waited for a processor, over the time that \
              passed. Ratios are means of logarithms of those of the rounds. Every body was fetched \
-             once from every server and decompressed."
+             once from every server and decompressed; zlib's level 1 makes them in this process."
         ),
         json!({ "level": 6, "sizes_kb": SIZES, "bodies": BODIES, "rounds": rounds, "seconds": seconds }),
         expectations,
@@ -233,6 +243,17 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
 fn against(costs: &BTreeMap<(usize, usize), Cost>, at: usize, stock: usize, kb: usize) -> (f64, Interval) {
     let (ours, theirs) = (&costs[&(at, kb)].us, &costs[&(stock, kb)].us);
     ratio_of_runs(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
+}
+
+/// Bytes of the bodies of a size as gzip files by stock zlib at its first level, with its defaults beside that.
+fn level_1(bodies: &[Body], kb: usize) -> Result<usize> {
+    let mut stock = Stock::new(1);
+    let one = |body: &Body| {
+        let mut out = vec![MaybeUninit::uninit(); bound(body.bytes.len())];
+        // A gzip file's header and trailer are 18 bytes.
+        stock.compress(&body.bytes, &mut out).map(|len| len + 18).context("zlib has failed")
+    };
+    bodies.iter().filter(|body| body.kb == kb).map(one).sum()
 }
 
 /// The places of `count` arms, each round's first one another.
@@ -282,6 +303,15 @@ fn text(dir: &Path, most: usize) -> Vec<u8> {
         }
     }
     found
+}
+
+/// Bytes by chance, the same ones each time.
+fn chance() -> impl Iterator<Item = u8> {
+    let mut state = 1_u64;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    })
 }
 
 /// For as long as a sleep of a client.

@@ -1,10 +1,10 @@
 //! `weirgate deflate accelerator`: the process of a GPU, or of a simulated card.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{ErrorKind, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -24,6 +24,7 @@ use weirgate_linux::clock;
 use super::Failure;
 use super::output::Output;
 use crate::fabric::run::interruption;
+use crate::groups;
 
 /// Compress for libweirgate_z.so: by a GPU, or as a card would, by libdeflate on one thread, after a time and with faults.
 #[derive(Debug, Args)]
@@ -132,7 +133,7 @@ impl Device {
 
 /// Listens at a place where no other device does; who may connect may use the device.
 fn listen(path: &Path, group: Option<&str>) -> anyhow::Result<OwnedFd> {
-    let gid = group.map(gid).transpose()?;
+    let gid = group.map(groups::gid).transpose()?;
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -159,8 +160,7 @@ fn listen(path: &Path, group: Option<&str>) -> anyhow::Result<OwnedFd> {
     rustix::process::umask(before);
     bound?;
     if let Some(gid) = gid {
-        chown(path, None, Some(gid))?;
-        fs::set_permissions(path, Permissions::from_mode(0o660))?;
+        groups::admit(path, gid)?;
     }
     rustix::net::listen(&socket, 128)?;
     Ok(socket)
@@ -178,20 +178,6 @@ fn hand_out(socket: &OwnedFd, memory: &OwnedFd) {
         // Who has gone does not want it.
         let _ = rustix::net::sendmsg(&stream, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL);
     }
-}
-
-/// A group's number, by /etc/group.
-fn gid(group: &str) -> anyhow::Result<u32> {
-    let groups = fs::read_to_string("/etc/group")?;
-    for line in groups.lines() {
-        // group(5): name, password, number, members.
-        if let [name, _, gid, ..] = line.split(':').collect::<Vec<_>>()[..]
-            && name == group
-        {
-            return gid.parse().with_context(|| format!("/etc/group: the number of {group}"));
-        }
-    }
-    bail!("there is no group \"{group}\" in /etc/group")
 }
 
 /// The monotonic clock, which processes of a host share.
