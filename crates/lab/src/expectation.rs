@@ -90,7 +90,7 @@ impl Expectations {
 
     /// The same for a figure of somebody else's system, repeated here: where it does not come out as there, the run contradicts it, and
     /// `explanation` says what speaks for that. A short run that does not tell, since its 95 % interval has the bound in it or there is no
-    /// value, has not measured it.
+    /// value, has not measured it. In full, no value is a mistake and contradicts nobody.
     pub fn measured_figure(
         &mut self,
         name: &str,
@@ -105,6 +105,7 @@ impl Expectations {
             self.not_measured(name);
             return Ok(());
         }
+        ensure!(value.is_finite(), "`{name}`: what was measured is no number");
         let noted = self.measured(name, value)?;
         noted.contradicts = !noted.holds;
         let [low, high] = [interval.low, interval.high].map(number);
@@ -160,6 +161,48 @@ mod tests {
         let interval = Interval { low: -9.0, high: -1.0 };
         let noted = e.measured_roughly("p10_goodput_gain_all_pct", -4.0, interval).unwrap();
         assert!(!noted.holds && noted.measured == -4.0 && noted.explanation.is_none());
+    }
+
+    /// What is noted of figure 7, whose bound is `>= 1.7`.
+    fn figure(value: f64, [low, high]: [f64; 2], is_short: bool) -> Result<Vec<Expectation>> {
+        let mut e = Expectations::of("fig7")?;
+        e.measured_figure("ecmp_over_drill_mean_80", (value, Interval { low, high }), is_short, "Since.")?;
+        e.finish()
+    }
+
+    #[test]
+    fn a_figure_that_is_contradicted_is_explained_and_settled() {
+        for is_short in [true, false] {
+            let noted = figure(1.5, [1.4, 1.6], is_short).unwrap();
+            assert!(!noted[0].holds && noted[0].contradicts && noted[0].is_settled());
+            assert_eq!(noted[0].explanation.as_deref(), Some("95 % interval 1.40 to 1.60. Since."));
+            let noted = figure(2.5, [2.4, 2.6], is_short).unwrap();
+            assert!(noted[0].holds && !noted[0].contradicts);
+        }
+        let mut e = Expectations::of("fig7").unwrap();
+        let interval = Interval { low: 2.4, high: 2.6 };
+        let unexplained = e.measured_figure("ecmp_over_drill_mean_80", (2.5, interval), false, "");
+        assert!(unexplained.unwrap_err().to_string().contains("who contradicts explains"));
+        assert!(e.measured_figure("nothing", (2.5, interval), false, "Since.").is_err());
+    }
+
+    /// In full the value decides, wherever its interval ends.
+    #[test]
+    fn what_a_short_run_cannot_tell_is_absent() {
+        const UNKNOWN: [f64; 2] = [f64::NEG_INFINITY, f64::INFINITY];
+        for (value, interval) in [(1.6, [1.5, 1.8]), (1.8, [1.6, 1.9]), (1.8, UNKNOWN), (f64::NAN, UNKNOWN)] {
+            assert!(figure(value, interval, true).unwrap().is_empty(), "{value}");
+        }
+        assert!(figure(1.6, [1.5, 1.8], false).unwrap()[0].contradicts);
+        assert!(figure(1.8, [1.6, 1.9], false).unwrap()[0].holds);
+    }
+
+    #[test]
+    fn what_is_no_number_never_holds_and_contradicts_nobody() {
+        for value in [f64::NAN, f64::INFINITY] {
+            let error = figure(value, [f64::NAN; 2], false).unwrap_err().to_string();
+            assert!(error.contains("`ecmp_over_drill_mean_80`: what was measured is no number"), "{error}");
+        }
     }
 
     #[test]

@@ -94,7 +94,14 @@ fn does_what_it_says(ipv6: bool) {
     let mut on_time = false;
     for _attempt in 0..3 {
         let before = wake_up_ms();
-        let checked = check(case, Effort::QUICK, 1).unwrap();
+        // Where the machine is away for half a second, what is waited for has not come.
+        let checked = match check(case, Effort::QUICK, 1) {
+            Ok(checked) => checked,
+            Err(problem) => {
+                println!("{problem:#}");
+                continue;
+            }
+        };
         let wake_up = before.max(wake_up_ms());
         println!("a wake-up takes {wake_up:.3} ms; {checked:?}");
         assert!(

@@ -101,18 +101,38 @@ impl Conntrack {
         })
     }
 
+    /// Sets the bits of `mask` in a connection's mark to `bits`, by its [`Flow::key`]. False: it is gone already.
+    ///
+    /// # Errors
+    /// As [`Self::flows`]'s.
+    pub fn mark(&mut self, is_v4: bool, key: &[u8], [bits, mask]: [u32; 2]) -> io::Result<bool> {
+        let mut payload = keyed(is_v4, key);
+        attribute(&mut payload, MARK, &bits.to_be_bytes());
+        attribute(&mut payload, MARK_MASK, &mask.to_be_bytes());
+        // Without NLM_F_CREATE what is not there is not made.
+        self.answered(NEW, &payload)
+    }
+
     /// Forgets a connection, by its [`Flow::key`]: its next packet is a new one's. False: it is gone already.
     ///
     /// # Errors
     /// As [`Self::flows`]'s.
     pub fn remove(&mut self, is_v4: bool, key: &[u8]) -> io::Result<bool> {
-        let mut payload = header(if is_v4 { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 });
-        nested(&mut payload, TUPLE_ORIGINAL, key);
-        match self.0.ask(DELETE, &payload) {
+        self.answered(DELETE, &keyed(is_v4, key))
+    }
+
+    fn answered(&mut self, kind: u16, payload: &[u8]) -> io::Result<bool> {
+        match self.0.ask(kind, payload) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
             done => done.map(|()| true),
         }
     }
+}
+
+fn keyed(is_v4: bool, key: &[u8]) -> Vec<u8> {
+    let mut payload = header(if is_v4 { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 });
+    nested(&mut payload, TUPLE_ORIGINAL, key);
+    payload
 }
 
 fn header(family: u8) -> Vec<u8> {

@@ -41,6 +41,10 @@ pub fn connect(local: SocketAddr, remote: SocketAddr, options: &Options<'_>) -> 
 pub fn listen(local: SocketAddr, options: &Options<'_>) -> io::Result<TcpListener> {
     let socket = socket(local, options)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    if local.is_ipv6() {
+        // An IPv4 address is another socket's.
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
     if options.transparent {
         let _who_may_not_needs_a_redirection = set_transparent(&socket, local.is_ipv4());
     }

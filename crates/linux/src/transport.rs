@@ -43,6 +43,11 @@ pub trait App: Source + Sink {
         None
     }
 
+    /// What was to leave from this address could not. The path that does not work loses it, and the connection finds out.
+    fn handle_unsent(&mut self, local: SocketAddr, problem: io::Error) {
+        let _nobody_wants_to_know = (local, problem);
+    }
+
     /// Sockets of paths that it has added meanwhile.
     fn take_sockets(&mut self) -> Vec<Udp> {
         Vec::new()
@@ -114,15 +119,15 @@ impl Driver {
             && let Some(transmit) = connection.poll_transmit(now, app, &mut self.out)
         {
             count += 1;
-            self.add(transmit.local, transmit.remote);
+            self.add(transmit.local, transmit.remote, app);
         }
         for mut batch in std::mem::take(&mut self.batches) {
-            self.flush(&mut batch);
+            self.flush(&mut batch, app);
         }
         count == BURST
     }
 
-    fn add(&mut self, local: SocketAddr, remote: SocketAddr) {
+    fn add(&mut self, local: SocketAddr, remote: SocketAddr, app: &mut impl App) {
         let len = self.out.len();
         let of = self.batches.iter().position(|batch| (batch.local, batch.remote) == (local, remote));
         let mut batch = match of {
@@ -132,7 +137,7 @@ impl Driver {
         // One that is longer than what follows may ask whether its size passes: the others must not be lost with it.
         let is_other = len > batch.each || (batch.count == 1 && len < batch.each);
         if batch.is_full || is_other || batch.count >= BATCH_MAX || batch.bytes.len() + len > 65_000 {
-            self.flush(&mut batch);
+            self.flush(&mut batch, app);
         }
         if batch.count == 0 {
             batch.each = len;
@@ -143,7 +148,7 @@ impl Driver {
         self.batches.push(batch);
     }
 
-    fn flush(&self, batch: &mut Batch) {
+    fn flush(&self, batch: &mut Batch, app: &mut impl App) {
         if batch.count == 0 {
             return;
         }
@@ -155,8 +160,13 @@ impl Driver {
         if let Some(socket) = self.sockets.iter().find(of) {
             let step = socket.datagrams_max().max(1) * batch.each;
             for part in batch.bytes.chunks(step) {
-                // A path that does not work loses what is sent on it: the connection finds out.
-                let _lost = socket.send(batch.local.ip(), batch.remote, part, batch.each);
+                match socket.send(batch.local.ip(), batch.remote, part, batch.each) {
+                    // A full socket is a full queue.
+                    Err(problem) if problem.kind() != io::ErrorKind::WouldBlock => {
+                        app.handle_unsent(batch.local, problem);
+                    }
+                    _ => {}
+                }
             }
         }
         batch.bytes.clear();
@@ -224,4 +234,68 @@ pub fn step<A: App>(connection: &mut Connection, app: &mut A) -> Result<(), A::E
         app.handle_event(connection, event)?;
     }
     app.advance(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use weirgate_spray::wire::ConnectionId;
+    use weirgate_spray::{Closed, Secret, Settings};
+    use weirgate_units::Duration;
+
+    use super::*;
+
+    /// Calls, and hears of what goes wrong.
+    #[derive(Default)]
+    struct Caller {
+        unsent: Vec<(SocketAddr, io::Error)>,
+        ended: Option<Closed>,
+    }
+
+    impl Source for Caller {
+        fn read(&mut self, _: u64, _: u64, _: &mut [u8]) {}
+    }
+
+    impl Sink for Caller {
+        fn write(&mut self, _: u64, _: u64, _: &[u8]) {}
+    }
+
+    impl App for Caller {
+        type Error = io::Error;
+
+        fn handle_event(&mut self, _: &mut Connection, event: Event) -> io::Result<()> {
+            if let Event::Closed(why) = event {
+                self.ended = Some(why);
+            }
+            Ok(())
+        }
+
+        fn advance(&mut self, _: &mut Connection) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn handle_unsent(&mut self, local: SocketAddr, problem: io::Error) {
+            self.unsent.push((local, problem));
+        }
+    }
+
+    #[test]
+    fn whoever_calls_hears_from_where_nothing_can_be_sent() {
+        let sockets = ["127.0.0.2:0", "127.0.0.3:0"].map(|local| Udp::bind(local.parse().unwrap(), None).unwrap());
+        let [good, bad] = sockets.each_ref().map(Udp::local);
+        // Nobody listens at the one, and from the loopback the other is not reached.
+        let nobody = Udp::bind("127.0.0.1:0".parse().unwrap(), None).unwrap().local();
+        let ends = [(good, nobody), (bad, "192.0.2.1:9".parse().unwrap())];
+        let settings = Settings { call_max: Duration::from_millis(300), ..Settings::default() };
+        let (secret, peer) = (Secret::from_bytes([1; 32]), Secret::from_bytes([2; 32]).public());
+        let now = clock::monotonic();
+        let mut connection = Connection::connect(now, settings, &secret, peer, (ConnectionId(1), 1), &ends).unwrap();
+        let mut caller = Caller::default();
+        Driver::new(sockets.into()).unwrap().run(&mut connection, &mut caller).unwrap();
+        assert_eq!(caller.ended, Some(Closed::Unanswered));
+        assert!(
+            !caller.unsent.is_empty() && caller.unsent.iter().all(|(local, _)| *local == bad),
+            "{:?}",
+            caller.unsent
+        );
+    }
 }

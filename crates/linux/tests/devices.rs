@@ -146,6 +146,29 @@ fn what_comes_to_an_idle_switch_leaves_at_its_instant_and_the_switch_rests_then(
 }
 
 #[test]
+fn a_switch_that_polls_neither_sleeps_nor_rests_and_sends_what_waits_at_its_instant() {
+    // Two of four frames may leave at once, the others 800 us later each.
+    let mut bridge = bridge(10);
+    pace(&mut bridge, 10, 2_000);
+    let mut dataplane = Dataplane::new(bridge).expect("a switch").polling();
+    let near = dataplane.add_port(Queue::new(1, 4).0, None, Bytes::new(10_000)).expect("nothing to wait for");
+    let far = dataplane.add_port(Queue::new(2, 0).0, None, Bytes::new(10_000)).expect("nothing to wait for");
+    dataplane.bridge_mut().join(near, far);
+    let began = clock::boottime();
+    while dataplane.port(far).0.sent < 4 {
+        dataplane.turn(PATIENCE).expect("turns");
+    }
+    let took = clock::boottime().saturating_since(began);
+    assert!(took >= Duration::from_micros(1_500) && took < PATIENCE, "{took}");
+    // Nor with nothing to do at all.
+    let began = clock::boottime();
+    for _ in 0..100 {
+        dataplane.turn(PATIENCE).expect("turns");
+    }
+    assert!(clock::boottime().saturating_since(began) < PATIENCE);
+}
+
+#[test]
 fn a_device_that_is_gone_with_frames_to_be_read_keeps_nobody_awake() {
     let mut dataplane = Dataplane::new(bridge(10)).expect("a switch");
     let (mut queue, _) = Queue::new(1, u64::MAX);

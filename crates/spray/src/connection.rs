@@ -43,6 +43,8 @@ pub struct Settings {
     pub objects_max: usize,
     /// After so long without a datagram of the other side the connection has ended.
     pub idle_max: Duration,
+    /// So has one after this whose first message nobody has answered.
+    pub call_max: Duration,
     /// After so long without a packet a path is asked whether it still works.
     pub keep_alive: Duration,
 }
@@ -59,6 +61,8 @@ impl Default for Settings {
             credit: VARINT_MAX,
             objects_max: 1_024,
             idle_max: Duration::from_secs(30),
+            // Six calls on each path, the last of them after 7.75 s.
+            call_max: Duration::from_secs(10),
             keep_alive: Duration::from_secs(1),
         }
     }
@@ -104,15 +108,17 @@ pub enum Closed {
     /// This side has.
     #[error("this side has ended the connection")]
     Here,
-    /// Nothing came from the other side.
+    /// Nobody has answered the first message.
+    #[error(
+        "nobody has answered: nobody listens there, or does not know this side's key, or has another one than was expected"
+    )]
+    Unanswered,
+    /// Nothing came from the other side any more.
     #[error("nothing has come from the other side for too long, on any path")]
     Idle,
     /// It sent what it may not.
     #[error("the other side does not keep to the protocol: {0}")]
     Protocol(&'static str),
-    /// The answer to its first message was somebody else's all the time.
-    #[error(transparent)]
-    Handshake(#[from] HandshakeError),
 }
 
 /// A datagram to be sent.
@@ -326,6 +332,11 @@ impl Connection {
         self.has_peer
     }
 
+    /// When the other side was heard last; until it was, when the connection began.
+    pub const fn last_received(&self) -> Instant {
+        self.last_received
+    }
+
     /// Whether it has ended.
     pub const fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closed)
@@ -517,7 +528,7 @@ impl Connection {
         if self.is_closed() {
             return None;
         }
-        let mut next = Some(self.last_received + self.settings.idle_max);
+        let mut next = Some(self.last_received + self.silence_max().0);
         let mut sooner = |at: Option<Instant>| {
             if let Some(at) = at {
                 next = Some(next.map_or(at, |next: Instant| next.min(at)));
@@ -556,6 +567,7 @@ impl Connection {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        let (silence_max, why) = self.silence_max();
         match &mut self.phase {
             Phase::Closing { until, .. } if *until <= now => self.phase = Phase::Closed,
             Phase::Closing { again, due, .. } => {
@@ -565,9 +577,9 @@ impl Connection {
                 return;
             }
             Phase::Closed => return,
-            _ if now.saturating_since(self.last_received) >= self.settings.idle_max => {
+            _ if now.saturating_since(self.last_received) >= silence_max => {
                 self.phase = Phase::Closed;
-                self.events.push_back(Event::Closed(Closed::Idle));
+                self.events.push_back(Event::Closed(why));
                 return;
             }
             _ => {}
@@ -585,6 +597,14 @@ impl Connection {
             }
         }
         debug_assert!(self.is_valid());
+    }
+
+    /// After how much silence of the other side it ends, and why then.
+    const fn silence_max(&self) -> (Duration, Closed) {
+        match self.phase {
+            Phase::Calling { .. } => (self.settings.call_max, Closed::Unanswered),
+            _ => (self.settings.idle_max, Closed::Idle),
+        }
     }
 
     /// What has happened since the last call.
@@ -642,6 +662,18 @@ impl Connection {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// A packet with these frames, as this side would seal it with this number; for whoever is allowed to speak, and lies.
+    #[cfg(test)]
+    pub(crate) fn forge(&mut self, path: PathId, number: u64, frames: &[u8]) -> Option<Vec<u8>> {
+        let Phase::Open { keys, .. } = &mut self.phase else { return None };
+        let header = crate::wire::Header { phase: keys.sealer.phase(false), connection: self.id, path, number };
+        let mut out = Vec::new();
+        header.put(&mut out);
+        out.extend(frames);
+        keys.sealer.seal(&header, &mut out);
+        Some(out)
     }
 
     /// What always holds.

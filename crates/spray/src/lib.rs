@@ -33,3 +33,4 @@ pub use connection::{Closed, Connection, Event, PathReport, Settings, Transmit};
 pub use crypto::{Public, Secret};
 pub use datagrams::{DatagramCounts, DatagramError};
 pub use object::{Sink, Source};
+pub use path::Counts;

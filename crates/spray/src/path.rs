@@ -27,7 +27,7 @@ const REPEAT_AFTER: Duration = Duration::from_millis(10);
 /// Packets that come before an acknowledgement goes.
 const ACK_EVERY: u32 = 2;
 
-/// Ranges of received packets that are remembered; what is below the lowest one counts as received.
+/// Ranges of received packets that are remembered; what is below those that were forgotten counts as received.
 const RECEIVED_MAX: usize = 128;
 
 /// A path on which packets are under way is silent when none was acknowledged for this long, and for longer than its round-trip time
@@ -171,6 +171,8 @@ pub(crate) struct Path {
     asked: Instant,
 
     received: Ranges,
+    /// What is below counts as received: it is not remembered any more what of it was.
+    floor: u64,
     /// When the highest one came.
     highest_at: Instant,
     pub(crate) ack_due: Option<Instant>,
@@ -281,6 +283,7 @@ impl Path {
             probes: 0,
             asked: now,
             received: Ranges::new(),
+            floor: 0,
             highest_at: now,
             ack_due: None,
             unacked: 0,
@@ -298,8 +301,7 @@ impl Path {
 
     /// Whether a packet of this number came before, or is too old to tell.
     pub(crate) fn has_received(&self, number: u64) -> bool {
-        self.received.contains(number)
-            || (self.received.len() >= RECEIVED_MAX && self.received.first().is_some_and(|first| number < first.start))
+        number < self.floor || self.received.contains(number)
     }
 
     /// A packet came that had not before; `is_asking`: for an acknowledgement.
@@ -308,7 +310,9 @@ impl Path {
         self.counts.bytes_in += size as u64;
         let next = self.received.last().map_or(0, |last| last.end);
         self.received.insert(number..number + 1);
-        self.received.keep_highest(RECEIVED_MAX);
+        if self.received.keep_highest(RECEIVED_MAX) {
+            self.floor = self.received.first().map_or(self.floor, |first| first.start);
+        }
         if number >= next {
             self.highest_at = now;
         }

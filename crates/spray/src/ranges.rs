@@ -104,10 +104,11 @@ impl Ranges {
         self.ranges.iter().map(|have| have.end - have.start).sum()
     }
 
-    /// Forgets the lowest ranges until there are no more than `most`.
-    pub fn keep_highest(&mut self, most: usize) {
+    /// Forgets the lowest ranges until there are no more than `most`; whether there were more.
+    pub fn keep_highest(&mut self, most: usize) -> bool {
         let surplus = self.ranges.len().saturating_sub(most);
         self.ranges.drain(..surplus);
+        surplus > 0
     }
 
     /// Ranges are in order, not empty, and do not touch.

@@ -1,5 +1,7 @@
 //! Two sides over emulated paths, in virtual time.
 
+mod hostile;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
@@ -617,6 +619,22 @@ fn a_connection_whose_paths_are_all_dead_ends_after_a_while() {
 }
 
 #[test]
+fn a_call_that_nobody_answers_ends_sooner_and_says_what_may_be_wrong() {
+    let links = article().into_iter().map(|link| Link { outage: Some((Instant::ZERO, at(1 << 30))), ..link });
+    let mut net = Net::new(Settings::default(), &links.collect::<Vec<_>>(), 11);
+    net.run(at(20_000));
+    let ended = net.has(0, &Event::Closed(Closed::Unanswered)).expect("it ends");
+    assert_eq!(ended, at(10_000));
+    assert_eq!(net.calls, 3 * 6 * 1_200, "six calls on each of three paths");
+    // Who has answered and is not heard any more is another matter.
+    let mut net = Net::new(Settings::default(), &article(), 11);
+    net.run(at(9_000));
+    net.links.iter_mut().flatten().for_each(|link| link.outage = Some((at(9_000), at(1 << 30))));
+    net.run(at(30_000));
+    assert!(net.sides.iter().all(|side| !side.connection.is_closed()));
+}
+
+#[test]
 fn a_server_answers_no_more_than_three_times_what_comes() {
     let mut net = Net::new(Settings::default(), &article()[..1], 12);
     // The client's address is forged: nothing reaches it.
@@ -687,7 +705,8 @@ proptest! {
         jump in prop::option::of(1_u64..20_000),
     ) {
         let algorithm = if cubic { Algorithm::Cubic } else { Algorithm::Bbr };
-        let settings = Settings { algorithm, idle_max: Duration::from_secs(60), ..Settings::default() };
+        let patience = Duration::from_secs(60);
+        let settings = Settings { algorithm, idle_max: patience, call_max: patience, ..Settings::default() };
         let mut net = Net::new(settings, &links, seed);
         let mut wanted = Vec::new();
         for (is_back, len) in lens {

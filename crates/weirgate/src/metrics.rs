@@ -27,7 +27,7 @@ pub const SWITCH_SERIES: usize = 1;
 pub const PORT_SERIES: usize = 9;
 
 /// Series of an uplink, while all is known of it.
-pub const UPLINK_SERIES: usize = STATES.len() + 5 + 6;
+pub const UPLINK_SERIES: usize = 3 * STATES.len() + 5 + 6;
 
 /// Series of processes that compress, once there was one.
 pub const DEFLATE_SERIES: usize = 2 + 4 * Maker::ALL.len() + Reason::ALL.len();
@@ -136,6 +136,14 @@ fn uplinks(out: &mut Text, uplinks: &[api::Uplink]) {
         for state in STATES {
             let is_in = u8::from(uplink.state == state);
             out.sample("uplink_state", &[("uplink", &uplink.name), ("state", state)], is_in);
+        }
+    }
+    out.gauge("uplink_family_state", "The same for each family that there is a way for.");
+    for (uplink, family) in uplinks.iter().flat_map(|uplink| uplink.families.iter().map(move |family| (uplink, family)))
+    {
+        for state in STATES {
+            let labels = [("uplink", uplink.name.as_str()), ("family", &family.family), ("state", state)];
+            out.sample("uplink_family_state", &labels, u8::from(family.state == state));
         }
     }
     type Value = fn(&api::Uplink) -> Option<f64>;
@@ -297,7 +305,7 @@ fn limits(out: &mut Text, limits: &[api::Limit]) {
             out.sample("limit_dropped_packets_total", &[("limit", &limit.name), ("why", why)], count);
         }
     }
-    out.histogram("limit_delay_seconds", "How long packets that passed a limit had waited for it.");
+    out.histogram("limit_delay_seconds", "How long packets that passed a limit had waited for it; the sum is an estimate, by the middles of the buckets.");
     for limit in limits {
         let (mut sum, mut total) = (0.0, 0);
         for slot in &limit.delays {

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use weirgate_linux::clock;
 use weirgate_linux::transport::{self, App, Driver};
+use weirgate_spray::crypto::HandshakeError;
 use weirgate_spray::wire::{ConnectionId, Datagram, init_message};
 use weirgate_spray::{Connection, Public, Secret, Settings, crypto};
 use weirgate_units::Duration;
+
+use crate::random;
 
 /// Connections at a time, at most.
 const SESSIONS_MAX: usize = 256;
@@ -18,6 +21,15 @@ const SESSIONS_PER_KEY: usize = 16;
 
 /// How often the caller has its turn, at least: it looks for signals.
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Of a caller that was heard so much later than its earlier connection, that one is over: it would be heard each second (`keep_alive`).
+const LEFT_AFTER: Duration = Duration::from_secs(3);
+
+/// This side was not there for so long: what came meanwhile has not been looked at.
+const ABSENT: Duration = Duration::from_secs(1);
+
+/// Strangers are said this often: anybody can be one.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// One that called, and what is done with it.
 #[derive(Debug)]
@@ -39,12 +51,17 @@ pub struct Sessions<'a, A> {
     settings: Settings,
     allow: &'a [Public],
     open: BTreeMap<ConnectionId, Session<A>>,
+    /// The last turn, and the first one since this side was not there for a while.
+    looked: weirgate_units::Instant,
+    there_since: weirgate_units::Instant,
+    warned: Option<weirgate_units::Instant>,
 }
 
 impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
     /// Of those who have one of the keys of `allow`.
-    pub const fn new(secret: &'a Secret, settings: Settings, allow: &'a [Public]) -> Self {
-        Self { secret, settings, allow, open: BTreeMap::new() }
+    pub fn new(secret: &'a Secret, settings: Settings, allow: &'a [Public]) -> Self {
+        let now = clock::monotonic();
+        Self { secret, settings, allow, open: BTreeMap::new(), looked: now, there_since: now, warned: None }
     }
 
     /// Those that are open.
@@ -58,6 +75,14 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
     /// Where the kernel cannot wait.
     pub fn turn(&mut self, driver: &mut Driver, begin: &mut impl FnMut() -> Result<A>) -> Result<Vec<Session<A>>> {
         let now = clock::monotonic();
+        if now.saturating_since(self.looked) > ABSENT {
+            self.there_since = now;
+        }
+        self.looked = now;
+        let left = self.take_left(now, driver);
+        if !left.is_empty() {
+            return Ok(left);
+        }
         let (mut has_more, mut until) = (false, now + PATIENCE);
         let mut over = Vec::new();
         for (id, session) in &mut self.open {
@@ -98,6 +123,27 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
         Ok(Vec::new())
     }
 
+    /// Ends those whose callers are gone and have called again: what they hold, a file or an address, is for the new ones.
+    fn take_left(&mut self, now: weirgate_units::Instant, driver: &mut Driver) -> Vec<Session<A>> {
+        let heard = |session: &Session<A>| session.connection.last_received().max(self.there_since);
+        let is_after = |one: &Session<A>, other: &Session<A>| {
+            let is_its = one.connection.peer() == other.connection.peer() && one.connection.has_peer();
+            is_its && one.began > other.began && heard(one).saturating_since(heard(other)) > LEFT_AFTER
+        };
+        let silent = self.open.iter().filter(|(_, session)| now.saturating_since(heard(session)) > LEFT_AFTER);
+        let left = silent.filter(|(_, session)| self.open.values().any(|later| is_after(later, session)));
+        let left: Vec<ConnectionId> = left.map(|(id, _)| *id).collect();
+        let mut over: Vec<Session<A>> = left.into_iter().filter_map(|id| self.open.remove(&id)).collect();
+        for Session { connection, app, failed, .. } in &mut over {
+            let why = "nothing came any more, and its caller has called again";
+            connection.close(now, 1, why);
+            driver.transmit(connection, app);
+            failed.get_or_insert_with(|| anyhow!(why));
+        }
+        over.retain(|session| session.connection.has_peer());
+        over
+    }
+
     /// Tells all callers that it is over.
     pub fn close(&mut self, driver: &mut Driver) {
         let now = clock::monotonic();
@@ -124,7 +170,12 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
     }
 
     /// A new one, if its caller may have one.
-    fn answer(&self, id: ConnectionId, message: &[u8], begin: &mut impl FnMut() -> Result<A>) -> Option<Session<A>> {
+    fn answer(
+        &mut self,
+        id: ConnectionId,
+        message: &[u8],
+        begin: &mut impl FnMut() -> Result<A>,
+    ) -> Option<Session<A>> {
         let hello = Connection::hello(&self.settings);
         let called = crypto::answer(id, self.secret, init_message(message)?, &hello, |peer| self.allow.contains(peer));
         let began = called.map_err(anyhow::Error::from).and_then(|called| {
@@ -132,8 +183,20 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
             let connection = Connection::accept(clock::monotonic(), self.settings, called, (id, seed));
             Ok(Session { connection, app: begin()?, began: Instant::now(), failed: None })
         });
-        // Anybody can have it said.
-        began.inspect_err(|problem| tracing::debug!("a connection is refused: {problem:#}")).ok()
+        began.inspect_err(|problem| self.say_refused(problem)).ok()
+    }
+
+    /// Anybody can have it said.
+    fn say_refused(&mut self, problem: &anyhow::Error) {
+        let now = clock::monotonic();
+        let is_early = self.warned.is_some_and(|warned| now.saturating_since(warned) < WARN_EVERY);
+        match problem.downcast_ref() {
+            Some(HandshakeError::Unknown(key)) if !is_early => {
+                self.warned = Some(now);
+                tracing::warn!("a caller is not answered, since nobody has allowed its key: --allow {key}");
+            }
+            _ => tracing::debug!("a connection is refused: {problem:#}"),
+        }
     }
 }
 
@@ -157,10 +220,6 @@ impl<A: App<Error = anyhow::Error>> Session<A> {
 /// # Errors
 /// Where the system has no randomness.
 pub fn random() -> Result<(ConnectionId, u64)> {
-    let mut bytes = [0; 16];
-    let len = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    anyhow::ensure!(len == bytes.len(), "the system has no randomness");
-    let (id, seed) = bytes.split_at(8);
-    let of = |half: &[u8]| half.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-    Ok((ConnectionId(of(id)), of(seed)))
+    let [id, seed] = [random::bytes()?, random::bytes()?].map(u64::from_ne_bytes);
+    Ok((ConnectionId(id), seed))
 }

@@ -41,7 +41,7 @@ const ALL_MAX: usize = 256 << 20;
 /// Flows at a time.
 const FLOWS_MAX: usize = 16_384;
 
-/// The listener's token; a flow's is its object.
+/// The first listener's token, and those before it the others'; a flow's is its object.
 const LISTENER: u64 = u64::MAX;
 
 /// Why a flow is broken off.
@@ -58,7 +58,9 @@ pub fn settings() -> Settings {
 pub struct Tunnel {
     waiter: Waiter,
     /// Where programs' connections come from.
-    entry: Option<Entry>,
+    entries: Vec<Entry>,
+    /// Where all of them are to go; `None`: where each was meant to go.
+    to: Option<SocketAddr>,
     /// Where flows may go that come from the other side; `None`: nowhere.
     reach: Option<Reach>,
     /// The firewall mark of connections that go on from here.
@@ -81,8 +83,6 @@ struct Entry {
     listener: TcpListener,
     /// Whether there may be one: until the kernel said that there is none.
     is_ready: bool,
-    /// Where all of them are to go; `None`: where each was meant to go.
-    to: Option<SocketAddr>,
 }
 
 /// What a tunnel did.
@@ -97,16 +97,19 @@ pub struct Counts {
 }
 
 impl Tunnel {
-    /// The side at which programs are: every connection that `listener` has is a flow, to where it was meant to go before it was
+    /// The side at which programs are: every connection that these listeners have is a flow, to where it was meant to go before it was
     /// redirected, or `to` there.
     ///
     /// # Errors
-    /// Where it cannot be waited for.
-    pub fn open(listener: TcpListener, to: Option<SocketAddr>) -> io::Result<Self> {
-        listener.set_nonblocking(true)?;
+    /// Where they cannot be waited for.
+    pub fn open(listeners: &[TcpListener], to: Option<SocketAddr>) -> io::Result<Self> {
         let mut new = Self::new()?;
-        new.waiter.add_edge(&listener, LISTENER)?;
-        new.entry = Some(Entry { listener, is_ready: true, to });
+        for (listener, at) in listeners.iter().zip(0..) {
+            listener.set_nonblocking(true)?;
+            new.waiter.add_edge(listener, LISTENER - at)?;
+            new.entries.push(Entry { listener: listener.try_clone()?, is_ready: true });
+        }
+        new.to = to;
         Ok(new)
     }
 
@@ -137,7 +140,8 @@ impl Tunnel {
     fn new() -> io::Result<Self> {
         Ok(Self {
             waiter: Waiter::new()?,
-            entry: None,
+            entries: Vec::new(),
+            to: None,
             reach: None,
             mark: None,
             packets: None,
@@ -177,13 +181,12 @@ impl Tunnel {
             let mut is_any = false;
             for token in self.waiter.wait(Some(Duration::ZERO))? {
                 is_any = true;
-                match (&mut self.entry, self.flows.get_mut(&token)) {
-                    (Some(entry), _) if token == LISTENER => entry.is_ready = true,
-                    (_, Some(flow)) => {
-                        flow.handle_ready();
-                        self.touched.insert(token);
-                    }
-                    _ => {}
+                let listener = usize::try_from(LISTENER - token).ok();
+                if let Some(entry) = listener.and_then(|at| self.entries.get_mut(at)) {
+                    entry.is_ready = true;
+                } else if let Some(flow) = self.flows.get_mut(&token) {
+                    flow.handle_ready();
+                    self.touched.insert(token);
                 }
             }
             if !is_any {
@@ -193,17 +196,20 @@ impl Tunnel {
     }
 
     fn accept(&mut self, connection: &mut Connection) {
-        let Some(Entry { listener, is_ready, to }) = &mut self.entry else { return };
-        while *is_ready && self.has_peer && self.flows.len() < FLOWS_MAX {
+        while self.has_peer && self.flows.len() < FLOWS_MAX {
+            let Some(Entry { listener, is_ready }) = self.entries.iter_mut().find(|entry| entry.is_ready) else {
+                return;
+            };
             let (stream, from) = match listener.accept() {
                 Ok(taken) => taken,
-                Err(problem) => {
-                    // Where there are too many files, it is tried again with the next turn.
-                    *is_ready = problem.kind() != ErrorKind::WouldBlock;
-                    return;
+                Err(problem) if problem.kind() == ErrorKind::WouldBlock => {
+                    *is_ready = false;
+                    continue;
                 }
+                // Where there are too many files, it is tried again with the next turn.
+                Err(_) => return,
             };
-            let begun = begin(&stream, listener, *to).and_then(|to| {
+            let begun = begin(&stream, listener, self.to).and_then(|to| {
                 let object = connection.open();
                 watch(&self.waiter, &stream, object)?;
                 Ok((object, to))

@@ -198,6 +198,22 @@ fn when_the_far_side_comes_back_new_connections_go_on() {
 }
 
 #[test]
+fn a_far_side_that_does_not_answer_is_called_again_and_it_is_said_what_may_be_wrong() {
+    let keys = Keys::new();
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let _serving = Side::start(&mut keys.serve(&["--listen", &server]));
+    // By another key than it has.
+    let mut open = weirgate(&["tunnel", "open", "--peer", &keys.near, "--from", "127.0.0.2", &server]);
+    open.args(["--listen", &free().to_string(), "--key"]).arg(keys.path("near"));
+    let mut opening = Side::start(&mut open);
+    let mut said = String::new();
+    BufReader::new(opening.child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let wanted = format!("nobody listens at {server}, or does not know this host's key (--allow {})", keys.near);
+    assert!(said.contains(&wanted) && said.contains("is called again"), "{said}");
+    assert_eq!(opening.child.try_wait().unwrap(), None);
+}
+
+#[test]
 fn what_was_typed_wrong_is_said() {
     let keys = Keys::new();
     let refused = |command: &mut Command| {
@@ -373,6 +389,55 @@ fn an_address_within_is_of_who_had_it_first() {
         assert_ne!(&came[..len], b"stolen", "by the second one");
     }
     heard(&far, near.local_addr().unwrap(), &near, b"to the first");
+}
+
+#[test]
+fn what_is_redirected_goes_on_from_the_far_side_to_where_it_was_meant_to_go() {
+    let Some(two) = Two::make("r") else { return };
+    let (keys, [near, far]) = (Keys::new(), &two.names);
+    // Networks that are beyond the tunnel. Routes there are by one link, and would do without it, but for the redirection.
+    ip(&format!("-n {far} addr add 198.51.100.7/32 dev lo"));
+    ip(&format!("-n {far} addr add 2001:db8::7/128 dev lo nodad"));
+    ip(&format!("-n {near} route add 198.51.100.0/24 via 10.1.0.2"));
+    ip(&format!("-n {near} addr add fd00:1::1/64 dev up0 nodad"));
+    ip(&format!("-n {near} route add 2001:db8::/32 via fd00:1::2 dev up0"));
+    let reach = ["--reach", "198.51.100.0/24", "--reach", "2001:db8::/32"];
+    let mut serving = two.start(false, &mut keys.serve(&reach));
+    let opening = two.start(true, &mut keys.open(&["--from", "up0", "--from", "up1", "10.255.0.1"]));
+    let rules = "table inet weirgate_tunnel { chain out { type nat hook output priority -100; \
+                 ip daddr 198.51.100.0/24 tcp dport { 80, 443 } redirect to :4748; \
+                 ip6 daddr 2001:db8::/32 tcp dport { 80, 443 } redirect to :4748; }; }";
+    assert!(two.near.within(|| Command::new("nft").arg(rules).status().unwrap().success()).unwrap(), "nft");
+    for to in ["198.51.100.7:80", "[2001:db8::7]:443"] {
+        let to: SocketAddr = to.parse().unwrap();
+        let listener = two.far.within(|| TcpListener::bind(to).unwrap()).unwrap();
+        let mut near = two.near.within(|| TcpStream::connect(to).unwrap()).unwrap();
+        let (mut far, from) = listener.accept().unwrap();
+        assert_eq!(from.ip(), to.ip(), "the far side's own, by which it reaches itself");
+        near.write_all(&bytes(100_000, 1)).unwrap();
+        let mut came = vec![0; 100_000];
+        for stream in [&near, &far] {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        }
+        far.read_exact(&mut came).unwrap();
+        assert!(came == bytes(100_000, 1), "to {to}");
+        far.write_all(b"and back").unwrap();
+        near.read_exact(&mut came[..8]).unwrap();
+        assert_eq!(&came[..8], b"and back");
+        // Another port is not redirected.
+        let other = SocketAddr::new(to.ip(), 81);
+        let direct = two.near.within(|| TcpStream::connect_timeout(&other, Duration::from_millis(500))).unwrap();
+        assert!(direct.is_err(), "nobody listens there");
+    }
+    // Who comes to the tunnel itself was not redirected, and goes nowhere.
+    let mut lost = two.near.within(|| TcpStream::connect("[::1]:4748").unwrap()).unwrap();
+    lost.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(lost.read(&mut [0]).unwrap(), 0);
+    drop(lost);
+    opening.end();
+    let mut said = String::new();
+    serving.said.read_line(&mut said).unwrap();
+    assert!(said.starts_with("2 connections, 0 broken off, in "), "{said}");
 }
 
 /// Sends now and then, and says whether anything of it comes.

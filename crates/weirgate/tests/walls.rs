@@ -196,8 +196,8 @@ fn nothing_is_left_unfinished() {
     let marks =
         [["TO", "DO"], ["FIX", "ME"], ["todo", "!("], ["unimplemented", "!("], ["#[ig", "nore"]].map(|m| m.concat());
     let mut found = Vec::new();
-    for dir in ["crates", "libz", "bpf", "web", "packaging", "fuzz"] {
-        files(&root().join(dir), &[".rs", ".c", ".h", ".ts", ".toml", ".service"], &mut found);
+    for dir in ["crates", "libz", "bpf", "web", "packaging", "fuzz", "hdl"] {
+        files(&root().join(dir), &[".rs", ".c", ".h", ".ts", ".toml", ".service", ".v", ".py"], &mut found);
     }
     for file in found {
         let text = fs::read_to_string(&file).expect("source is text");

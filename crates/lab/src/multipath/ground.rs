@@ -10,6 +10,9 @@ use weirgate_units::Prefix;
 use super::sets::Set;
 use crate::net::{Emulator, LinkId, LinkSettings, Namespace, Topology, device};
 
+/// What the kernel's TCP may have in its buffers, where nothing else is said: more than any set of uplinks has under way.
+pub(super) const BUFFERS: u64 = 64 << 20;
+
 /// Namespaces and links; they go with this value.
 pub(super) struct Ground {
     pub(super) client: Namespace,
@@ -32,13 +35,7 @@ impl Ground {
         }
         let emulator = Emulator::start(topology)?;
         for namespace in [&client, &server] {
-            for (key, value) in [
-                ("net.ipv4.tcp_rmem", "4096 131072 67108864"),
-                ("net.ipv4.tcp_wmem", "4096 65536 67108864"),
-                ("net.mptcp.enabled", "1"),
-            ] {
-                namespace.set_sysctl(key, value)?;
-            }
+            namespace.set_sysctl("net.mptcp.enabled", "1")?;
         }
         // A packet of an uplink's address goes by that uplink, for MPTCP, which binds to addresses.
         let mut batch = String::new();
@@ -53,7 +50,18 @@ impl Ground {
         ip_batch(client.netns(), &batch)?;
         ip_batch(server.netns(), "mptcp limits set subflow 8 add_addr_accepted 8\n")?;
         let rates = set.links.iter().map(|link| link.mbit * 1_000_000).collect();
-        Ok(Self { client, server, is_v6: set.is_v6, rates, links, emulator })
+        let ground = Self { client, server, is_v6: set.is_v6, rates, links, emulator };
+        ground.set_buffers(BUFFERS)?;
+        Ok(ground)
+    }
+
+    /// How many bytes the kernel's TCP may have in its buffers.
+    pub(super) fn set_buffers(&self, bytes: u64) -> Result<()> {
+        for namespace in [&self.client, &self.server] {
+            namespace.set_sysctl("net.ipv4.tcp_rmem", &format!("4096 131072 {bytes}"))?;
+            namespace.set_sysctl("net.ipv4.tcp_wmem", &format!("4096 65536 {bytes}"))?;
+        }
+        Ok(())
     }
 
     /// An uplink's rate, in bit/s.
@@ -66,6 +74,15 @@ impl Ground {
         let (link, LinkSettings { down, up }) = self.links[at];
         let of = |settings: Settings| Settings { outage, ..settings };
         self.emulator.set(link, LinkSettings { down: of(down), up: of(up) })
+    }
+
+    /// Has each link do in the one direction what it did in the other, or takes that back: for programs that can only fetch.
+    pub(super) fn set_reversed(&self, is_reversed: bool) -> Result<()> {
+        for (link, LinkSettings { down, up }) in &self.links {
+            let (down, up) = if is_reversed { (*up, *down) } else { (*down, *up) };
+            self.emulator.set(*link, LinkSettings { down, up })?;
+        }
+        Ok(())
     }
 
     /// An uplink's device.

@@ -1,6 +1,7 @@
 //! Other programs that use several paths at once, where they are installed: Aggligator's speed test (`agg-speed`, of the crate
 //! `aggligator-util`), many TCP links as one ordered stream, and TQUIC's client and server (`tquic_client`, `tquic_server`, of `tquic_tools`),
-//! multipath QUIC with its scheduler of the least round-trip time.
+//! multipath QUIC with its scheduler of the least round-trip time. Both fetch, over reversed links: TQUIC's can do nothing else, and what
+//! Aggligator's says that it sent is still to be delivered, megabytes of it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -21,7 +22,7 @@ pub(super) enum Peer {
     /// It is not installed.
     #[default]
     Missing,
-    /// It was not done in four times the time.
+    /// It was not done in twice the time.
     Stalled,
     /// What it carried, in Mbit/s.
     Mbit(f64),
@@ -47,18 +48,18 @@ pub(super) fn aggligator(ground: &Ground, seconds: u64) -> Result<Peer> {
     let Some(_serving) = begin(ground, &mut serve)? else {
         return Ok(Peer::Missing);
     };
-    let mut client = limited(4 * seconds);
-    client.args(["agg-speed", "client", "--no-monitor", "--send-only", "--json", "--time", &seconds.to_string()]);
+    let mut client = limited(2 * seconds);
+    client.args(["agg-speed", "client", "--no-monitor", "--recv-only", "--json", "--time", &seconds.to_string()]);
     client.arg(if ground.host().is_ipv4() { "-4" } else { "-6" }).args(["--tcp", &ground.at(PORT).to_string()]);
     let Some(output) = done(ground, &mut client)? else { return Ok(Peer::Stalled) };
     let text = String::from_utf8_lossy(&output.stdout);
     let json =
         text.find('{').zip(text.rfind('}')).map(|(from, to)| &text[from..=to]).context("agg-speed said nothing")?;
     let said: serde_json::Value = serde_json::from_str(json)?;
-    Ok(Peer::Mbit(said["send_speed"].as_f64().context("its speed")? * 8.0 / 1e6))
+    Ok(Peer::Mbit(said["recv_speed"].as_f64().context("its speed")? * 8.0 / 1e6))
 }
 
-/// TQUIC's, which fetches so many bytes.
+/// TQUIC's, which fetches so many bytes: all uplinks together bring them in half of the time.
 pub(super) fn tquic(ground: &Ground, uplinks: usize, bytes: u64, seconds: u64, dir: &Path) -> Result<Peer> {
     let place = dir.join("tquic");
     fs::create_dir_all(&place)?;
@@ -75,7 +76,7 @@ pub(super) fn tquic(ground: &Ground, uplinks: usize, bytes: u64, seconds: u64, d
         return Ok(Peer::Missing);
     };
     let locals: Vec<String> = (0..uplinks).map(|at| ground.address(at).to_string()).collect();
-    let mut client = limited(4 * seconds);
+    let mut client = limited(2 * seconds);
     client.args(["tquic_client", "--connect-to", &ground.at(PORT).to_string(), "--local-addresses", &locals.join(",")]);
     client.args(["--enable-multipath", "--multipath-algor", "MINRTT", "--max-requests-per-conn", "1"]);
     client

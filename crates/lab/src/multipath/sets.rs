@@ -57,6 +57,13 @@ impl Uplink {
     }
 }
 
+impl Set {
+    /// Whether its uplinks lose nothing and are even.
+    pub(super) fn is_clean(&self) -> bool {
+        self.links.iter().all(|link| link.loss_ppm == 0 && link.jitter_ms == 0)
+    }
+}
+
 /// All of them.
 pub(super) fn sets() -> Vec<Set> {
     let set = |name, links: &[Uplink], is_quick| Set { name, links: links.to_vec(), is_quick, is_v6: false };

@@ -18,6 +18,7 @@ use super::ground::Ground;
 use super::sets::Set;
 use crate::daemon::Daemon;
 use crate::experiment;
+use crate::machine::CpuTimes;
 use crate::report::{Table, number};
 
 /// Long connections are counted from this many seconds on.
@@ -39,6 +40,8 @@ const HOLE: Duration = Duration::from_secs(4);
 pub(super) struct Steered {
     /// Of all long connections together.
     pub(super) mbit: f64,
+    /// Processor time of the whole machine for them, core per Gbit/s.
+    core_per_gbit: f64,
     /// By uplink: long connections.
     flows: Vec<usize>,
     /// From the outage until the last new connection went to the uplink; 0: none did.
@@ -58,6 +61,7 @@ impl Steered {
         for (what, measured) in [
             ("long connections together, Mbit/s", number(self.mbit)),
             ("of the sum, %", number(self.mbit / sum * 100.0)),
+            ("processor time of the whole machine, core per Gbit/s", number(self.core_per_gbit)),
             ("long connections on each uplink", flows.join(", ")),
             ("outage to the last new connection there, ms", number(self.last_new_flow_ms)),
             ("outage to the end of a connection there, ms", number(self.ended_ms)),
@@ -88,21 +92,23 @@ pub(super) fn run(
         let uplinks = uplinks(&daemon)?;
         Ok(uplinks.iter().all(|uplink| uplink["state"] == "up" && uplink["rtt_us"].is_u64()))
     })?;
-    let (mbit, flows) = long(ground, &daemon, seconds)?;
+    let (mbit, core_per_gbit, flows) = long(ground, &daemon, seconds)?;
     let worst = (0..set.links.len()).max_by_key(|at| ground.rate(*at)).context("an uplink")?;
     let (last_new_flow_ms, ended_ms, retried_ms) = black_hole(ground, worst)?;
     daemon.stop()?;
-    Ok(Steered { mbit, flows, last_new_flow_ms, ended_ms, retried_ms })
+    Ok(Steered { mbit, core_per_gbit, flows, last_new_flow_ms, ended_ms, retried_ms })
 }
 
-/// What many long connections get, and on which uplinks they are.
-fn long(ground: &Ground, daemon: &Daemon, seconds: u64) -> Result<(f64, Vec<usize>)> {
+/// What many long connections get, what that costs the machine, in cores for a Gbit/s, and on which uplinks they are.
+fn long(ground: &Ground, daemon: &Daemon, seconds: u64) -> Result<(f64, f64, Vec<usize>)> {
     thread::scope(|scope| {
         let sending = scope.spawn(|| super::tcp::free(ground, PINNED, "bbr", SETTLES, seconds));
         thread::sleep(Duration::from_secs(SETTLES));
         let flows = uplinks(daemon)?.iter().map(|uplink| uplink["flows_tcp"].as_u64().unwrap_or(0) as usize).collect();
+        let before = CpuTimes::now().busy();
         let mbit = sending.join().map_err(|_| anyhow::anyhow!("a sender panicked"))??;
-        Ok((mbit, flows))
+        let spent = CpuTimes::now().busy().saturating_sub(before).as_secs_f64();
+        Ok((mbit, spent / (mbit * seconds as f64 / 1e3), flows))
     })
 }
 

@@ -41,7 +41,7 @@ pub trait Device: Send {
         Ok(())
     }
 
-    /// Frames that it dropped before they were read, since the start, where somebody counts them.
+    /// Frames that it dropped before they were read, or after it had taken them to be sent, since the start, where somebody counts them.
     fn lost(&mut self) -> u64 {
         0
     }

@@ -14,12 +14,14 @@ use crate::clock;
 pub struct Impaired<D> {
     device: D,
     impair: Impair,
+    /// Frames that came out of the fault, and for which the device had no room.
+    unsent: u64,
 }
 
 impl<D: Device> Impaired<D> {
     /// `device` behind `impair`.
     pub const fn new(device: D, impair: Impair) -> Self {
-        Self { device, impair }
+        Self { device, impair, unsent: 0 }
     }
 }
 
@@ -50,7 +52,7 @@ impl<D: Device> Device for Impaired<D> {
     }
 
     fn lost(&mut self) -> u64 {
-        self.device.lost()
+        self.device.lost() + self.unsent
     }
 
     fn pushes_back(&self) -> bool {
@@ -60,7 +62,7 @@ impl<D: Device> Device for Impaired<D> {
     fn handle_time(&mut self, now: Instant) -> io::Result<()> {
         while let Some(mut packet) = self.impair.poll_packet(now) {
             // A link has no memory for what its end has no room for.
-            let _full = self.device.send(&mut packet)?;
+            self.unsent += u64::from(self.device.send(&mut packet)? == Sent::Full);
         }
         self.device.flush()?;
         self.device.handle_time(now)

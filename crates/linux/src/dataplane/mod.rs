@@ -1,7 +1,7 @@
 //! The software switch on real devices: one thread that reads frames, hands them to the [`Bridge`] and sends what it releases.
 //!
 //! It runs to completion and sleeps when there is nothing to do: until a device has something, a packet's instant comes, a gate
-//! opens, or somebody [calls](Handle::call). Several threads, each with a `Dataplane` of its own and a [part](Device::split) of each
+//! opens, or somebody [calls](Handle::call). Asked to [poll](Dataplane::polling), it never sleeps. Several threads, each with a `Dataplane` of its own and a [part](Device::split) of each
 //! device's queues, keep limits together ([`SharedLimit`](weirgate_switch::limits::SharedLimit)) and learn addresses together.
 //! A queue that a limit gates, or whose backlog is full, is not read, so that who fills it is held back where the [`Device`] can do
 //! that.
@@ -144,6 +144,10 @@ pub struct Dataplane {
     /// The buffer that the next frame is read into.
     scratch: Packet,
     coalesce: Duration,
+    /// Whether it never sleeps.
+    poll: bool,
+    /// The place of its processor among those that the process may use, if its thread keeps to one.
+    core: Option<usize>,
     /// Whether this turn read or sent a frame.
     busy: bool,
     /// When the last turn that did was over, with its rest.
@@ -165,6 +169,8 @@ impl Dataplane {
             waiter: Waiter::new()?,
             scratch: Packet::with_capacity(FRAME_MAX),
             coalesce: COALESCE,
+            poll: false,
+            core: None,
             busy: false,
             rested: Instant::ZERO,
             released: Instant::ZERO,
@@ -175,6 +181,19 @@ impl Dataplane {
     #[must_use]
     pub fn coalescing(self, time: Duration) -> Self {
         Self { coalesce: time, ..self }
+    }
+
+    /// Looks again at once when there is nothing to do, instead of sleeping, and does not rest: what comes is seen sooner by what a
+    /// wake-up takes, and its thread takes a whole processor, always.
+    #[must_use]
+    pub fn polling(self) -> Self {
+        Self { poll: true, coalesce: Duration::ZERO, ..self }
+    }
+
+    /// Has its thread run on one processor alone: the one of this place, from 0, among those that the process may use.
+    #[must_use]
+    pub fn on_core(self, core: usize) -> Self {
+        Self { core: Some(core), ..self }
     }
 
     /// Adds a device as a port of the bridge. Its queues are held back by `gate`, and, where that holds back who fills them, by a
@@ -280,7 +299,7 @@ impl Dataplane {
         self.waiter.add(file, OTHERS + token)
     }
 
-    /// Does what there is to do, then waits for more, at most `patience`. True: the file of [`wait_for`](Self::wait_for) has
+    /// Does what there is to do, then waits for more, at most `patience`, and not at all where it [polls](Self::polling). True: the file of [`wait_for`](Self::wait_for) has
     /// something.
     ///
     /// # Errors
@@ -314,6 +333,7 @@ impl Dataplane {
         if wait > self.coalesce.max(COALESCE) {
             self.bridge.handle_idle();
         }
+        let wait = if self.poll { Duration::ZERO } else { wait };
         let mut called = false;
         let Self { waiter, queues, bridge, .. } = self;
         for token in waiter.wait(Some(wait))? {

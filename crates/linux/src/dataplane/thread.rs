@@ -103,6 +103,13 @@ fn run(dataplane: &mut Dataplane, woken: &OwnedFd, inbox: &Receiver<Call>) -> io
             "the switch runs at the priority of everybody else ({error}): limits are met less exactly under load"
         );
     }
+    if let Some(core) = dataplane.core {
+        match crate::sched::keep_to_core(core) {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!("there is no processor for the switch's thread alone: it runs on any"),
+            Err(error) => tracing::warn!("the switch's thread cannot keep to a processor ({error}): it runs on any"),
+        }
+    }
     loop {
         if !dataplane.turn(PATIENCE)? {
             continue;

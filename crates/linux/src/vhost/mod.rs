@@ -16,7 +16,8 @@
 //!
 //! **Trust.** Nothing in guest memory is believed: descriptors that cannot be true are counted and given back, rings whose indices
 //! cannot be true stand still until they are set up anew. The front end is believed in one thing: that it does not shrink the
-//! file of the guest's memory under us (SIGBUS). What it may do is decided by who may connect: by the folder's permissions.
+//! file of the guest's memory under us (SIGBUS). Who may connect is decided by owner, group and mode of the socket,
+//! which are those of any file that the process makes, until the caller sets others: by a umask of 022 its owner alone may.
 //!
 //! **Ground rules.** A ring is one mutex, held for one call: threads may serve different queues of one device. [`Frame`]'s callback
 //! runs with its transmit ring locked: it may transmit (to any device), but neither receive from nor complete on that queue.

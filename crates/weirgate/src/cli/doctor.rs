@@ -17,7 +17,7 @@ use weirgate_store::Geo;
 use super::output::Output;
 use super::{Common, Failure};
 use crate::config::shaping::namespace_path;
-use crate::config::shaping::notes::too_many_threads;
+use crate::config::shaping::notes::{too_many_threads, whole_processors};
 use crate::config::{Close, Config, Mode, SYSTEM_FILE, Source, Steer, Surroundings};
 use crate::control::{CallError, Request, call};
 use crate::daemon::namespaces::Namespaces;
@@ -141,7 +141,8 @@ fn notes(config: &Config, checks: &mut Checks) {
         checks.add("configuration", Verdict::Note, note.to_string());
     }
     let processors = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
-    if let Some(said) = too_many_threads(shaping.threads, processors) {
+    let said = [too_many_threads(shaping.threads, processors), whole_processors(shaping)];
+    for said in said.into_iter().flatten() {
         checks.add("configuration", Verdict::Note, said);
     }
 }

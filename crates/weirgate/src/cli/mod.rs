@@ -150,7 +150,10 @@ fn dispatch(command: Command, out: &mut Output) -> Result<(), Failure> {
         Command::Uplink(uplink) => uplink.run(out),
         Command::Fabric(fabric) => fabric.run(out),
         Command::Deflate(deflate) => deflate.run(out),
-        Command::Send(send) => send.run(out),
+        Command::Send(send) => {
+            log();
+            send.run(out)
+        }
         Command::Receive(receive) => {
             log();
             receive.run(out)

@@ -1,32 +1,43 @@
 //! `weirgate send`, `receive` and `key`: one transfer over all paths.
 
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::Args;
 use serde_json::json;
 use weirgate_linux::clock;
 use weirgate_linux::transport::{App, Driver};
 use weirgate_linux::udp::Udp;
+use weirgate_spray::wire::PathId;
 use weirgate_spray::{Closed, Connection, PathReport, Public, Secret, Settings};
+use weirgate_units::Duration;
 
 use super::Failure;
 use super::output::{Output, progress};
 use crate::fabric::run::interruption;
 use crate::sessions::{Session, Sessions, random};
 use crate::transfer::paths::{Paths, Selection};
-use crate::transfer::receive::{CREDIT, OBJECTS_MAX, Receiving};
+use crate::transfer::receive::{CREDIT, Finished, OBJECTS_MAX, Receiving};
 use crate::transfer::send::Sending;
 use crate::transfer::{keys, manifest};
 
 /// Where a receiver listens unless it is told otherwise.
 const PORT: u16 = 4747;
+
+/// How often it is looked for signals.
+pub(super) const LOOK: Duration = Duration::from_millis(200);
+
+/// Rates are those of so long.
+const RATES_OVER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(super) struct Key {
@@ -46,7 +57,8 @@ pub(super) struct Send {
     /// The receiver's public key, as `weirgate key` says it there
     #[arg(long, value_name = "KEY")]
     peer: Public,
-    /// An interface or a local address to send from; again for each path [default: every interface that is up and has an address]
+    /// An interface or a local address to send from; again for each path [default: every interface that is up, from its first
+    /// address of the receiver's family]
     #[arg(long, value_name = "INTERFACE")]
     from: Vec<String>,
     /// Go on with an earlier transfer of the same files, of which a part arrived
@@ -74,6 +86,9 @@ pub(super) struct Receive {
     /// End with the first transfer
     #[arg(long)]
     once: bool,
+    /// Print JSON, a line for each file that is done and one for each transfer
+    #[arg(long)]
+    json: bool,
     /// This host's key [default: as `weirgate key`]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -108,9 +123,12 @@ impl Send {
         let mut connection = connection.context("the receiver's key")?;
         let sending = Sending::begin(files, self.resume, &mut connection)?;
         let bar = progress(Some(sending.bytes()), "sent");
-        let mut shown = Shown { sending, paths, bar };
-        driver.run(&mut connection, &mut shown).with_context(|| self.host.clone())?;
-        let Shown { sending, bar, .. } = shown;
+        let is_ended = interruption().context("signals cannot be caught")?;
+        let rates = Rates { since: now, before: BTreeMap::new(), text: String::new() };
+        let mut shown = Shown { sending, paths, bar, rates, is_ended };
+        let sent = driver.run(&mut connection, &mut shown);
+        let Shown { sending, bar, paths, .. } = shown;
+        sent.map_err(|problem| explained(problem, &secret, remote, &paths)).with_context(|| self.host.clone())?;
         bar.finish_and_clear();
         let seconds = began.elapsed().as_secs_f64();
         let paths: Vec<PathReport> = connection.paths().collect();
@@ -126,6 +144,19 @@ impl Send {
             &paths.iter().map(|path| row(path, seconds)).collect::<Vec<_>>(),
         )?;
         Ok(())
+    }
+}
+
+/// Says of a call that nobody has answered what to look at.
+pub(super) fn explained(problem: anyhow::Error, secret: &Secret, remote: SocketAddr, paths: &Paths) -> anyhow::Error {
+    match problem.downcast_ref() {
+        Some(Closed::Unanswered) => anyhow!(
+            "nobody has answered: nobody listens at {remote}, or does not know this host's key (--allow {}), or its key is not the one of \
+             --peer{}",
+            secret.public(),
+            paths.unsent()
+        ),
+        _ => problem,
     }
 }
 
@@ -166,6 +197,31 @@ struct Shown {
     sending: Sending,
     paths: Paths,
     bar: indicatif::ProgressBar,
+    rates: Rates,
+    is_ended: Arc<AtomicBool>,
+}
+
+/// What was sent by each path, over the last second.
+struct Rates {
+    since: weirgate_units::Instant,
+    before: BTreeMap<PathId, u64>,
+    text: String,
+}
+
+impl Rates {
+    fn look(&mut self, now: weirgate_units::Instant, paths: impl Iterator<Item = PathReport>) -> &str {
+        let passed = now.saturating_since(self.since);
+        if passed >= RATES_OVER {
+            self.since = now;
+            let each = paths.filter_map(|path| {
+                let sent = path.counts.bytes_out - self.before.insert(path.path, path.counts.bytes_out).unwrap_or(0);
+                let rate = sent as f64 * 8.0 / 1e6 / passed.as_secs_f64();
+                path.is_up.then(|| format!("{} {rate:.0}", path.local.ip()))
+            });
+            self.text = each.collect::<Vec<_>>().join(", ");
+        }
+        &self.text
+    }
 }
 
 impl weirgate_spray::Source for Shown {
@@ -188,21 +244,25 @@ impl App for Shown {
     }
 
     fn advance(&mut self, connection: &mut Connection) -> Result<()> {
+        ensure!(!self.is_ended.load(Ordering::Relaxed), "it was interrupted; --resume goes on with it");
         self.sending.advance(connection)?;
-        let _has_room = self.paths.look(clock::monotonic(), connection);
+        let now = clock::monotonic();
+        let _has_room = self.paths.look(now, connection);
+        let rates = self.rates.look(now, connection.paths());
         if !self.bar.is_hidden() {
             self.bar.set_position(self.sending.delivered(connection));
-            let rates = connection.paths().filter(|path| path.is_up);
-            let rates: Vec<String> = rates
-                .map(|path| format!("{} {:.0}", path.local.ip(), path.rate.as_bits_per_sec() as f64 / 1e6))
-                .collect();
-            self.bar.set_message(format!("sent, Mbit/s by {}", rates.join(", ")));
+            self.bar.set_message(format!("sent, Mbit/s by {rates}"));
         }
         Ok(())
     }
 
     fn poll_at(&self) -> Option<weirgate_units::Instant> {
-        [self.sending.poll_at(), Some(self.paths.poll_at())].into_iter().flatten().min()
+        let look = clock::monotonic() + LOOK;
+        [self.sending.poll_at(), Some(self.paths.poll_at()), Some(look)].into_iter().flatten().min()
+    }
+
+    fn handle_unsent(&mut self, local: SocketAddr, problem: io::Error) {
+        self.paths.handle_unsent(local, problem);
     }
 
     fn take_sockets(&mut self) -> Vec<Udp> {
@@ -217,13 +277,28 @@ impl Receive {
         let root: Arc<OwnedFd> = Arc::new(root.into());
         let mut driver = Driver::new(listening(self.listen).map_err(Failure::Usage)?)?;
         let is_ended = interruption().context("signals cannot be caught")?;
-        announce(out, &secret, &driver)?;
+        if self.json {
+            let listening: Vec<_> = driver.locals().collect();
+            out.json(&json!({ "key": secret.public().to_string(), "listening": listening }))?;
+            out.flush()?;
+        } else {
+            announce(out, &secret, &driver)?;
+        }
         let settings = Settings { credit: CREDIT, objects_max: OBJECTS_MAX, ..Settings::default() };
         let mut sessions = Sessions::new(&secret, settings, &self.allow);
+        let (say, news) = channel();
+        let say = self.json.then_some(say);
         while !is_ended.load(Ordering::Relaxed) {
-            for session in sessions.turn(&mut driver, &mut || Ok(Receiving::new(root.clone())))? {
-                report(&session, out)?;
-                if self.once {
+            let over = sessions.turn(&mut driver, &mut || Ok(Receiving::new(root.clone()).with_news(say.clone())))?;
+            for finished in news.try_iter() {
+                out.json(&finished_json(&finished))?;
+                out.flush()?;
+            }
+            for session in over {
+                report(&session, self.json, out)?;
+                // One that was given up has another one after it.
+                let goes_on = sessions.open().any(|other| other.connection.peer() == session.connection.peer());
+                if self.once && !goes_on {
                     return Ok(outcome(session)?);
                 }
             }
@@ -231,6 +306,10 @@ impl Receive {
         sessions.close(&mut driver);
         Ok(())
     }
+}
+
+fn finished_json(Finished { peer, file, refused }: &Finished) -> serde_json::Value {
+    json!({ "file": file.path, "bytes": file.len, "from": peer.to_string(), "error": refused.map(|why| why.to_string()) })
 }
 
 /// Sockets at these addresses, or at all of the host's.
@@ -258,19 +337,26 @@ fn outcome(session: Session<Receiving>) -> Result<()> {
     }
 }
 
-fn report(session: &Session<Receiving>, out: &mut Output) -> Result<(), Failure> {
+fn report(session: &Session<Receiving>, as_json: bool, out: &mut Output) -> Result<(), Failure> {
     let receiving = &session.app;
     let (done, all) = receiving.files();
     let seconds = session.began.elapsed().as_secs_f64();
     let peer = session.connection.peer().to_string();
-    let ended = match (&session.failed, receiving.ended()) {
-        (Some(problem), _) => format!(": {problem:#}"),
-        (None, Some(Closed::ByPeer { code: 0, .. })) => String::new(),
-        (None, Some(why)) => format!(": {why}"),
-        (None, None) => ": it was not finished".to_owned(),
+    let error = match (&session.failed, receiving.ended()) {
+        (Some(problem), _) => Some(format!("{problem:#}")),
+        (None, Some(Closed::ByPeer { code: 0, .. })) => None,
+        (None, Some(why)) => Some(why.to_string()),
+        (None, None) => Some("it was not finished".to_owned()),
     };
     let bytes = receiving.bytes();
-    out.line(&format!("{done} of {all} files, {bytes} bytes in {seconds:.2} s, of {}{ended}", &peer[..16]))?;
+    if as_json {
+        out.json(
+            &json!({ "files": done, "of": all, "bytes": bytes, "seconds": seconds, "from": peer, "error": error }),
+        )?;
+    } else {
+        let ended = error.map_or_else(String::new, |error| format!(": {error}"));
+        out.line(&format!("{done} of {all} files, {bytes} bytes in {seconds:.2} s, of {}{ended}", &peer[..16]))?;
+    }
     Ok(out.flush()?)
 }
 
@@ -283,4 +369,37 @@ pub(super) fn resolve(host: &str) -> Result<SocketAddr> {
     let with_port = host.to_socket_addrs().or_else(|_| (host, PORT).to_socket_addrs());
     let mut all = with_port.with_context(|| format!("{host}: no such host"))?;
     all.next().with_context(|| format!("{host} has no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use weirgate_units::Instant;
+
+    use super::*;
+
+    #[test]
+    fn rates_are_what_was_sent_in_the_last_second() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let path = |id: u8, bytes_out| PathReport {
+            path: PathId(id),
+            local: SocketAddr::from(([10, 0, 0, id], 1)),
+            remote: SocketAddr::from(([10, 1, 0, 1], 1)),
+            is_up: true,
+            is_down: false,
+            rtt: Duration::ZERO,
+            rtt_min: Duration::ZERO,
+            // What the path would take is another matter.
+            rate: weirgate_units::BitRate::from_bits_per_sec(77_000_000),
+            is_rate_known: true,
+            in_flight: 0,
+            mtu: 1_200,
+            counts: weirgate_spray::Counts { bytes_out, ..weirgate_spray::Counts::default() },
+        };
+        let mut rates = Rates { since: at(0), before: BTreeMap::new(), text: String::new() };
+        assert_eq!(rates.look(at(500), [path(1, 1_000_000)].into_iter()), "");
+        assert_eq!(rates.look(at(1_000), [path(1, 2_500_000)].into_iter()), "10.0.0.1 20");
+        assert_eq!(rates.look(at(1_900), [path(1, 9_000_000)].into_iter()), "10.0.0.1 20");
+        let both = [path(1, 2_500_000), path(2, 5_000_000)];
+        assert_eq!(rates.look(at(3_000), both.into_iter()), "10.0.0.1 0, 10.0.0.2 20");
+    }
 }

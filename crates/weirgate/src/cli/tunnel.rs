@@ -1,7 +1,8 @@
 //! `weirgate tunnel`: TCP connections of other programs over all paths, and packets of all else.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand};
+use rustix::io::Errno;
 use weirgate_linux::clock;
 use weirgate_linux::tcp;
 use weirgate_linux::transport::{App, Driver};
@@ -21,7 +23,7 @@ use weirgate_units::{Instant, Prefix};
 
 use super::Failure;
 use super::output::Output;
-use super::transfer::{announce, listening, own, resolve};
+use super::transfer::{LOOK, announce, explained, listening, own, resolve};
 use crate::fabric::run::interruption;
 use crate::sessions::{Sessions, random};
 use crate::transfer::paths::{Paths, Selection};
@@ -32,8 +34,8 @@ use crate::tunnel::{self, Tunnel};
 /// How long it is waited before the other side is called again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// How often it is looked for signals.
-const LOOK: weirgate_units::Duration = weirgate_units::Duration::from_millis(200);
+/// Where connections are taken unless it is told otherwise.
+const PORT: u16 = 4748;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -51,15 +53,16 @@ pub(super) struct Open {
     /// Its public key, as `weirgate key` says it there
     #[arg(long, value_name = "KEY")]
     peer: Public,
-    /// Where connections are taken
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4748")]
-    listen: SocketAddr,
+    /// Where connections are taken; again for each [default: 127.0.0.1:4748, and [::1]:4748 where there is IPv6]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Vec<SocketAddr>,
     /// Where all of them go [default: each one where it was to go before it was redirected (nftables' redirect or tproxy)]
     #[arg(long, value_name = "ADDRESS:PORT")]
     to: Option<SocketAddr>,
     #[command(flatten)]
     packets: Carried,
-    /// An interface or a local address to send from; again for each path [default: every interface that is up and has an address]
+    /// An interface or a local address to send from; again for each path [default: every interface that is up, from its first
+    /// address of the other side's family]
     #[arg(long, value_name = "INTERFACE")]
     from: Vec<String>,
     /// This host's key [default: as `weirgate key`]
@@ -148,15 +151,14 @@ impl Open {
     fn run(self, out: &mut Output) -> Result<(), Failure> {
         let secret = own(self.key.clone())?;
         resolve(&self.host).map_err(Failure::Usage)?;
-        let options = tcp::Options { transparent: true, ..tcp::Options::default() };
-        let listener = tcp::listen(self.listen, &options).with_context(|| self.listen.to_string());
-        let listener = listener.map_err(Failure::Usage)?;
+        let listeners = entries(&self.listen).map_err(Failure::Usage)?;
         let is_ended = interruption().context("signals cannot be caught")?;
         let outlet = self.packets.clone().device(false)?;
-        out.line(&format!("taking connections at {}", listener.local_addr()?))?;
+        let locals = listeners.iter().map(|listener| Ok(listener.local_addr()?.to_string()));
+        out.line(&format!("taking connections at {}", locals.collect::<Result<Vec<_>>>()?.join(" and ")))?;
         out.flush()?;
         while !is_ended.load(Ordering::Relaxed) {
-            let tunnel = Tunnel::open(listener.try_clone()?, self.to)?.with_packets(packets(&outlet, None));
+            let tunnel = Tunnel::open(&listeners, self.to)?.with_packets(packets(&outlet, None));
             if let Err(problem) = self.carry(&secret, tunnel, &outlet, &is_ended) {
                 // Without its device it would be half a tunnel.
                 outlet.iter().try_for_each(|(device, _)| device.borrow_mut().read()).context("the device is gone")?;
@@ -182,8 +184,28 @@ impl Open {
         device.iter().try_for_each(|device| driver.wake_for(&*device.borrow()))?;
         let connection = Connection::connect(now, tunnel::settings(), secret, self.peer, random()?, &ends);
         let mut connection = connection.context("the other side's key")?;
-        driver.run(&mut connection, &mut Ending { tunnel, paths, device, is_ended: is_ended.clone() })
+        let mut ending = Ending { tunnel, paths, device, is_ended: is_ended.clone() };
+        let carried = driver.run(&mut connection, &mut ending);
+        carried.map_err(|problem| explained(problem, secret, remote, &ending.paths))
     }
+}
+
+/// Where connections are taken that are to go through the tunnel: at these addresses, or at those of the loopback that there are.
+fn entries(listen: &[SocketAddr]) -> Result<Vec<TcpListener>> {
+    let options = tcp::Options { transparent: true, ..tcp::Options::default() };
+    let at = |local: SocketAddr| tcp::listen(local, &options).with_context(|| local.to_string());
+    if !listen.is_empty() {
+        return listen.iter().map(|local| at(*local)).collect();
+    }
+    let mut all = vec![at(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))?];
+    match at(SocketAddr::from((Ipv6Addr::LOCALHOST, PORT))) {
+        Ok(listener) => all.push(listener),
+        Err(problem) => {
+            let errno = problem.downcast_ref().and_then(Errno::from_io_error);
+            ensure!(matches!(errno, Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT)), problem);
+        }
+    }
+    Ok(all)
 }
 
 impl Serve {
@@ -287,6 +309,10 @@ impl App for Ending {
 
     fn poll_at(&self) -> Option<Instant> {
         [Some(clock::monotonic() + LOOK), self.tunnel.poll_at()].into_iter().flatten().min()
+    }
+
+    fn handle_unsent(&mut self, local: SocketAddr, problem: io::Error) {
+        self.paths.handle_unsent(local, problem);
     }
 
     fn take_sockets(&mut self) -> Vec<Udp> {

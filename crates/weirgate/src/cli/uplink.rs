@@ -98,6 +98,10 @@ fn show(all: &api::Uplinks, out: &mut Output) -> Result<(), Failure> {
         let since = all.now_ms.saturating_sub(uplink.since_ms) / 1_000;
         let state = if uplink.drained { "drained; " } else { "" };
         out.line(&format!("{name}: {state}{} for {since} s: {why}", uplink.state))?;
+        for other in worse(uplink) {
+            let since = all.now_ms.saturating_sub(other.since_ms) / 1_000;
+            out.line(&format!("  {}: {} for {since} s: {}", other.family, other.state, other.why))?;
+        }
         let by = if gateways.is_empty() { "no way".to_owned() } else { gateways.join(", ") };
         let more = [(uplink.backup, "; a backup"), (uplink.metered, "; metered")];
         let more: String = more.iter().filter(|(is, _)| *is).map(|(_, said)| *said).collect();
@@ -106,11 +110,24 @@ fn show(all: &api::Uplinks, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Families that do not stand as well as the uplink does.
+fn worse(uplink: &api::Uplink) -> impl Iterator<Item = &api::UplinkFamily> {
+    uplink.families.iter().filter(|family| family.state != uplink.state)
+}
+
+/// In the table: `up, IPv6 silent`.
+fn state(uplink: &api::Uplink) -> String {
+    if uplink.drained {
+        return "drained".to_owned();
+    }
+    worse(uplink).fold(uplink.state.clone(), |state, other| format!("{state}, {} {}", other.family, other.state))
+}
+
 fn row(uplink: &api::Uplink) -> Vec<String> {
     let share_of = |part: u64, whole: u64| share((whole > 0).then(|| part as f64 / whole as f64));
     vec![
         uplink.name.clone(),
-        if uplink.drained { "drained".to_owned() } else { uplink.state.clone() },
+        state(uplink),
         weight(uplink.weight),
         uplink.class.to_string(),
         uplink.flows_tcp.to_string(),
@@ -150,6 +167,18 @@ mod tests {
             state: "up".into(),
             why: "something came back".into(),
             since_ms: 1_000,
+            families: [
+                ("IPv4", "up", "something came back"),
+                ("IPv6", "silent", "none of 3 targets answered within 200 ms"),
+            ]
+            .map(|(family, state, why)| api::UplinkFamily {
+                family: family.into(),
+                state: state.into(),
+                why: why.into(),
+                since_ms: 58_000,
+                rtt_us: None,
+            })
+            .to_vec(),
             weight: 48_765_432,
             weight_why: "the most that passed in a second lately".into(),
             flows_tcp: 12,
@@ -166,12 +195,13 @@ mod tests {
         show(&all, &mut out).unwrap();
         let text = out.into_text();
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].starts_with("fiber   up") && lines[1].contains("48.7 Mbit/s"), "{text}");
+        assert!(lines[1].starts_with("fiber   up, IPv6 silent") && lines[1].contains("48.7 Mbit/s"), "{text}");
         assert!(lines[1].contains("1.2 MB") && lines[1].contains("0.50 %") && lines[1].contains("20.1 ms"), "{text}");
         assert!(lines[2].contains("drained"), "{text}");
         assert_eq!(lines[4], "fiber: up for 60 s: something came back");
-        assert_eq!(lines[5], "  weight: the most that passed in a second lately; eth1 by 192.0.2.1");
-        assert!(lines[7].ends_with("by no way; metered"), "{text}");
+        assert_eq!(lines[5], "  IPv6: silent for 3 s: none of 3 targets answered within 200 ms");
+        assert_eq!(lines[6], "  weight: the most that passed in a second lately; eth1 by 192.0.2.1");
+        assert!(lines[8].ends_with("by no way; metered"), "{text}");
     }
 
     #[test]

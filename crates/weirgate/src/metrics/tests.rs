@@ -88,6 +88,9 @@ fn uplink() -> api::Uplink {
     api::Uplink {
         name: "fiber".to_owned(),
         state: "suspect".to_owned(),
+        families: ["IPv4", "IPv6"]
+            .map(|family| api::UplinkFamily { family: family.to_owned(), ..api::UplinkFamily::default() })
+            .to_vec(),
         weight: 50_000_000,
         flows_tcp: 3,
         sent_bytes: 700,

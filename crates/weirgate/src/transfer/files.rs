@@ -73,9 +73,22 @@ impl Hashing {
         Ok(self.hashed >= end)
     }
 
-    fn is(&self, wanted: &str) -> bool {
-        self.hasher.finalize().to_hex().as_str() == wanted
+    fn is(&self, wanted: Option<&str>) -> bool {
+        wanted.is_some_and(|wanted| self.hasher.finalize().to_hex().as_str() == wanted)
     }
+}
+
+/// Why a file is not put in its place, which is no matter of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// What came has not the hash that the sender has said, or it has said none.
+    #[error(
+        "what was sent is not what the sender's file is now: it was changed meanwhile, or an earlier part of it was; send it again"
+    )]
+    Changed,
+    /// What was there has not.
+    #[error("there is another file of the same length and time: send it without --resume")]
+    Other,
 }
 
 /// A file that was in its place before.
@@ -104,17 +117,9 @@ impl Placed {
         self.hashing.step(&self.file, self.meta.len)
     }
 
-    /// Looks whether it, all of which was hashed, is what is sent.
-    ///
-    /// # Errors
-    /// It is not.
-    pub fn finish(self, wanted: &str) -> Result<()> {
-        let path = &self.meta.path;
-        ensure!(
-            self.hashing.is(wanted),
-            "{path}: there is another file of the same length and time: send it without --resume"
-        );
-        Ok(())
+    /// Whether it, all of which was hashed, is what is sent.
+    pub fn finish(self, wanted: Option<&str>) -> Result<(), Refused> {
+        if self.hashing.is(wanted) { Ok(()) } else { Err(Refused::Other) }
     }
 }
 
@@ -210,11 +215,11 @@ impl Part {
         Ok(rustix::fs::renameat(&self.folder, &new, &self.folder, &place)?)
     }
 
-    /// Puts it in its place, if it is whole and has this hash.
+    /// Puts it in its place, if it is whole and has this hash; else what is there is thrown away.
     ///
     /// # Errors
-    /// It has another one: what is there is thrown away. Or it cannot be put there.
-    pub fn finish(mut self, wanted: &str) -> Result<()> {
+    /// It cannot be put there.
+    pub fn finish(mut self, wanted: Option<&str>) -> Result<Result<(), Refused>> {
         ensure!(self.is_whole(), "{}: its end came, and not all of it", self.meta.path);
         while !self.hash_some().with_context(|| self.meta.path.clone())? {}
         let Self { folder, name, file, meta, hashing, .. } = self;
@@ -223,11 +228,7 @@ impl Part {
             for what in ["part", "have"] {
                 let _is_not_there = rustix::fs::unlinkat(&folder, beside(&name, what), AtFlags::empty());
             }
-            anyhow::bail!(
-                "{}: what was sent is not what the sender's file is now: it was changed meanwhile, or an earlier part of it was; send it \
-                 again",
-                meta.path
-            );
+            return Ok(Err(Refused::Changed));
         }
         rustix::fs::fchmod(&file.0, Mode::from_raw_mode(meta.mode & 0o777)).with_context(named)?;
         let modified = Timespec {
@@ -238,8 +239,55 @@ impl Part {
         rustix::fs::futimens(&file.0, &times).with_context(named)?;
         rustix::fs::renameat(&folder, beside(&name, "part"), &folder, &name).with_context(named)?;
         let _is_not_there = rustix::fs::unlinkat(&folder, beside(&name, "have"), AtFlags::empty());
-        Ok(())
+        Ok(Ok(()))
     }
+}
+
+/// Makes a folder below `root` that is to be filled; one that is there can be from now on, if it is this user's.
+///
+/// # Errors
+/// Its place is none, or it cannot be made.
+pub fn make_folder(root: &OwnedFd, meta: &manifest::Folder) -> Result<()> {
+    let path = meta.relative()?;
+    let named = || path.display().to_string();
+    let within = folder(root, path.parent().unwrap_or(Path::new(""))).with_context(named)?;
+    let name = path.file_name().with_context(named)?;
+    // Nobody is to look into it while it is filled who may not when it is.
+    match rustix::fs::mkdirat(&within, name, Mode::from_raw_mode((meta.mode & 0o777) | OWNER)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(problem) => return Err(problem).with_context(named),
+    }
+    let made = folder(root, &path).with_context(named)?;
+    let mode = rustix::fs::fstat(&made).with_context(named)?.st_mode & 0o7777;
+    if mode & OWNER != OWNER {
+        // Where it is another's, what is put into it says so.
+        let _is_anothers = set_mode(&made, mode | OWNER);
+    }
+    Ok(())
+}
+
+/// What the owner of a folder needs to fill it.
+const OWNER: u32 = 0o700;
+
+/// Gives a folder the mode that it is to have.
+///
+/// # Errors
+/// It is not there any more, or is another user's.
+pub fn finish_folder(root: &OwnedFd, meta: &manifest::Folder) -> Result<()> {
+    let made = folder(root, &meta.relative()?).with_context(|| meta.path.clone())?;
+    let before = rustix::fs::fstat(&made).with_context(|| meta.path.clone())?.st_mode & 0o7777;
+    // Whose group new files are of is a matter of this side's.
+    let wanted = (before & 0o7000) | (meta.mode & 0o777);
+    if wanted != before {
+        set_mode(&made, wanted).with_context(|| format!("{}: its mode cannot be set", meta.path))?;
+    }
+    Ok(())
+}
+
+/// Of a folder that is only held: one that its owner may not read can be, and is not opened otherwise.
+fn set_mode(folder: &OwnedFd, mode: u32) -> rustix::io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    rustix::fs::chmod(format!("/proc/self/fd/{}", folder.as_raw_fd()), Mode::from_raw_mode(mode))
 }
 
 /// Whether a file system has room for so many bytes more.
@@ -355,7 +403,7 @@ mod tests {
         assert!(!part.is_whole() && !dir.path().join("a/b/c").exists());
         part.write(0, b"abc").unwrap();
         assert!(part.write(6, b"g").is_err());
-        part.finish(&hash(b"abcdef")).unwrap();
+        part.finish(Some(&hash(b"abcdef"))).unwrap().unwrap();
         let placed = std::fs::metadata(dir.path().join("a/b/c")).unwrap();
         assert_eq!(
             (placed.len(), placed.mode() & 0o777, placed.mtime(), placed.mtime_nsec()),
@@ -364,7 +412,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1, "nothing else is left");
         let mut part = Part::open(&root(dir.path()), &meta("d", 3), false).unwrap();
         part.write(0, b"abc").unwrap();
-        assert!(part.finish(&hash(b"abd")).unwrap_err().to_string().contains("send it again"));
+        assert_eq!(part.finish(Some(&hash(b"abd"))).unwrap(), Err(Refused::Changed));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
@@ -379,7 +427,7 @@ mod tests {
         let mut part = Part::open(&root(dir.path()), &meta("f", 9), true).unwrap();
         assert!(part.have().iter().cloned().eq([0..3, 6..9]));
         part.write(3, b"def").unwrap();
-        part.finish(&hash(b"abcdefghi")).unwrap();
+        part.finish(Some(&hash(b"abcdefghi"))).unwrap().unwrap();
         // Another time, or nothing noted: from the beginning.
         let mut part = Part::open(&root(dir.path()), &meta("g", 9), true).unwrap();
         part.write(0, b"abc").unwrap();
@@ -389,6 +437,33 @@ mod tests {
         drop(part);
         let other = manifest::File { modified: 5, ..meta("g", 9) };
         assert!(Part::open(&root(dir.path()), &other, true).unwrap().have().is_empty());
+    }
+
+    #[test]
+    fn a_folder_can_be_filled_and_then_has_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |path: &str, mode| manifest::Folder { path: path.into(), mode };
+        let mode = |path: &str| std::fs::metadata(dir.path().join(path)).unwrap().mode() & 0o7777;
+        let folders = [of("a", 0o500), of("a/b", 0o750), of("a/b/c", 0o055)];
+        for _ in 0..2 {
+            for folder in &folders {
+                make_folder(&root(dir.path()), folder).unwrap();
+                assert_eq!(mode(&folder.path) & OWNER, OWNER);
+            }
+            for folder in folders.iter().rev() {
+                finish_folder(&root(dir.path()), folder).unwrap();
+            }
+            assert_eq!([mode("a"), mode("a/b"), mode("a/b/c")], [0o500, 0o750, 0o055]);
+        }
+        // What this side has set besides stays.
+        std::fs::set_permissions(dir.path().join("a/b"), std::os::unix::fs::PermissionsExt::from_mode(0o2700)).unwrap();
+        finish_folder(&root(dir.path()), &folders[1]).unwrap();
+        assert_eq!(mode("a/b"), 0o2750);
+        symlink("/", dir.path().join("link")).unwrap();
+        for path in ["link", "link/etc", "../x", "/tmp"] {
+            assert!(make_folder(&root(dir.path()), &of(path, 0o755)).is_err(), "{path}");
+            assert!(finish_folder(&root(dir.path()), &of(path, 0o755)).is_err(), "{path}");
+        }
     }
 
     #[test]

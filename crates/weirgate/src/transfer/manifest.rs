@@ -2,7 +2,8 @@
 //!
 //! The sender names all files in its first line. Each file's bytes are an object of its own: the first file's the second object, and so on.
 //! Where it wants to go on with an earlier transfer it waits for what the receiver has. When it has read a file to its end it says its
-//! hash; the receiver puts the file in its place if what it has written has the same.
+//! hash; the receiver puts the file in its place if what it has written has the same, and says so, or why not. When all of them are
+//! done, and folders have their modes, it says that, and the sender ends the connection.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -34,6 +35,9 @@ pub enum Line {
         resume: bool,
         /// All of them.
         files: Vec<File>,
+        /// All folders that they are in, and those that are empty.
+        #[serde(default)]
+        folders: Vec<Folder>,
     },
     /// The receiver's, of what it has of each file, in their order.
     Have(Vec<Vec<(u64, u64)>>),
@@ -41,14 +45,23 @@ pub enum Line {
     Hash {
         /// Which one, from 0.
         file: usize,
-        /// Of all of its bytes.
-        blake3: String,
+        /// Of all of its bytes; nothing where it is not what was named any more: it was changed, or cannot be read.
+        blake3: Option<String>,
     },
     /// The receiver's: a file is in its place.
     Done {
         /// Which one, from 0.
         file: usize,
     },
+    /// The receiver's: a file is not put in its place.
+    Refused {
+        /// Which one, from 0.
+        file: usize,
+        /// Why, for people.
+        why: String,
+    },
+    /// The receiver's last one: of each file one of these two was said, and folders are as they should be.
+    All,
 }
 
 /// A file.
@@ -62,6 +75,15 @@ pub struct File {
     pub mode: u32,
     /// When it was changed last, in nanoseconds of Unix time.
     pub modified: i64,
+}
+
+/// A folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Folder {
+    /// Where it goes, below the receiver's folder.
+    pub path: String,
+    /// Permissions: the lower nine bits of its mode.
+    pub mode: u32,
 }
 
 /// The object that has a file's bytes.
@@ -80,24 +102,33 @@ impl File {
     /// # Errors
     /// It is not: an absolute path, or one that goes up.
     pub fn relative(&self) -> Result<PathBuf> {
-        let path = Path::new(&self.path);
-        let is_below = path.components().all(|part| matches!(part, Component::Normal(_)));
-        ensure!(
-            is_below && !self.path.is_empty() && !self.path.contains('\0'),
-            "{:?} is no place below a folder",
-            self.path
-        );
-        let is_part = |name: &str| {
-            let name = name.strip_prefix('.').unwrap_or_default();
-            ["part", "have", "new"].iter().any(|what| name.ends_with(&format!(".weirgate-{what}")))
-        };
-        ensure!(
-            !self.path.split('/').any(is_part),
-            "{:?} has the name of a part of a file that is being received: take it away, or give it another name",
-            self.path
-        );
-        Ok(path.components().collect())
+        relative(&self.path)
     }
+}
+
+impl Folder {
+    /// As a [file's](File::relative).
+    ///
+    /// # Errors
+    /// As a file's.
+    pub fn relative(&self) -> Result<PathBuf> {
+        relative(&self.path)
+    }
+}
+
+fn relative(text: &str) -> Result<PathBuf> {
+    let path = Path::new(text);
+    let is_below = path.components().all(|part| matches!(part, Component::Normal(_)));
+    ensure!(is_below && !text.is_empty() && !text.contains('\0'), "{text:?} is no place below a folder");
+    let is_part = |name: &str| {
+        let name = name.strip_prefix('.').unwrap_or_default();
+        ["part", "have", "new"].iter().any(|what| name.ends_with(&format!(".weirgate-{what}")))
+    };
+    ensure!(
+        !text.split('/').any(is_part),
+        "{text:?} has the name of a part of a file that is being received: take it away, or give it another name"
+    );
+    Ok(path.components().collect())
 }
 
 /// Bytes of lines that come in any order, and lines.
@@ -184,18 +215,31 @@ impl Talk {
     }
 }
 
-/// Names all files that `paths` mean: files, and what is below folders. Each with where it is here.
+/// What is to be sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Files, each with where it is here.
+    pub files: Vec<(PathBuf, File)>,
+    /// Folders, those that others lie in first.
+    pub folders: Vec<Folder>,
+}
+
+/// Names all files and folders that `paths` mean: they, and what is below folders.
 ///
 /// # Errors
 /// One cannot be read, is neither a file nor a folder, or two would go to the same place.
-pub fn list(paths: &[PathBuf]) -> Result<Vec<(PathBuf, File)>> {
-    let mut all = Vec::new();
+pub fn list(paths: &[PathBuf]) -> Result<Listed> {
+    let mut all = Listed::default();
     for path in paths {
         let name = path.canonicalize().with_context(|| path.display().to_string())?;
         let name = PathBuf::from(name.file_name().with_context(|| format!("{} has no name", path.display()))?);
         add(path, &name, &mut Vec::new(), &mut all)?;
     }
-    let mut places: Vec<&str> = all.iter().map(|(_, file)| file.path.as_str()).collect();
+    // What is in folders of one name goes to one folder, which has the first one's mode.
+    all.folders.sort_by(|one, other| one.path.cmp(&other.path));
+    all.folders.dedup_by(|one, other| one.path == other.path);
+    let folders = all.folders.iter().map(|folder| folder.path.as_str());
+    let mut places: Vec<&str> = all.files.iter().map(|(_, file)| file.path.as_str()).chain(folders).collect();
     places.sort_unstable();
     if let Some(two) = places.windows(2).find(|two| two[0] == two[1]) {
         bail!("two of these files would both be {}", two[0]);
@@ -203,14 +247,18 @@ pub fn list(paths: &[PathBuf]) -> Result<Vec<(PathBuf, File)>> {
     Ok(all)
 }
 
-/// A file, or what is below a folder that lies in these, told by device and inode.
-fn add(path: &Path, name: &Path, within: &mut Vec<(u64, u64)>, all: &mut Vec<(PathBuf, File)>) -> Result<()> {
+/// A file, or a folder that lies in these, told by device and inode, and what is below it.
+fn add(path: &Path, name: &Path, within: &mut Vec<(u64, u64)>, all: &mut Listed) -> Result<()> {
     use std::os::unix::fs::MetadataExt as _;
     let meta = std::fs::metadata(path).with_context(|| path.display().to_string())?;
+    let place = name.to_str().with_context(|| format!("{} has a name that is not UTF-8", path.display()))?;
+    let (place, mode) = (place.to_owned(), meta.mode() & 0o777);
+    relative(&place)?;
     if meta.is_dir() {
         let id = (meta.dev(), meta.ino());
         ensure!(!within.contains(&id), "{} is a link to a folder that it lies in", path.display());
         within.push(id);
+        all.folders.push(Folder { path: place, mode });
         let mut entries: Vec<_> = std::fs::read_dir(path)
             .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
             .with_context(|| path.display().to_string())?;
@@ -222,12 +270,14 @@ fn add(path: &Path, name: &Path, within: &mut Vec<(u64, u64)>, all: &mut Vec<(Pa
         return Ok(());
     }
     ensure!(meta.is_file(), "{} is neither a file nor a folder", path.display());
-    let place = name.to_str().with_context(|| format!("{} has a name that is not UTF-8", path.display()))?;
-    let modified = meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec());
-    let file = File { path: place.to_owned(), len: meta.len(), mode: meta.mode() & 0o777, modified };
-    file.relative()?;
-    all.push((path.to_owned(), file));
+    all.files.push((path.to_owned(), File { path: place, len: meta.len(), mode, modified: modified(&meta) }));
     Ok(())
+}
+
+/// When a file was changed last, in nanoseconds of Unix time.
+pub fn modified(meta: &std::fs::Metadata) -> i64 {
+    use std::os::unix::fs::MetadataExt as _;
+    meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec())
 }
 
 #[cfg(test)]
@@ -241,7 +291,8 @@ mod tests {
     #[test]
     fn lines_are_read_when_all_of_them_is_there() {
         let (mut talk, mut lines) = (Talk::default(), Lines::default());
-        let said = [Line::Files { version: 1, resume: true, files: vec![of("a/b")] }, Line::Done { file: 3 }];
+        let folders = vec![Folder { path: "a".into(), mode: 0o750 }];
+        let said = [Line::Files { version: 1, resume: true, files: vec![of("a/b")], folders }, Line::Done { file: 3 }];
         for line in &said {
             talk.say(line).unwrap();
         }
@@ -284,13 +335,23 @@ mod tests {
         std::fs::create_dir_all(root.join("sub")).unwrap();
         std::fs::write(root.join("b"), b"12").unwrap();
         std::fs::write(root.join("sub/a"), b"123").unwrap();
-        let names =
-            |all: Vec<(PathBuf, File)>| all.into_iter().map(|(_, file)| (file.path, file.len)).collect::<Vec<_>>();
+        std::fs::create_dir_all(root.join("sub/empty")).unwrap();
+        let names = |all: Listed| all.files.into_iter().map(|(_, file)| (file.path, file.len)).collect::<Vec<_>>();
+        let folders = |all: Listed| all.folders.into_iter().map(|folder| folder.path).collect::<Vec<_>>();
         let wanted = [("root/b".to_owned(), 2), ("root/sub/a".to_owned(), 3)];
         assert_eq!(names(list(std::slice::from_ref(&root)).unwrap()), wanted);
+        assert_eq!(folders(list(std::slice::from_ref(&root)).unwrap()), ["root", "root/sub", "root/sub/empty"]);
         assert_eq!(names(list(&[root.join("sub/../b")]).unwrap()), [("b".to_owned(), 2)]);
         let twice = list(&[root.join("b"), root.join("b")]).unwrap_err();
         assert_eq!(twice.to_string(), "two of these files would both be b");
+        // Two folders of one name are one; a file and a folder are not.
+        std::fs::create_dir_all(dir.path().join("other/sub/more")).unwrap();
+        let both = list(&[root.join("sub"), dir.path().join("other/sub")]).unwrap();
+        assert_eq!(folders(both), ["sub", "sub/empty", "sub/more"]);
+        std::fs::write(dir.path().join("other/b"), b"").unwrap();
+        std::fs::create_dir_all(dir.path().join("third/b")).unwrap();
+        let mixed = list(&[dir.path().join("third/b"), dir.path().join("other/b")]).unwrap_err();
+        assert_eq!(mixed.to_string(), "two of these files would both be b");
         assert!(list(&[root.join("missing")]).is_err());
         std::os::unix::fs::symlink(&root, root.join("sub/up")).unwrap();
         let round = list(std::slice::from_ref(&root)).unwrap_err().to_string();

@@ -1,5 +1,8 @@
 //! From where this host reaches another one: its interfaces' addresses, which may come and go.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,6 +16,9 @@ use weirgate_units::{Duration, Instant};
 
 /// How often it is looked what came and went.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A path that works has been heard on by then: it is asked four times.
+const PROVEN_WITHIN: Duration = Duration::from_secs(3);
 
 /// An interface's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +34,15 @@ struct Known {
     place: Place,
     path: PathId,
     is_there: bool,
+    /// When it could have begun to work, and whether it was looked at then whether it works.
+    since: Instant,
+    is_looked_at: bool,
+}
+
+impl Known {
+    const fn new(now: Instant, place: Place, path: PathId) -> Self {
+        Self { place, path, is_there: true, since: now, is_looked_at: false }
+    }
 }
 
 /// From where a connection's paths may begin.
@@ -50,6 +65,8 @@ pub struct Paths {
     looked: Instant,
     /// Sockets that the loop does not have yet.
     new: Vec<Udp>,
+    /// Why something could not be sent from an address, the last time.
+    unsent: BTreeMap<SocketAddr, io::Error>,
 }
 
 impl Paths {
@@ -77,8 +94,8 @@ impl Paths {
             bound.filter(|one: &Result<_>| one.is_ok() || !selection.may_lack).collect::<Result<_>>()?;
         ensure!(!bound.is_empty(), "none of its addresses can be sent from now");
         let (sockets, places): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
-        let known = (0..).zip(places).map(|(at, place)| Known { place, path: PathId(at), is_there: true }).collect();
-        Ok((Self { selection, remote, known, looked: now, new: Vec::new() }, sockets))
+        let known = (0..).zip(places).map(|(at, place)| Known::new(now, place, PathId(at))).collect();
+        Ok((Self { selection, remote, known, looked: now, new: Vec::new(), unsent: BTreeMap::new() }, sockets))
     }
 
     /// Where paths begin and end, of these sockets.
@@ -93,6 +110,7 @@ impl Paths {
             return true;
         }
         self.looked = now;
+        self.warn(now, connection);
         // What cannot be listed is taken for unchanged.
         let Ok(places) = places(&self.selection, self.remote) else { return true };
         let mut has_room = true;
@@ -124,9 +142,41 @@ impl Paths {
             }
             self.known.retain(|known| known.is_there || name(&known.place) != name(&place));
             self.new.push(socket);
-            self.known.push(Known { place, path, is_there: true });
+            self.known.push(Known::new(now, place, path));
         }
         has_room
+    }
+
+    /// Something could not be sent.
+    pub fn handle_unsent(&mut self, local: SocketAddr, problem: io::Error) {
+        self.unsent.insert(local, problem);
+    }
+
+    /// From where something could not be sent, and why, for people; nothing, if all could.
+    pub fn unsent(&self) -> String {
+        self.unsent.iter().map(|(local, problem)| format!("; from {}: {problem}", local.ip())).collect()
+    }
+
+    /// Says of each path, once, by which nothing comes back while others work.
+    fn warn(&mut self, now: Instant, connection: &Connection) {
+        for known in self.known.iter_mut().filter(|known| known.is_there && !known.is_looked_at) {
+            if !connection.has_peer() {
+                // None does yet.
+                known.since = now;
+            }
+            if now.saturating_since(known.since) < PROVEN_WITHIN {
+                continue;
+            }
+            known.is_looked_at = true;
+            let Some(path) = connection.paths().find(|path| path.path == known.path) else { continue };
+            if path.counts.packets_in == 0 {
+                let from = known.place.to_string();
+                let problem = self.unsent.get(&path.local).map_or_else(String::new, |problem| format!(" ({problem})"));
+                tracing::warn!(
+                    "nothing comes back that is sent from {from}{problem}: the other side is not reached by it"
+                );
+            }
+        }
     }
 
     /// Sockets of paths that were added.
@@ -143,8 +193,13 @@ impl Paths {
 impl Place {
     fn bind(&self) -> Result<Udp> {
         let device = self.device.as_ref().map(|(name, _)| name.as_str());
-        Udp::bind(SocketAddr::new(self.ip, 0), device)
-            .with_context(|| format!("{} of {}", self.ip, device.unwrap_or("this host")))
+        Udp::bind(SocketAddr::new(self.ip, 0), device).with_context(|| self.to_string())
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.ip, self.device.as_ref().map_or("this host", |(name, _)| name))
     }
 }
 

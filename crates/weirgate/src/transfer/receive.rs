@@ -1,17 +1,19 @@
 //! The side that receives files.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use weirgate_linux::clock;
 use weirgate_linux::transport::App;
 use weirgate_spray::wire::VARINT_MAX;
-use weirgate_spray::{Closed, Connection, Event, Sink, Source};
+use weirgate_spray::{Closed, Connection, Event, Public, Sink, Source};
 use weirgate_units::{Duration, Instant};
 
-use super::files::{self, Part, Placed};
+use super::files::{self, Part, Placed, Refused};
 use super::manifest::{self, Line, Lines, TALK, Talk, VERSION};
 
 /// Bytes that may come before it is known what they are, of each object: until then they are kept in memory.
@@ -26,6 +28,21 @@ const EARLY_MAX: usize = 64 << 20;
 /// How often it is noted what is there.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
 
+/// A file that somebody else writes is waited for: where that is this sender's own earlier transfer, which nobody has ended, it is over when
+/// nothing has come of it for three seconds (`sessions`).
+const LOCKED_MAX: Duration = Duration::from_secs(5);
+
+/// A file that is done, for whoever wants to know.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Whose it was.
+    pub peer: Public,
+    /// Which one.
+    pub file: manifest::File,
+    /// Why it is not in its place.
+    pub refused: Option<Refused>,
+}
+
 /// A transfer of files, from their new place's side.
 #[derive(Debug)]
 pub struct Receiving {
@@ -33,6 +50,7 @@ pub struct Receiving {
     heard: Lines,
     talk: Talk,
     files: Option<Vec<manifest::File>>,
+    folders: Vec<manifest::Folder>,
     resumes: bool,
     /// Files that come now.
     parts: BTreeMap<usize, Part>,
@@ -41,12 +59,18 @@ pub struct Receiving {
     /// Files of which all is there, and of these, those all of which was hashed.
     whole: BTreeSet<usize>,
     hashed: BTreeSet<usize>,
-    hashes: BTreeMap<usize, String>,
+    hashes: BTreeMap<usize, Option<String>>,
     /// What came before it was known what it is.
     early: Vec<(u64, u64, Vec<u8>)>,
     early_bytes: usize,
+    /// Objects whose files are not begun: they are not named yet, or somebody else writes them, since then.
     opened: Vec<u64>,
+    locked_since: Option<Instant>,
     done: usize,
+    refused: usize,
+    /// Whether nothing more is to be done.
+    is_over: bool,
+    news: Option<Sender<Finished>>,
     bytes: u64,
     saved: Instant,
     problem: Option<anyhow::Error>,
@@ -62,6 +86,7 @@ impl Receiving {
             heard: Lines::default(),
             talk: Talk::default(),
             files: None,
+            folders: Vec::new(),
             resumes: false,
             parts: BTreeMap::new(),
             placed: BTreeMap::new(),
@@ -71,12 +96,23 @@ impl Receiving {
             early: Vec::new(),
             early_bytes: 0,
             opened: Vec::new(),
+            locked_since: None,
             done: 0,
+            refused: 0,
+            is_over: false,
+            news: None,
             bytes: 0,
             saved: clock::monotonic(),
             problem: None,
             ended: None,
         }
+    }
+
+    /// Says of each file when it is done.
+    #[must_use]
+    pub fn with_news(mut self, news: Option<Sender<Finished>>) -> Self {
+        self.news = news;
+        self
     }
 
     /// Files that are in their places, and all that were named.
@@ -96,8 +132,9 @@ impl Receiving {
 
     fn handle_line(&mut self, connection: &mut Connection, line: Line) -> Result<()> {
         match line {
-            Line::Files { version, resume, files } if self.files.is_none() => {
+            Line::Files { version, resume, files, folders } if self.files.is_none() => {
                 ensure!(version == VERSION, "the sender speaks version {version}, and this is version {VERSION}");
+                self.handle_folders(folders)?;
                 self.handle_files(connection, resume, files)
             }
             Line::Hash { file, blake3 } => {
@@ -106,6 +143,17 @@ impl Receiving {
             }
             other => bail!("the sender says what it cannot: {other:?}"),
         }
+    }
+
+    fn handle_folders(&mut self, mut folders: Vec<manifest::Folder>) -> Result<()> {
+        // Those that others lie in come first.
+        folders.sort_by(|one, other| one.path.cmp(&other.path));
+        for two in folders.windows(2) {
+            ensure!(two[0].path != two[1].path, "{}: it is named twice", two[0].path);
+        }
+        folders.iter().try_for_each(|folder| files::make_folder(&self.root, folder))?;
+        self.folders = folders;
+        Ok(())
     }
 
     fn handle_files(&mut self, connection: &mut Connection, resume: bool, files: Vec<manifest::File>) -> Result<()> {
@@ -127,14 +175,35 @@ impl Receiving {
             connection.provide(TALK, len, false);
         }
         (self.files, self.resumes) = (Some(files), resume);
-        for object in std::mem::take(&mut self.opened) {
-            self.begin(connection, object)?;
-        }
-        for (object, offset, bytes) in std::mem::take(&mut self.early) {
-            self.put(object, offset, &bytes)?;
-        }
-        self.early_bytes = 0;
         Ok(())
+    }
+
+    /// Begins files whose objects the sender has opened, and gives them what of them is here already.
+    fn begin_opened(&mut self, now: Instant, connection: &mut Connection) -> Result<()> {
+        for object in std::mem::take(&mut self.opened) {
+            match self.begin(connection, object) {
+                Err(problem) if is_locked(&problem) => {
+                    let since = *self.locked_since.get_or_insert(now);
+                    if now.saturating_since(since) > LOCKED_MAX {
+                        return Err(problem);
+                    }
+                    self.opened.push(object);
+                }
+                begun => begun?,
+            }
+        }
+        if self.opened.is_empty() {
+            self.locked_since = None;
+        }
+        let (ready, early): (Vec<_>, _) =
+            std::mem::take(&mut self.early).into_iter().partition(|(object, ..)| self.part(*object).is_some());
+        self.early_bytes = early.iter().map(|(.., bytes): &(u64, u64, Vec<u8>)| bytes.len()).sum();
+        self.early = early;
+        ready.into_iter().try_for_each(|(object, offset, bytes)| self.put(object, offset, &bytes))
+    }
+
+    fn part(&mut self, object: u64) -> Option<&mut Part> {
+        self.parts.get_mut(&manifest::file(object)?)
     }
 
     /// The sender has opened an object, and it is known which file that is.
@@ -142,9 +211,9 @@ impl Receiving {
         let files = self.files.as_ref().context("no file was named")?;
         let number = manifest::file(object).filter(|number| *number < files.len());
         let number = number.context("bytes of a file that was not named")?;
-        connection.grant(object, VARINT_MAX);
         let meta = &files[number];
         if self.resumes && files::in_place(&self.root, meta).is_some() {
+            connection.grant(object, VARINT_MAX);
             connection.resume(object, 0..meta.len);
             self.placed.insert(number, Placed::open(&self.root, meta)?);
             // Those by which the object was opened.
@@ -152,6 +221,7 @@ impl Receiving {
             return Ok(());
         }
         let part = Part::open(&self.root, meta, self.resumes)?;
+        connection.grant(object, VARINT_MAX);
         for range in part.have().iter() {
             connection.resume(object, range.clone());
         }
@@ -160,8 +230,7 @@ impl Receiving {
     }
 
     fn put(&mut self, object: u64, offset: u64, bytes: &[u8]) -> Result<()> {
-        let part = manifest::file(object).and_then(|number| self.parts.get_mut(&number));
-        let Some(part) = part else {
+        let Some(part) = self.part(object) else {
             self.early_bytes += bytes.len();
             ensure!(self.early_bytes <= EARLY_MAX, "the sender names no files and sends their bytes");
             self.early.push((object, offset, bytes.to_vec()));
@@ -203,16 +272,28 @@ impl Receiving {
         for number in ready {
             self.whole.remove(&number);
             self.hashed.remove(&number);
-            let hash = self.hashes.remove(&number).unwrap_or_default();
-            if let Some(part) = self.parts.remove(&number) {
-                part.finish(&hash)?;
-            }
-            if let Some(placed) = self.placed.remove(&number) {
-                placed.finish(&hash)?;
-            }
-            self.done += 1;
+            let hash = self.hashes.remove(&number).flatten();
+            let part = self.parts.remove(&number).map(|part| part.finish(hash.as_deref())).transpose()?;
+            let placed = self.placed.remove(&number).map(|placed| placed.finish(hash.as_deref()));
+            let refused = part.or(placed).and_then(Result::err);
             connection.forget(manifest::object(number));
-            let len = self.talk.say(&Line::Done { file: number })?;
+            let line = match refused {
+                None => Line::Done { file: number },
+                Some(why) => Line::Refused { file: number, why: why.to_string() },
+            };
+            *(if refused.is_none() { &mut self.done } else { &mut self.refused }) += 1;
+            let len = self.talk.say(&line)?;
+            connection.provide(TALK, len, false);
+            if let (Some(news), Some(files)) = (&self.news, &self.files) {
+                let finished = Finished { peer: connection.peer(), file: files[number].clone(), refused };
+                let _nobody_listens = news.send(finished);
+            }
+        }
+        let is_over = self.files.as_ref().is_some_and(|files| self.done + self.refused == files.len());
+        if is_over && !std::mem::replace(&mut self.is_over, true) {
+            // The inner ones first: through the outer ones there may be no way then.
+            self.folders.iter().rev().try_for_each(|folder| files::finish_folder(&self.root, folder))?;
+            let len = self.talk.say(&Line::All)?;
             connection.provide(TALK, len, false);
         }
         Ok(())
@@ -227,13 +308,17 @@ impl Receiving {
     }
 }
 
+/// Whether somebody else writes a file.
+fn is_locked(problem: &anyhow::Error) -> bool {
+    problem.downcast_ref().is_some_and(|problem: &io::Error| problem.kind() == io::ErrorKind::WouldBlock)
+}
+
 impl App for Receiving {
     type Error = anyhow::Error;
 
     fn handle_event(&mut self, connection: &mut Connection, event: Event) -> Result<()> {
         match event {
             Event::Opened(TALK) => connection.grant(TALK, VARINT_MAX),
-            Event::Opened(object) if self.files.is_some() => self.begin(connection, object)?,
             Event::Opened(object) => self.opened.push(object),
             Event::Complete(object) => {
                 self.whole.extend(manifest::file(object));
@@ -255,16 +340,12 @@ impl App for Receiving {
         while let Some(line) = self.heard.read()? {
             self.handle_line(connection, line)?;
         }
-        // What came with the packet that opened its object was not known then.
-        if self.files.is_some() && !self.early.is_empty() {
-            self.early_bytes = 0;
-            for (object, offset, bytes) in std::mem::take(&mut self.early) {
-                self.put(object, offset, &bytes)?;
-            }
+        let now = clock::monotonic();
+        if self.files.is_some() && !(self.opened.is_empty() && self.early.is_empty()) {
+            self.begin_opened(now, connection)?;
         }
         self.hash_some()?;
         self.finish(connection)?;
-        let now = clock::monotonic();
         if now.saturating_since(self.saved) >= SAVE_EVERY {
             self.saved = now;
             self.save();

@@ -1,24 +1,28 @@
 //! The side that sends files.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use weirgate_linux::clock;
 use weirgate_linux::transport::App;
 use weirgate_spray::{Closed, Connection, Event, Sink, Source};
 use weirgate_units::{Duration, Instant};
 
-use super::manifest::{self, Line, Lines, TALK, Talk, VERSION};
+use super::manifest::{self, Line, Lines, Listed, TALK, Talk, VERSION};
 
 /// Files whose bytes are sent at the same time, at most: many small ones fill the paths together.
 const OPEN_MAX: usize = 64;
 
 /// Bytes that are read at a time.
 const BLOCK: usize = 256 << 10;
+
+/// So many files that did not arrive are named.
+const NAMED_MAX: usize = 10;
 
 /// How often it is looked for hashes.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -42,13 +46,20 @@ pub struct Sending {
     done: usize,
     /// Bytes of files that are in their places.
     done_bytes: u64,
+    /// Why files are not.
+    refused: Vec<String>,
+    /// What was wrong with files here: the receiver only knows that they were changed.
+    unread: BTreeMap<usize, String>,
+    /// Whether the receiver has said that nothing more is to be done.
+    is_over: bool,
     problem: Option<anyhow::Error>,
 }
 
 #[derive(Debug)]
 struct Open {
     number: usize,
-    file: File,
+    /// `None`: it cannot be opened any more.
+    file: Option<File>,
     /// What was read last, and from where.
     block: Vec<u8>,
     block_at: u64,
@@ -59,19 +70,20 @@ impl Sending {
     ///
     /// # Errors
     /// Where it cannot be said, or no thread be started.
-    pub fn begin(files: Vec<(PathBuf, manifest::File)>, resumes: bool, connection: &mut Connection) -> Result<Self> {
+    pub fn begin(listed: Listed, resumes: bool, connection: &mut Connection) -> Result<Self> {
+        let Listed { files, folders } = listed;
         let mut talk = Talk::default();
         let said: Vec<manifest::File> = files.iter().map(|(_, file)| file.clone()).collect();
-        let len = talk.say(&Line::Files { version: VERSION, resume: resumes, files: said })?;
+        let len = talk.say(&Line::Files { version: VERSION, resume: resumes, files: said, folders })?;
         let opened = connection.open();
         debug_assert_eq!(opened, TALK);
         connection.provide(TALK, len, false);
         let (say, hashes) = channel();
-        let all: Vec<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
+        let all = files.clone();
         // Beside the transfer; it ends when nobody listens any more.
         thread::Builder::new().name("hash".into()).spawn(move || {
-            for (number, path) in all.iter().enumerate() {
-                if say.send((number, hash(path))).is_err() {
+            for (number, (path, meta)) in all.iter().enumerate() {
+                if say.send((number, hash(path, meta))).is_err() {
                     return;
                 }
             }
@@ -89,6 +101,9 @@ impl Sending {
             hashed: 0,
             done: 0,
             done_bytes: 0,
+            refused: Vec::new(),
+            unread: BTreeMap::new(),
+            is_over: false,
             problem: None,
         })
     }
@@ -109,17 +124,12 @@ impl Sending {
         self.done_bytes + under_way
     }
 
-    /// Whether all files are in their places.
-    pub fn is_done(&self) -> bool {
-        self.done == self.files.len()
-    }
-
     fn open_more(&mut self, connection: &mut Connection) -> Result<()> {
         while self.open.len() < OPEN_MAX
             && let Some(number) = self.next
             && let Some((path, meta)) = self.files.get(number)
         {
-            let file = File::open(path).with_context(|| path.display().to_string())?;
+            let file = File::open(path).inspect_err(|problem| note(&mut self.unread, number, path, problem)).ok();
             let object = connection.open();
             debug_assert_eq!(object, manifest::object(number));
             for (start, end) in self.have.get(number).into_iter().flatten() {
@@ -139,16 +149,45 @@ impl Sending {
                 self.next = Some(0);
             }
             Line::Done { file } => {
-                let at = self.open.iter().position(|open| open.number == file);
-                let open = self.open.swap_remove(at.context("a file that was not sent is said to be there")?);
-                connection.forget(manifest::object(open.number));
+                self.close(connection, file)?;
                 self.done += 1;
                 self.done_bytes += self.files[file].1.len;
             }
+            Line::Refused { file, why } => {
+                self.close(connection, file)?;
+                let why_here = self.unread.remove(&file);
+                let why = why_here.unwrap_or_else(|| format!("{}: {why}", self.files[file].1.path));
+                self.refused.push(why);
+            }
+            Line::All if self.done + self.refused.len() == self.files.len() => self.is_over = true,
             other => bail!("the receiver says what it cannot: {other:?}"),
         }
         Ok(())
     }
+
+    /// Nothing more of a file is to be sent.
+    fn close(&mut self, connection: &mut Connection, file: usize) -> Result<()> {
+        let at = self.open.iter().position(|open| open.number == file);
+        self.open.swap_remove(at.context("a file that was not sent is said to be done")?);
+        connection.forget(manifest::object(file));
+        Ok(())
+    }
+
+    /// All is done: why it is not all that was to be.
+    fn outcome(&self) -> Result<()> {
+        let more = match self.refused.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        let named = self.refused.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join("; ");
+        ensure!(self.refused.is_empty(), "{} of {} files: {named}{more}", self.refused.len(), self.files.len());
+        Ok(())
+    }
+}
+
+/// Of a file that cannot be read the receiver gets whatever; its hash is what counts.
+fn note(unread: &mut BTreeMap<usize, String>, number: usize, path: &Path, problem: &dyn std::fmt::Display) {
+    unread.entry(number).or_insert_with(|| format!("{}: {problem}", path.display()));
 }
 
 impl App for Sending {
@@ -171,12 +210,16 @@ impl App for Sending {
             self.handle_line(connection, line)?;
         }
         for (file, blake3) in self.hashes.try_iter() {
-            let len = self.talk.say(&Line::Hash { file, blake3: blake3? })?;
+            let blake3 = blake3.map_err(|problem| {
+                self.unread.entry(file).or_insert_with(|| format!("{problem:#}"));
+            });
+            let len = self.talk.say(&Line::Hash { file, blake3: blake3.ok() })?;
             connection.provide(TALK, len, false);
             self.hashed += 1;
         }
         self.open_more(connection)?;
-        if self.is_done() && !connection.is_closed() {
+        if self.is_over && !connection.is_closed() {
+            self.outcome()?;
             connection.close(clock::monotonic(), 0, "all files are in their places");
         }
         Ok(())
@@ -195,11 +238,9 @@ impl Source for Sending {
         }
         let number = manifest::file(object);
         let Some(open) = self.open.iter_mut().find(|open| Some(open.number) == number) else { return };
-        if let Err(problem) = open.read(offset, out)
-            && self.problem.is_none()
-        {
-            let name = self.files[open.number].0.display().to_string();
-            self.problem = Some(anyhow!(problem).context(format!("{name}: it was cut, or cannot be read any more")));
+        if let Err(problem) = open.read(offset, out) {
+            let problem = format!("it was cut, or cannot be read any more: {problem}");
+            note(&mut self.unread, open.number, &self.files[open.number].0, &problem);
         }
     }
 }
@@ -212,14 +253,15 @@ impl Open {
             open.block.get(at..at + out.len()).map(|_| at)
         };
         if within(self).is_none() {
+            let Some(file) = &self.file else { return Err(std::io::ErrorKind::NotFound.into()) };
             // What is sent again is not read ahead.
             if offset < self.block_at {
-                return self.file.read_exact_at(out, offset);
+                return file.read_exact_at(out, offset);
             }
             self.block.resize(BLOCK.max(out.len()), 0);
             let mut len = 0;
             while len < self.block.len() {
-                match self.file.read_at(&mut self.block[len..], offset + len as u64)? {
+                match file.read_at(&mut self.block[len..], offset + len as u64)? {
                     0 => break,
                     more => len += more,
                 }
@@ -242,15 +284,17 @@ impl Sink for Sending {
     }
 }
 
-/// A file's hash, if it is the same before and after.
-fn hash(path: &PathBuf) -> Result<String> {
+/// A file's hash, if it is what was named, before and after.
+fn hash(path: &Path, listed: &manifest::File) -> Result<String> {
     let named = || path.display().to_string();
     let mut hasher = blake3::Hasher::new();
     let file = File::open(path).with_context(named)?;
     let before = file.metadata().with_context(named)?;
     hasher.update_reader(&file).with_context(named)?;
     let after = std::fs::metadata(path).with_context(named)?;
-    let of = |meta: &std::fs::Metadata| (meta.len(), meta.mtime(), meta.mtime_nsec(), meta.ino());
-    anyhow::ensure!(of(&before) == of(&after), "{}: it was changed while it was read", path.display());
+    let of = |meta: &std::fs::Metadata| (meta.len(), manifest::modified(meta), meta.ino());
+    let is_same =
+        of(&before) == of(&after) && (listed.len, listed.modified) == (before.len(), manifest::modified(&before));
+    ensure!(is_same, "{}: it was changed while it was sent; send it again", path.display());
     Ok(hasher.finalize().to_hex().to_string())
 }

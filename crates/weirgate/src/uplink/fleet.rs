@@ -3,6 +3,8 @@
 //! Ground rules:
 //!
 //! - `handle_...` takes what was seen, `poll_act` says what is to be done, in its order, and `ruleset` what the kernel's rules are to be.
+//! - IPv4 and IPv6 stand by themselves, each with its own targets: one may be dead where the other is well. A family that has no targets
+//!   of its own stands as the other does.
 //! - Flows of an uplink that fell silent are given up only where another one works: where none does, they lose nothing by waiting.
 //! - What is decided is said with its reason. Weights follow what is measured in steps of a tenth, so that not every second makes an order anew.
 //! - Work per call: uplinks times pools, times an order's slots where one has to be made.
@@ -19,7 +21,7 @@ use super::health::{Ask, Health, State};
 use super::marks::Marks;
 use super::measure::{self, Direction, Measured, Sockets, Weight, weights};
 use super::ruleset::{FlowRule, Order, RuledUplink, Ruleset};
-use super::{Kind, Place};
+use super::{Family, Kind, Place};
 
 /// A silent uplink's flows are looked for so often once more: some began while the first ones were given up.
 const GIVE_UP_TIMES: u32 = 3;
@@ -59,8 +61,8 @@ pub(crate) struct Site {
     pub(crate) families: [bool; 2],
     pub(crate) addresses: Vec<std::net::IpAddr>,
     pub(crate) near: Vec<Prefix>,
-    /// Targets that can be asked by it.
-    pub(crate) targets: usize,
+    /// Targets of each family that can be asked by it.
+    pub(crate) targets: [usize; 2],
 }
 
 /// Packets and bytes, as a counter has them.
@@ -92,8 +94,8 @@ pub(crate) enum Act {
     Rules,
     /// The next flows of these go elsewhere.
     Orders(Vec<(usize, Kind)>),
-    /// The flows of an uplink are to be ended.
-    GiveUp(Place),
+    /// The flows of an uplink are to be ended, those of a family.
+    GiveUp(Place, Family),
     /// Those that have addresses which are no longer the uplink's.
     Leave(Place, Vec<std::net::IpAddr>),
     /// To be said; whether it is more than a detail.
@@ -104,7 +106,7 @@ pub(crate) enum Act {
 #[derive(Clone, Debug)]
 pub(crate) struct Uplink {
     pub(crate) settings: UplinkSettings,
-    pub(crate) health: Health,
+    health: [Health; 2],
     pub(crate) measured: Measured,
     pub(crate) site: Site,
     pub(crate) is_drained: bool,
@@ -114,8 +116,10 @@ pub(crate) struct Uplink {
     pub(crate) passed: [Counted; 2],
     /// The weight in force.
     pub(crate) weight: u64,
-    counters: Option<[Counted; 2]>,
-    given_up: Option<(u32, Instant)>,
+    counters: Option<[[Counted; 2]; 2]>,
+    /// Whether its device was ever looked at.
+    is_seen: bool,
+    given_up: [Option<(u32, Instant)>; 2],
 }
 
 /// The uplinks.
@@ -136,16 +140,17 @@ pub(crate) struct Fleet {
 impl Fleet {
     pub(crate) fn new(now: Instant, settings: Settings) -> Self {
         let uplink = |settings: &UplinkSettings| Uplink {
-            health: Health::new(now, 1, settings.measure.is_metered),
+            health: Family::ALL.map(|_| Health::new(now, 1, settings.measure.is_metered, Err("not looked at yet"))),
             measured: Measured::new(settings.measure),
             settings: settings.clone(),
-            site: Site { targets: 1, ..Site::default() },
+            site: Site::default(),
             is_drained: false,
             flows: [0; 4],
             passed: [Counted::default(); 2],
             weight: 1,
             counters: None,
-            given_up: None,
+            is_seen: false,
+            given_up: [None; 2],
         };
         let uplinks: Vec<Uplink> = settings.uplinks.iter().map(uplink).collect();
         let mediums: Vec<Option<u32>> = settings.uplinks.iter().map(|uplink| uplink.medium).collect();
@@ -169,15 +174,25 @@ impl Fleet {
     /// What is to be seen of an uplink's device now.
     pub(crate) fn handle_site(&mut self, now: Instant, place: Place, site: Site) {
         let uplink = &mut self.uplinks[place];
-        if uplink.site == site {
+        if uplink.site == site && uplink.is_seen {
             return;
         }
-        if uplink.site.targets != site.targets {
-            // What was asked may be nobody's by now.
-            uplink.health.handle_targets(site.targets);
+        for (at, health) in uplink.health.iter_mut().enumerate() {
+            let link = site.link(Family::ALL[at]);
+            if !uplink.is_seen {
+                *health = Health::new(now, site.targets[at], uplink.settings.measure.is_metered, link);
+                continue;
+            }
+            if uplink.site.targets[at] != site.targets[at] {
+                // What was asked may be nobody's by now.
+                health.handle_targets(site.targets[at]);
+            }
+            health.handle_link(now, link);
         }
-        let link = site.trouble.as_deref().map_or(Ok(()), Err);
-        uplink.health.handle_link(now, link);
+        if let Some(trouble) = site.trouble.as_ref().filter(|_| !uplink.is_seen) {
+            self.acts.push_back(Act::Say(format!("uplink `{}`: down: {trouble}", uplink.settings.name), true));
+        }
+        uplink.is_seen = true;
         let left: Vec<_> = uplink.site.addresses.iter().filter(|own| !site.addresses.contains(own)).copied().collect();
         if !left.is_empty() && site.trouble.is_none() {
             self.acts.push_back(Act::Leave(place, left));
@@ -187,16 +202,21 @@ impl Fleet {
         self.rule_anew();
     }
 
-    /// What the counters of an uplink say: what left for beyond its gateway, and what came from there.
-    pub(crate) fn handle_counters(&mut self, now: Instant, place: Place, counters: [Counted; 2]) {
+    /// What the counters of an uplink say, by family: what left for beyond its gateway, and what came from there.
+    pub(crate) fn handle_counters(&mut self, now: Instant, place: Place, counters: [[Counted; 2]; 2]) {
         let uplink = &mut self.uplinks[place];
         // What was counted before the first look is of an earlier daemon.
         let before = uplink.counters.replace(counters).unwrap_or(counters);
-        let [sent, received] = [0, 1].map(|way| counters[way].since(before[way]));
-        uplink.passed[0].add(sent);
-        uplink.passed[1].add(received);
-        uplink.measured.handle_bytes(now, sent.bytes, received.bytes);
-        uplink.health.handle_traffic(now, sent.packets, received.packets);
+        let mut bytes = [0; 2];
+        for (family, health) in uplink.health.iter_mut().enumerate() {
+            let passed = [0, 1].map(|way| counters[family][way].since(before[family][way]));
+            for (way, passed) in passed.into_iter().enumerate() {
+                uplink.passed[way].add(passed);
+                bytes[way] += passed.bytes;
+            }
+            health.handle_traffic(now, passed[0].packets, passed[1].packets);
+        }
+        uplink.measured.handle_bytes(now, bytes[0], bytes[1]);
         self.settle(now);
     }
 
@@ -212,7 +232,8 @@ impl Fleet {
     /// A question was answered.
     pub(crate) fn handle_answer(&mut self, now: Instant, place: Place, serial: u32) {
         let uplink = &mut self.uplinks[place];
-        if let Some(rtt) = uplink.health.handle_answer(now, serial) {
+        let (family, serial) = known_as(serial);
+        if let Some(rtt) = uplink.health[family as usize].handle_answer(now, serial) {
             uplink.measured.handle_rtt(now, rtt);
         }
         self.settle(now);
@@ -242,8 +263,8 @@ impl Fleet {
 
     /// Does what is due.
     pub(crate) fn handle_time(&mut self, now: Instant) {
-        for uplink in &mut self.uplinks {
-            uplink.health.handle_time(now);
+        for health in self.uplinks.iter_mut().flat_map(|uplink| &mut uplink.health) {
+            health.handle_time(now);
         }
         if self.judged_at.is_none_or(|at| now >= at + JUDGE_EVERY) {
             self.judge(now);
@@ -254,18 +275,22 @@ impl Fleet {
 
     /// When [`Self::handle_time`] has something to do.
     pub(crate) fn poll_at(&self) -> Option<Instant> {
-        let health = self.uplinks.iter().filter_map(|uplink| uplink.health.poll_at());
+        let health = self.uplinks.iter().flat_map(|uplink| &uplink.health).filter_map(Health::poll_at);
         health.chain(self.judged_at.map(|at| at + JUDGE_EVERY)).min()
     }
 
-    /// A question to be put to one of an uplink's targets.
-    pub(crate) fn poll_ask(&mut self, now: Instant) -> Option<(Place, Ask)> {
-        self.uplinks.iter_mut().enumerate().find_map(|(place, uplink)| Some((place, uplink.health.poll_ask(now)?)))
+    /// A question to be put to one of an uplink's targets of a family.
+    pub(crate) fn poll_ask(&mut self, now: Instant) -> Option<(Place, Family, Ask)> {
+        self.uplinks.iter_mut().enumerate().find_map(|(place, uplink)| {
+            let asks = uplink.health.iter_mut().zip(Family::ALL);
+            let (ask, family) = asks.filter_map(|(health, family)| Some((health.poll_ask(now)?, family))).next()?;
+            Some((place, family, Ask { serial: told_as(family, ask.serial), ..ask }))
+        })
     }
 
     /// An uplink by which a train of packets is to be sent.
     pub(crate) fn poll_train(&mut self, now: Instant) -> Option<Place> {
-        let is_up = |uplink: &Uplink| uplink.health.state().0 == State::Up && uplink.health.srtt().is_some();
+        let is_up = |uplink: &Uplink| uplink.state() == State::Up && uplink.srtt().is_some();
         self.uplinks.iter_mut().position(|uplink| is_up(uplink) && uplink.measured.poll_train(now))
     }
 
@@ -313,10 +338,17 @@ impl Fleet {
     fn settle(&mut self, now: Instant) {
         let mut is_changed = false;
         for uplink in &mut self.uplinks {
-            while let Some(change) = uplink.health.poll_change() {
-                is_changed = true;
+            let both =
+                [0, 1].map(|family| std::iter::from_fn(|| uplink.health[family].poll_change()).collect::<Vec<_>>());
+            is_changed |= both.iter().any(|changes| !changes.is_empty());
+            // What is true of all that it carries is said once, and without its family; so is what is said of IPv4 where there is no IPv6.
+            let is_of_both = both[0] == both[1];
+            let has_v6 = uplink.health[Family::V6 as usize].state().0 != State::Down || !both[1].is_empty();
+            let changes = Family::ALL.into_iter().zip(&both).take(if is_of_both { 1 } else { 2 });
+            for (family, change) in changes.flat_map(|(family, all)| all.iter().map(move |change| (family, change))) {
                 let (from, to) = (change.from.name(), change.to.name());
-                let said = format!("uplink `{}`: {from} -> {to}: {}", uplink.settings.name, change.why);
+                let of = if is_of_both || !has_v6 { String::new() } else { format!(", {}", family.name()) };
+                let said = format!("uplink `{}`{of}: {from} -> {to}: {}", uplink.settings.name, change.why);
                 let is_detail = |state| matches!(state, State::Up | State::Suspect);
                 self.acts.push_back(Act::Say(said, !(is_detail(change.from) && is_detail(change.to))));
             }
@@ -329,23 +361,29 @@ impl Fleet {
 
     /// Has the flows of uplinks that do not work ended, where another one does.
     fn give_up(&mut self, now: Instant) {
-        let is_up = |uplink: &Uplink| uplink.health.state().0 == State::Up;
-        let works = self.uplinks.iter().any(is_up);
         let mut is_new = false;
-        for (place, uplink) in self.uplinks.iter_mut().enumerate() {
-            match uplink.health.state().0 {
-                // One that was never heard may have targets that it does not reach.
-                State::Silent if uplink.health.srtt().is_none() => {}
-                State::Silent | State::Down if works => {
-                    let (times, at) = uplink.given_up.unwrap_or((0, now));
-                    if times < GIVE_UP_TIMES && now >= at {
-                        is_new |= times == 0;
-                        uplink.given_up = Some((times + 1, now + GIVE_UP_EVERY));
-                        self.acts.push_back(Act::GiveUp(place));
+        for family in Family::ALL {
+            let works = self.uplinks.iter().any(|uplink| uplink.state_of(family) == State::Up);
+            for (place, uplink) in self.uplinks.iter_mut().enumerate() {
+                let was_heard = uplink.health_of(family).srtt().is_some();
+                let state = uplink.state_of(family);
+                let given_up = &mut uplink.given_up[family as usize];
+                match state {
+                    // One that was never heard may have targets that it does not reach.
+                    State::Silent if !was_heard => {}
+                    // A family that it never had has no flows.
+                    State::Down if !was_heard && uplink.site.trouble.is_none() => {}
+                    State::Silent | State::Down if works => {
+                        let (times, at) = given_up.unwrap_or((0, now));
+                        if times < GIVE_UP_TIMES && now >= at {
+                            is_new |= times == 0;
+                            *given_up = Some((times + 1, now + GIVE_UP_EVERY));
+                            self.acts.push_back(Act::GiveUp(place, family));
+                        }
                     }
+                    State::Up | State::Returning => is_new |= given_up.take().is_some(),
+                    _ => {}
                 }
-                State::Up | State::Returning => is_new |= uplink.given_up.take().is_some(),
-                _ => {}
             }
         }
         if is_new {
@@ -358,9 +396,12 @@ impl Fleet {
         self.judged_at = Some(now);
         let direction = self.direction();
         let wanted: Vec<Weight> = self.uplinks.iter().map(|uplink| uplink.measured.weight(direction)).collect();
-        for (uplink, wanted) in self.uplinks.iter_mut().zip(weights(&wanted)) {
-            if uplink.weight.abs_diff(wanted) > uplink.weight / 10 {
-                uplink.weight = wanted;
+        for (uplink, (weight, reason)) in self.uplinks.iter_mut().zip(weights(&wanted).into_iter().zip(&wanted)) {
+            let was = uplink.weight;
+            if was.abs_diff(weight) > was / 10 {
+                uplink.weight = weight;
+                let said = format!("uplink `{}`: weight {was} -> {weight}: {}", uplink.settings.name, reason.why);
+                self.acts.push_back(Act::Say(said, false));
             }
         }
         for (place, uplink) in self.uplinks.iter().enumerate() {
@@ -418,13 +459,63 @@ impl Fleet {
     }
 }
 
+impl Site {
+    /// Whether a family can be asked by it; why not, in words.
+    fn link(&self, family: Family) -> Result<(), &str> {
+        match &self.trouble {
+            Some(trouble) => Err(trouble),
+            None if !self.families[family as usize] => Err("there is no address or no default route for it"),
+            None if self.targets[family as usize] == 0 => Err("none of the `targets` is of it"),
+            None => Ok(()),
+        }
+    }
+
+    /// The family whose targets say how this one stands: its own, or the other where it has none.
+    const fn asked_for(&self, family: Family) -> Family {
+        let other = family.other();
+        if self.targets[family as usize] == 0 && self.targets[other as usize] > 0 { other } else { family }
+    }
+}
+
 impl Uplink {
+    /// What is known of a family.
+    pub(crate) const fn health_of(&self, family: Family) -> &Health {
+        &self.health[self.site.asked_for(family) as usize]
+    }
+
+    /// How it stands for a family.
+    pub(crate) fn state_of(&self, family: Family) -> State {
+        if self.site.families[family as usize] { self.health_of(family).state().0 } else { State::Down }
+    }
+
+    /// The family that does best by it.
+    pub(crate) fn best(&self) -> Family {
+        let [v4, v6] = Family::ALL.map(|family| self.state_of(family).rank());
+        // Where there is no way at all, both say why.
+        if v6 < v4 { Family::V6 } else { Family::V4 }
+    }
+
+    /// How it stands for that.
+    pub(crate) fn state(&self) -> State {
+        self.state_of(self.best())
+    }
+
+    /// The smoothed round-trip time of that.
+    pub(crate) fn srtt(&self) -> Option<Duration> {
+        self.health_of(self.best()).srtt()
+    }
+
+    /// Questions whose time is over, and those of them that nobody answered in time.
+    pub(crate) fn counts(&self) -> [u64; 2] {
+        let [v4, v6] = &self.health;
+        [0, 1].map(|what| v4.counts()[what] + v6.counts()[what])
+    }
+
     fn candidate(&self) -> Candidate {
         Candidate {
-            state: self.health.state().0,
+            states: Family::ALL.map(|family| self.state_of(family)),
             is_backup: self.settings.is_backup,
             is_drained: self.is_drained,
-            families: self.site.families,
             weight: self.weight,
             flows: self.flows,
         }
@@ -437,9 +528,19 @@ impl Uplink {
             near: self.site.near.clone(),
             prefixes: self.settings.prefixes.clone(),
             masquerade: self.settings.masquerade,
-            is_given_up: self.given_up.is_some(),
+            is_given_up: self.given_up.map(|given_up| given_up.is_some()),
         }
     }
+}
+
+/// The serial that a family's question is told by outside: each family counts for itself.
+const fn told_as(family: Family, serial: u32) -> u32 {
+    serial << 1 | family as u32
+}
+
+/// Whose question it is, and its serial there.
+const fn known_as(told: u32) -> (Family, u32) {
+    (if told & 1 == 0 { Family::V4 } else { Family::V6 }, told >> 1)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whether an uplink works: a state machine in virtual time.
+//! Whether an uplink works for a family: a state machine in virtual time.
 //!
 //! Ground rules:
 //!
@@ -9,6 +9,9 @@
 //!   them has answered in time it is *silent*: its flows are given up.
 //! - From the last packet that came back to that it takes less than a second with round-trip times up to 100 ms, unless the uplink is
 //!   metered and idle: what is asked of those costs money, so an idle one is asked rarely.
+//! - What comes is no proof that what leaves arrives: who was not acknowledged sends again. Where a question was missed, others are put
+//!   until one is answered; after some seconds without any answer the uplink is silent, whatever comes. Where there is one target only, that
+//!   may be the target's own trouble, and what comes counts.
 //! - It comes back when its targets have answered for a while without a gap, longer the more often it has failed lately.
 
 use std::collections::VecDeque;
@@ -39,6 +42,9 @@ const QUIET_MIN: Duration = Duration::from_millis(250);
 const ONE_WAY_MAX: u32 = 8;
 /// A target that has missed so many questions in a row is no longer asked alone.
 const MISSES_MAX: u32 = 2;
+/// After so many questions in a row without an answer, put [`ASK_SILENT`] apart, what comes is no sign of life any more; every target is
+/// among them.
+const ONE_SIDED: u32 = 6;
 
 /// For how long answers have to come before an uplink is back; doubled for every failure not long after the one before.
 const HOLD: Duration = Duration::from_secs(3);
@@ -75,6 +81,17 @@ impl State {
             Self::Down => "down",
         }
     }
+
+    /// The less, the better it stands.
+    pub(crate) const fn rank(self) -> u8 {
+        match self {
+            Self::Up => 0,
+            Self::Suspect => 1,
+            Self::Returning => 2,
+            Self::Silent => 3,
+            Self::Down => 4,
+        }
+    }
 }
 
 /// Why it stands so.
@@ -90,6 +107,8 @@ pub(crate) enum Why {
     Missed(Duration),
     /// None of so many targets did, within this.
     NoneAnswers(usize, Duration),
+    /// Something comes, and so many questions in a row were not answered.
+    OneSided(u32),
     /// A target answers.
     Answers,
     /// It answered for so long.
@@ -107,8 +126,17 @@ impl fmt::Display for Why {
                 write!(f, "{packets} packets left, and nothing came back for {} ms", time.as_millis())
             }
             Self::Missed(time) => write!(f, "a target did not answer within {} ms", time.as_millis()),
+            Self::NoneAnswers(1, time) => {
+                write!(f, "its only target did not answer within {} ms", time.as_millis())
+            }
             Self::NoneAnswers(targets, time) => {
                 write!(f, "none of {targets} targets answered within {} ms", time.as_millis())
+            }
+            Self::OneSided(questions) => {
+                write!(
+                    f,
+                    "packets come, but {questions} questions in a row were not answered: what leaves does not arrive"
+                )
             }
             Self::Answers => f.write_str("a target answers again"),
             Self::Held(time) => write!(f, "it has answered for {} s", time.as_millis() / 1_000),
@@ -140,6 +168,8 @@ struct Asked {
     target: usize,
     at: Instant,
     is_missed: bool,
+    /// Something came before its time was over: by itself it says nothing.
+    is_excused: bool,
 }
 
 /// An uplink's.
@@ -168,6 +198,8 @@ pub(crate) struct Health {
     /// How often in a row packets left without anything coming back, and targets answered all the same: what passes is one-way.
     one_way: u32,
     missed_in_a_row: u32,
+    /// Questions that were missed since a target last answered, whatever came meanwhile, and when the last one of them was put.
+    missed_since_answer: (u32, Instant),
     next_target: usize,
     next_serial: u32,
     failures: u32,
@@ -177,25 +209,29 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Of an uplink with so many targets, one at least. It is up until something speaks against it, and is asked at once.
-    pub(crate) fn new(now: Instant, targets: usize, is_metered: bool) -> Self {
+    /// Of an uplink with so many targets, one at least. It is up until something speaks against it, and is asked at once; or down where
+    /// there is no link, for this reason.
+    pub(crate) fn new(now: Instant, targets: usize, is_metered: bool, link: Result<(), &str>) -> Self {
+        let (state, why) =
+            link.map_or_else(|why| (State::Down, Why::Link(why.to_owned())), |()| (State::Up, Why::Begun));
         Self {
             targets: targets.max(1),
             is_metered,
-            state: State::Up,
-            why: Why::Begun,
+            due: if state == State::Up { VecDeque::from([0]) } else { VecDeque::new() },
+            state,
+            why,
             since: now,
             srtt: None,
             heard_at: now,
             asked_at: now,
             unanswered: None,
             asked: VecDeque::new(),
-            due: VecDeque::from([0]),
             put_at: None,
             is_repeated: false,
             misses: vec![0; targets.max(1)],
             one_way: 0,
             missed_in_a_row: 0,
+            missed_since_answer: (0, now),
             next_target: 0,
             next_serial: 0,
             failures: 0,
@@ -248,7 +284,7 @@ impl Health {
         if !asked.is_missed {
             self.counts[0] += 1;
         }
-        self.missed_in_a_row = 0;
+        (self.missed_in_a_row, self.missed_since_answer.0) = (0, 0);
         if let Some(misses) = self.misses.get_mut(asked.target) {
             *misses = 0;
         }
@@ -275,6 +311,9 @@ impl Health {
         let age = now.saturating_since(self.since);
         let patience = self.patience();
         match self.state {
+            State::Up | State::Suspect if self.is_one_sided() => {
+                self.fail(now, State::Silent, Why::OneSided(self.missed_since_answer.0));
+            }
             State::Up => {
                 if let Some((since, packets)) = self.unanswered
                     && now.saturating_since(since) >= self.quiet()
@@ -338,7 +377,7 @@ impl Health {
         let target = self.due.pop_front()?;
         self.next_serial = self.next_serial.wrapping_add(1);
         let serial = self.next_serial;
-        self.asked.push_back(Asked { serial, target, at: now, is_missed: false });
+        self.asked.push_back(Asked { serial, target, at: now, is_missed: false, is_excused: false });
         self.asked_at = now;
         self.put_at.get_or_insert(now);
         Some(Ask { target, serial })
@@ -379,7 +418,7 @@ impl Health {
             State::Suspect => {
                 self.go(now, State::Up, Why::Heard);
                 // What else was asked may be answered or not.
-                self.asked.iter_mut().for_each(|asked| asked.is_missed = true);
+                self.asked.iter_mut().for_each(|asked| asked.is_excused = true);
                 self.due.clear();
             }
             // What passes is no proof of both ways: it is asked at once.
@@ -427,12 +466,23 @@ impl Health {
             }
             self.counts[0] += 1;
             self.counts[1] += 1;
-            self.missed_in_a_row += 1;
+            self.missed_in_a_row += u32::from(!asked.is_excused);
+            // Those that were put together were lost together.
+            let (missed, last) = self.missed_since_answer;
+            if missed == 0 || asked.at >= last + ASK_SILENT {
+                self.missed_since_answer = (missed.saturating_add(1), asked.at);
+            }
         }
         while self.asked.front().is_some_and(|asked| asked.is_missed && now >= asked.at + LATE) || self.asked.len() > 64
         {
             self.asked.pop_front();
         }
+    }
+
+    /// Whether what comes is all there is: its targets have answered before, and do not any more.
+    fn is_one_sided(&self) -> bool {
+        let enough = ONE_SIDED.max(self.targets as u32);
+        self.targets > 1 && self.srtt.is_some() && self.missed_since_answer.0 >= enough
     }
 
     fn patience(&self) -> Duration {
@@ -451,7 +501,13 @@ impl Health {
             State::Up => {
                 let idle = if self.is_metered { ASK_IDLE_METERED } else { ASK_IDLE };
                 let by_idle = self.heard_at.max(self.asked_at) + idle;
-                if self.is_metered { by_idle } else { by_idle.min(self.asked_at + ASK_BUSY) }
+                if self.missed_since_answer.0 > 0 && self.targets > 1 {
+                    by_idle.min(self.asked_at + silent)
+                } else if self.is_metered {
+                    by_idle
+                } else {
+                    by_idle.min(self.asked_at + ASK_BUSY)
+                }
             }
             _ => self.asked_at + silent,
         }

@@ -6,7 +6,8 @@
 //!   an idle night forgets nothing. It is no more than was asked of it, so an uplink that nobody filled may carry more; every uplink has a
 //!   flow as soon as there are enough, and one that sends all it can fills it.
 //! - While it is idle, a train of packets to a target and back says every ten minutes how fast the slower direction is, never on a metered
-//!   uplink, and counts where no more than that has passed.
+//!   uplink, and counts where no more than that has passed. It is short: a provider's token bucket lets it through at the line's own rate.
+//!   So where something worth the name has passed it counts for four times that at most.
 //! - Its weight is what was configured, or its capacity in the direction that the host's traffic has more of, at most its cap.
 //! - Round-trip times are those of questions and of the host's own connections; the smallest is that of the last minute.
 
@@ -24,6 +25,9 @@ const RATE_MIN: BitRate = BitRate::from_bits_per_sec(64_000);
 /// The smallest round-trip time of each of these is kept, for a minute.
 const RTT_SLOT: Duration = Duration::from_secs(10);
 const RTT_SLOTS: u64 = 6;
+/// Where seconds of this were seen, a train says no more than so many times the highest of them.
+const TRAIN_BOUND_FROM: BitRate = BitRate::from_bits_per_sec(1_000_000);
+const TRAIN_BOUND: u64 = 4;
 /// Between two trains.
 const TRAIN_EVERY: Duration = Duration::from_secs(600);
 
@@ -176,10 +180,24 @@ impl Measured {
 
     /// What it carries in a direction, as far as was seen.
     pub(crate) fn capacity(&self, direction: Direction) -> Option<BitRate> {
-        let seen = self.highest.iter().map(|(_, highest)| highest[direction as usize]).max();
-        let delivered = (direction == Direction::Up).then_some(self.sockets.delivery);
         // A train is half of the answer where something has passed in the other direction only.
-        seen.into_iter().chain(delivered).chain(self.train).max().filter(|rate| *rate >= RATE_MIN)
+        self.seen(direction).into_iter().chain(self.train(direction)).max().filter(|rate| *rate >= RATE_MIN)
+    }
+
+    /// The most that passed in a second, or that one of its connections was delivered.
+    fn seen(&self, direction: Direction) -> Option<BitRate> {
+        let passed = self.highest.iter().map(|(_, highest)| highest[direction as usize]).max();
+        let delivered = (direction == Direction::Up).then_some(self.sockets.delivery);
+        passed.into_iter().chain(delivered).max()
+    }
+
+    /// What the last train says.
+    fn train(&self, direction: Direction) -> Option<BitRate> {
+        let bound = self
+            .seen(direction)
+            .filter(|seen| *seen >= TRAIN_BOUND_FROM)
+            .map_or(u64::MAX, |seen| seen.as_bits_per_sec().saturating_mul(TRAIN_BOUND));
+        self.train.map(|train| BitRate::from_bits_per_sec(train.as_bits_per_sec().min(bound)))
     }
 
     /// Bytes of the last second, up and down, as rates.
@@ -190,7 +208,7 @@ impl Measured {
     /// Its share of the new flows, where the host's traffic goes mainly in this direction.
     pub(crate) fn weight(&self, direction: Direction) -> Weight {
         let Settings { weight, cap, .. } = self.settings;
-        let train = self.train.map(BitRate::as_bits_per_sec);
+        let train = self.train(direction).map(BitRate::as_bits_per_sec);
         let capacity = self.capacity(direction).map(BitRate::as_bits_per_sec);
         let cap = cap.map(BitRate::as_bits_per_sec);
         match (weight, capacity, cap) {
@@ -303,8 +321,14 @@ mod tests {
         pass(&mut measured, 700, 5, 40, 40);
         assert_eq!(measured.weight(Direction::Up).value, Some(40_000_000));
         assert!(!measured.poll_train(at(706_000)), "something passes");
+        measured.handle_train(mbit(150));
+        assert_eq!(measured.weight(Direction::Up).value, Some(150_000_000));
         measured.handle_train(mbit(1_000));
-        assert_eq!(measured.weight(Direction::Up).value, Some(1_000_000_000));
+        assert_eq!(
+            measured.weight(Direction::Up).value,
+            Some(160_000_000),
+            "a token bucket's burst at the line's rate"
+        );
         measured.handle_bytes(at(2_000_000), 0, 0);
         assert!(measured.poll_train(at(2_000_000)), "what it said is old");
         assert_eq!(measured.weight(Direction::Up).value, Some(40_000_000));

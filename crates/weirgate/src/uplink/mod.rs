@@ -31,6 +31,22 @@ impl Family {
     pub(crate) const fn of(address: std::net::IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
+
+    /// The other one.
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::V4 => Self::V6,
+            Self::V6 => Self::V4,
+        }
+    }
+
+    /// For people.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
 }
 
 /// Flows that are counted apart: a name look-up is no TCP connection, and would take its place otherwise.

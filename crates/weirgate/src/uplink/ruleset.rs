@@ -65,8 +65,8 @@ pub(crate) struct RuledUplink {
     pub(crate) prefixes: Vec<Prefix>,
     /// Whether other addresses are given the device's.
     pub(crate) masquerade: bool,
-    /// Whether its forwarded TCP connections are answered with resets.
-    pub(crate) is_given_up: bool,
+    /// Whether its forwarded TCP connections of a family are answered with resets.
+    pub(crate) is_given_up: [bool; 2],
 }
 
 /// Flows that go by a pool of uplinks of their own; the first rule that fits a flow has it.
@@ -126,7 +126,9 @@ impl Ruleset<'_> {
             "family": "inet", "table": TABLE, "name": "alive", "type": "nf_proto", "flags": ["timeout"],
         } } }));
         for place in 0..self.uplinks.len() {
-            to.extend(["to", "from"].map(|way| add_counter(&named(way, place))));
+            let counters =
+                Family::ALL.into_iter().flat_map(|family| ["to", "from"].map(|way| counter(way, family, place)));
+            to.extend(counters.map(|name| add_counter(&name)));
         }
         for place in 0..self.uplinks.len() {
             to.extend(["use", "said", "mark", "in", "out"].map(|what| add_chain(&named(what, place))));
@@ -184,16 +186,18 @@ impl Ruleset<'_> {
             to.push(rule(&named("in", place), vec![is(named_bits(), 0), is_far("saddr"), mark(ct, bits)]));
             to.push(rule(&named("out", place), vec![is_not(named_bits(), bits), is_far("daddr"), mark(ct, bits)]));
             let established = is(ct("state"), "established");
-            to.push(rule(&named("in", place), vec![established, is_far("saddr"), count(&named("from", place))]));
-            to.push(rule(&named("out", place), vec![is_far("daddr"), count(&named("to", place))]));
+            to.push(rule(
+                &named("in", place),
+                vec![established, is_far("saddr"), count(&counter("from", family, place))],
+            ));
+            to.push(rule(&named("out", place), vec![is_far("daddr"), count(&counter("to", family, place))]));
         }
     }
 
     fn add_pool(&self, to: &mut Vec<Value>, pool: usize, order: &Order) {
         let pick = format!("pick_{pool}");
         for kind in Kind::ALL {
-            let family = if kind.family == Family::V4 { "ipv4" } else { "ipv6" };
-            let mut parts = vec![is(meta("nfproto"), family)];
+            let mut parts = vec![is(meta("nfproto"), nfproto(kind.family))];
             if kind.transport == Transport::Tcp {
                 parts.push(is(meta("l4proto"), "tcp"));
             }
@@ -275,12 +279,13 @@ impl Ruleset<'_> {
             }
             to.push(rule(chain, vec![goto("choose")]));
         }
-        for (place, _) in self.uplinks.iter().enumerate().filter(|(_, uplink)| uplink.is_given_up) {
+        let all = self.uplinks.iter().enumerate().flat_map(|uplink| Family::ALL.map(|family| (uplink, family)));
+        for ((place, _), family) in all.filter(|((_, uplink), family)| uplink.is_given_up[*family as usize]) {
             let is_its = is(and(ct("mark"), self.marks.names()), self.marks.of(place));
             let reset = json!({ "reject": { "type": "tcp reset" } });
-            let is_alive = is(meta("nfproto"), "@alive");
-            let parts = vec![is_alive, is_not(meta("iifname"), devices()), is_its, is(meta("l4proto"), "tcp"), reset];
-            to.push(rule("forward", parts));
+            let lives = [is(meta("nfproto"), nfproto(family)), is(meta("nfproto"), "@alive")];
+            let parts = [is_not(meta("iifname"), devices()), is_its, is(meta("l4proto"), "tcp"), reset];
+            to.push(rule("forward", [lives.to_vec(), parts.to_vec()].concat()));
         }
         to.push(rule("postrouting", vec![by_device("oifname", "out")]));
     }
@@ -346,6 +351,27 @@ fn near(family: Family, own: &[Prefix]) -> Vec<Prefix> {
 
 fn named(what: &str, place: Place) -> String {
     format!("{what}_{}", place + 1)
+}
+
+const fn nfproto(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ipv4",
+        Family::V6 => "ipv6",
+    }
+}
+
+/// The counter of what leaves (`to`) or comes (`from`).
+fn counter(way: &str, family: Family, place: Place) -> String {
+    format!("{way}_{}_{}", place + 1, nfproto(family))
+}
+
+/// What a counter of that name counts: the uplink, the family, and 0 for what leaves, 1 for what comes.
+pub(crate) fn counted(name: &str) -> Option<(Place, Family, usize)> {
+    let (way, rest) = name.split_once('_')?;
+    let (number, family) = rest.split_once('_')?;
+    let way = ["to", "from"].iter().position(|known| *known == way)?;
+    let family = Family::ALL.into_iter().find(|known| nfproto(*known) == family)?;
+    Some((number.parse::<usize>().ok()?.checked_sub(1)?, family, way))
 }
 
 fn next_chain(pool: usize, kind: Kind) -> String {

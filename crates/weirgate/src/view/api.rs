@@ -349,12 +349,15 @@ pub struct Uplink {
     /// Its device.
     pub device: String,
     /// `up`, `suspect` (being asked, takes no new flow while another one works), `silent`, `returning` (answers, and has to go on for a
-    /// while) or `down`.
+    /// while) or `down`: that of the family that does best.
     pub state: String,
     /// Why.
     pub why: String,
     /// Since when.
     pub since_ms: u64,
+    /// Those that there is a way for.
+    #[serde(default)]
+    pub families: Vec<UplinkFamily>,
     /// Whether it takes no new flow because somebody said so.
     pub drained: bool,
     /// Whether it takes new flows only while none of the others works.
@@ -403,6 +406,21 @@ pub struct Uplink {
     pub addresses: Vec<String>,
     /// Who forwards what leaves by it.
     pub gateways: Vec<String>,
+}
+
+/// How an uplink stands for a family of protocols.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UplinkFamily {
+    /// `IPv4` or `IPv6`.
+    pub family: String,
+    /// As [`Uplink::state`].
+    pub state: String,
+    /// Why.
+    pub why: String,
+    /// Since when.
+    pub since_ms: u64,
+    /// Smoothed, of its targets.
+    pub rtt_us: Option<u64>,
 }
 
 /// Frames of the software switch, counted.

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use weirgate_linux::bpffs;
@@ -63,6 +64,9 @@ impl Drop for Space {
 pub(crate) fn ip(args: &[&str]) {
     assert!(Command::new("ip").args(args).status().unwrap().success(), "ip {args:?}");
 }
+
+/// Held to be written while there is what every `undo` removes: those of other tests would.
+pub(crate) static LEFT: RwLock<()> = RwLock::new(());
 
 /// A daemon with everything it touches in a directory of its own.
 pub(crate) struct Daemon {
@@ -133,6 +137,12 @@ impl Daemon {
     }
 
     pub(crate) fn run(&self, args: &[&str]) -> Output {
+        let _nothing_is_left = args.contains(&"undo").then(|| LEFT.read().unwrap_or_else(PoisonError::into_inner));
+        self.run_beside(args)
+    }
+
+    /// The same, also where [`LEFT`] is held.
+    pub(crate) fn run_beside(&self, args: &[&str]) -> Output {
         let config = self.dir.path().join("weirgate.toml");
         Command::new(env!("CARGO_BIN_EXE_weirgate")).args(args).arg("-c").arg(config).output().unwrap()
     }

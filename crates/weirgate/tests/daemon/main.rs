@@ -9,9 +9,10 @@ mod uplinks;
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use ground::{Daemon, PATIENCE, Space, ip, text, until};
+use ground::{Daemon, LEFT, PATIENCE, Space, ip, text, until};
 use rustix::net::sockopt;
 
 #[test]
@@ -211,12 +212,14 @@ fn a_restart_in_the_middle_of_a_round_forgets_nothing() {
 fn undo_removes_what_a_killed_experiment_left() {
     let Some(space) = Space::make() else { return };
     let daemon = Daemon::start(&space, "");
+    let alone = LEFT.write().unwrap_or_else(PoisonError::into_inner);
     // No process has this number: pid_max is at most 4,194,304.
     let left = format!("wg-{}-0-edge", 4_194_305 + u64::from(std::process::id()));
     let lab = Space::named(&left);
-    let said = text(&daemon.run(&["undo", "--dry-run"]).stdout).to_owned();
+    let said = text(&daemon.run_beside(&["undo", "--dry-run"]).stdout).to_owned();
     assert!(said.contains(&format!("{left}, left by an experiment that was killed: would be removed")), "{said}");
-    let said = text(&daemon.run(&["undo"]).stdout).to_owned();
+    let said = text(&daemon.run_beside(&["undo"]).stdout).to_owned();
+    drop(alone);
     assert!(said.contains(&format!("{left}, left by an experiment that was killed: removed")), "{said}");
     assert!(!std::path::Path::new("/run/netns").join(&left).exists());
     drop(lab);

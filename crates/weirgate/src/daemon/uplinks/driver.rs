@@ -18,6 +18,7 @@ use weirgate_linux::ways::{Device, Way, Ways};
 use weirgate_sockets::wire::request::Extensions;
 use weirgate_units::{Duration, Instant};
 
+use super::give_up::Doom;
 use super::{Order, Work, now};
 use crate::config::uplinks::Target;
 use crate::daemon::sense::Bell;
@@ -51,8 +52,8 @@ pub(super) struct Driver {
     pub(super) ways: Ways,
     pub(super) ways_in_force: Vec<Way>,
     pub(super) devices: Vec<Option<Device>>,
-    /// Of each uplink, the targets that can be asked by it.
-    pub(super) targets: Vec<Vec<Target>>,
+    /// Of each uplink, the targets of each family that can be asked by it.
+    pub(super) targets: Vec<[Vec<Target>; 2]>,
     pub(super) flags_by: UdpSocket,
     pub(super) loosened: HashSet<(String, u32)>,
     /// Uplinks whose way was gone at the last look, for the first time.
@@ -90,7 +91,7 @@ impl Driver {
         };
         let mut driver = Self {
             askers: config.uplinks.iter().enumerate().map(asker).collect(),
-            targets: vec![Vec::new(); config.uplinks.len()],
+            targets: vec![<[Vec<Target>; 2]>::default(); config.uplinks.len()],
             devices: vec![None; config.uplinks.len()],
             ways: Ways { table: config.table, priority: config.priority, mask: marks.names() },
             ways_in_force: Vec::new(),
@@ -120,12 +121,9 @@ impl Driver {
             shown,
         };
         driver.look_at_sites(begun)?;
+        driver.conntrack_marks().context("connections are not tracked here (`modprobe nf_conntrack_netlink`)")?;
         // What cannot be put in force at the start is refused; later it is tried again.
         nft::run(&driver.fleet.ruleset().whole().to_string())?;
-        driver
-            .conntrack
-            .flows(Some([marks.of(0), marks.names()]), &mut |_| ())
-            .context("connections are not tracked here (`modprobe nf_conntrack_netlink`)")?;
         driver.look_at_flows(begun);
         driver.act(begun);
         driver.show(begun);
@@ -187,12 +185,12 @@ impl Driver {
                 Act::Orders(orders) => {
                     changed.extend(orders.into_iter().filter(|one| !changed.contains(one)).collect::<Vec<_>>())
                 }
-                Act::GiveUp(place) => {
+                Act::GiveUp(place, family) => {
                     // First nothing goes there any more.
                     self.put_in_force(at, &mut changed);
-                    self.give_up(place, None);
+                    self.give_up(place, Doom::Family(family));
                 }
-                Act::Leave(place, addresses) => self.give_up(place, Some(&addresses)),
+                Act::Leave(place, addresses) => self.give_up(place, Doom::Addresses(&addresses)),
                 Act::Say(said, true) => tracing::info!("{said}"),
                 Act::Say(said, false) => tracing::debug!("{said}"),
             }
@@ -232,14 +230,16 @@ impl Driver {
     /// Puts questions to targets.
     fn ask(&mut self) {
         let at = now();
-        while let Some((place, ask)) = self.fleet.poll_ask(at) {
-            let Some(Target { address, port }) = self.targets[place].get(ask.target) else { continue };
+        while let Some((place, family, ask)) = self.fleet.poll_ask(at) {
+            let targets = &self.targets[place][family as usize];
+            let Some(Target { address, port }) = targets.get(ask.target) else { continue };
             if let Err(error) = self.askers[place].ask(*address, *port, ask.serial) {
                 tracing::debug!("uplink `{}`: {address} cannot be asked: {error}", self.config.uplinks[place].name);
             }
         }
         if let Some(place) = self.fleet.poll_train(at) {
-            let target = self.targets[place].iter().find(|target| target.port.is_none());
+            let targets = &self.targets[place][self.fleet.uplinks()[place].best() as usize];
+            let target = targets.iter().find(|target| target.port.is_none());
             let address: Option<IpAddr> = target.map(|target| target.address);
             if let Some(Err(error)) = address.map(|address| self.askers[place].send_train(address)) {
                 tracing::debug!("uplink `{}`: no train: {error}", self.config.uplinks[place].name);

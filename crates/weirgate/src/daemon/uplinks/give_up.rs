@@ -5,10 +5,19 @@ use std::net::IpAddr;
 use weirgate_linux::conntrack::{SYN_SENT, Tuple};
 
 use super::driver::Driver;
-use crate::uplink::Place;
+use crate::uplink::{Family, Place};
 
 /// So many are ended at a time: what is left is ended when the uplink is looked at again.
 const FLOWS_MAX: usize = 100_000;
+
+/// Which of an uplink's flows end.
+#[derive(Clone, Copy)]
+pub(super) enum Doom<'a> {
+    /// Those of a family.
+    Family(Family),
+    /// Those that have one of these addresses here.
+    Addresses(&'a [IpAddr]),
+}
 
 /// A flow that is to end.
 struct Doomed {
@@ -22,18 +31,18 @@ struct Doomed {
 impl Driver {
     /// Ends the flows of an uplink: connections of this host by its own kernel, forwarded ones by resets to who is within, all others by
     /// forgetting them, so that their next packet goes by another uplink.
-    ///
-    /// `only`: those that have one of these addresses here.
-    pub(super) fn give_up(&mut self, place: Place, only: Option<&[IpAddr]>) {
+    pub(super) fn give_up(&mut self, place: Place, doom: Doom<'_>) {
         let marks = self.fleet.settings().marks;
         let mut doomed = Vec::new();
         let read = self.conntrack.flows(Some([marks.of(place), marks.names()]), &mut |flow| {
             // The daemon's own questions go on.
             let is_own = marks.read(flow.mark) != Some((place, false));
-            let has_address = |only: &[IpAddr]| {
-                [flow.original.destination, flow.reply.destination].iter().any(|end| only.contains(&end.ip()))
+            let is_meant = match doom {
+                Doom::Family(family) => Family::of(flow.original.source.ip()) == family,
+                Doom::Addresses(own) => {
+                    [flow.original.destination, flow.reply.destination].iter().any(|end| own.contains(&end.ip()))
+                }
             };
-            let is_meant = only.is_none_or(has_address);
             if !is_own && is_meant && doomed.len() < FLOWS_MAX && (flow.is_open_tcp() || !flow.is_tcp()) {
                 doomed.push(Doomed {
                     original: flow.original,

@@ -15,7 +15,7 @@ use crate::config::uplinks::{Gateway, Uplink};
 use crate::journal::{Actor, Change, Object, sysctl};
 use crate::uplink::fleet::{Counted, Site};
 use crate::uplink::measure::Sockets;
-use crate::uplink::ruleset::TABLE;
+use crate::uplink::ruleset::{TABLE, counted};
 use crate::uplink::{Family, Kind, Place, Transport};
 
 /// What a host's own connections say is summed up of so many at most.
@@ -45,20 +45,17 @@ impl Driver {
             }
         }
         let len = self.config.uplinks.len();
-        let mut counted = vec![[None::<Counted>; 2]; len];
+        let mut passed = vec![[[Counted::default(); 2]; 2]; len];
+        let mut known = 0;
         let read = self.tables.counters(TABLE, &mut |name, packets, bytes| {
-            let Some((way, number)) = name.split_once('_') else { return };
-            let place = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-            if let Some(counted) = place.and_then(|place| counted.get_mut(place)) {
-                counted[usize::from(way == "from")] = Some(Counted { packets, bytes });
+            if let Some((place, family, way)) = counted(name).filter(|(place, ..)| *place < len) {
+                passed[place][family as usize][way] = Counted { packets, bytes };
+                known += 1;
             }
         });
-        let mut is_whole = read.is_ok();
-        for (place, counted) in counted.into_iter().enumerate() {
-            match counted {
-                [Some(sent), Some(received)] => self.fleet.handle_counters(at, place, [sent, received]),
-                _ => is_whole = false,
-            }
+        let is_whole = read.is_ok() && known == 4 * len;
+        for (place, passed) in passed.into_iter().enumerate().filter(|_| is_whole) {
+            self.fleet.handle_counters(at, place, passed);
         }
         if !is_whole && self.rules_at.is_none() {
             // An admin who loads rules anew flushes everybody's.
@@ -89,7 +86,7 @@ impl Driver {
             self.doubtful.remove(&place);
             let (Some(device), Some(own)) = (device, own) else {
                 let trouble = Some(format!("there is no device `{}`", self.config.uplinks[place].device));
-                sites.push(Site { trouble, targets: 1, ..Site::default() });
+                sites.push(Site { trouble, ..Site::default() });
                 continue;
             };
             let site = self.site(place, device, own);
@@ -121,8 +118,11 @@ impl Driver {
     fn site(&mut self, place: Place, device: &Device, own: [Option<Option<IpAddr>>; 2]) -> Site {
         let uplink = &self.config.uplinks[place];
         let families = own.map(|gateway| gateway.is_some());
-        let targets = uplink.targets.iter().copied().filter(|target| families[Family::of(target.address) as usize]);
-        self.targets[place] = targets.collect();
+        self.targets[place] = Family::ALL.map(|family| {
+            let its = uplink.targets.iter().filter(|target| Family::of(target.address) == family);
+            its.copied().filter(|_| families[family as usize]).collect()
+        });
+        let targets = [0, 1].map(|family| self.targets[place][family].len());
         let name = &uplink.device;
         let trouble = if !device.is_up {
             Some(format!("`{name}` is down, or nothing is connected to it"))
@@ -130,7 +130,7 @@ impl Driver {
             Some(format!(
                 "there is no way by `{name}`: it has no address, or no default route names it: write its `gateway`"
             ))
-        } else if self.targets[place].is_empty() {
+        } else if targets == [0; 2] {
             Some("none of its `targets` is of a family that goes by it".to_owned())
         } else {
             None
@@ -143,7 +143,7 @@ impl Driver {
             families: if device.is_up { families } else { [false; 2] },
             addresses: device.addresses.clone(),
             near,
-            targets: self.targets[place].len().max(1),
+            targets,
             trouble,
         }
     }
@@ -181,6 +181,38 @@ impl Driver {
         }
         let took = now().saturating_since(at);
         self.next_flows = at + FLOWS.max(took.saturating_mul(FLOWS_SHARE));
+    }
+
+    /// Gives connections of an earlier daemon the mark of the uplink that they are on: the configuration may have them in another order now.
+    pub(super) fn conntrack_marks(&mut self) -> std::io::Result<()> {
+        let marks = self.fleet.settings().marks;
+        let mut wrong = Vec::new();
+        let uplinks = self.fleet.uplinks();
+        self.conntrack.flows(None, &mut |flow| {
+            let Some((place, _)) = marks.read(flow.mark) else { return };
+            // What comes back comes to its uplink's address, and so did what began without.
+            let ends = [flow.reply.destination.ip(), flow.original.destination.ip()];
+            let is_by = |uplink: &crate::uplink::fleet::Uplink| {
+                let is_own = |end: &IpAddr| {
+                    uplink.site.addresses.contains(end) || uplink.settings.prefixes.iter().any(|net| net.contains(*end))
+                };
+                ends.iter().any(is_own)
+            };
+            // An address that an admin's rules gave it is nobody's: there the mark is all that is known.
+            if uplinks.get(place).is_none_or(|uplink| !is_by(uplink))
+                && let Some(place) = uplinks.iter().position(is_by)
+            {
+                wrong.push((flow.original.source.is_ipv4(), flow.key.to_vec(), marks.of(place)));
+            }
+        })?;
+        for (is_v4, key, bits) in &wrong {
+            // One that is gone needs no mark.
+            self.conntrack.mark(*is_v4, key, [*bits, marks.mask()])?;
+        }
+        if !wrong.is_empty() {
+            tracing::info!("uplinks: {} connections of before are marked anew", wrong.len());
+        }
+        Ok(())
     }
 
     /// The host's established connections, by their ends.

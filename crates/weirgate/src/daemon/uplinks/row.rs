@@ -5,13 +5,13 @@ use weirgate_units::{BitRate, Duration, Instant};
 
 use super::driver::Driver;
 use crate::uplink::measure::Direction;
-use crate::uplink::{Kind, Place, Transport};
+use crate::uplink::{Family, Kind, Place, Transport};
 use crate::view::api;
 
 impl Driver {
     pub(super) fn row(&self, at: Instant, place: Place) -> api::Uplink {
         let uplink = &self.fleet.uplinks()[place];
-        let (state, why, since) = uplink.health.state();
+        let (_, why, since) = uplink.health_of(uplink.best()).state();
         let weight = self.fleet.weight(place);
         let flows = |transport: Transport| {
             let its = Kind::ALL.iter().filter(|kind| kind.transport == transport);
@@ -19,16 +19,29 @@ impl Driver {
         };
         let micros = |time: Option<Duration>| time.map(Duration::as_micros);
         let bits = |rate: Option<BitRate>| rate.map(BitRate::as_bits_per_sec);
-        let [asked, missed] = uplink.health.counts();
+        let [asked, missed] = uplink.counts();
         let sockets = uplink.measured.sockets();
         let [rate_up, rate_down] = uplink.measured.rates().map(BitRate::as_bits_per_sec);
-        let begun = clock::unix().as_nanos().saturating_sub(at.saturating_since(since).as_nanos());
+        let unix_ms =
+            |since| clock::unix().as_nanos().saturating_sub(at.saturating_since(since).as_nanos()) / 1_000_000;
+        let families = Family::ALL.into_iter().filter(|family| uplink.site.families[*family as usize]).map(|family| {
+            let health = uplink.health_of(family);
+            let (state, why, since) = health.state();
+            api::UplinkFamily {
+                family: family.name().to_owned(),
+                state: state.name().to_owned(),
+                why: why.to_string(),
+                since_ms: unix_ms(since),
+                rtt_us: micros(health.srtt()),
+            }
+        });
         api::Uplink {
             name: uplink.settings.name.clone(),
             device: uplink.settings.device.clone(),
-            state: state.name().to_owned(),
-            why: why.to_string(),
-            since_ms: begun / 1_000_000,
+            state: uplink.state().name().to_owned(),
+            why: uplink.site.trouble.clone().unwrap_or_else(|| why.to_string()),
+            since_ms: unix_ms(since),
+            families: families.collect(),
             drained: uplink.is_drained,
             backup: uplink.settings.is_backup,
             metered: uplink.settings.measure.is_metered,
@@ -45,7 +58,7 @@ impl Driver {
             rate_down_bits_per_s: rate_down,
             capacity_up_bits_per_s: bits(uplink.measured.capacity(Direction::Up)),
             capacity_down_bits_per_s: bits(uplink.measured.capacity(Direction::Down)),
-            rtt_us: micros(uplink.health.srtt()),
+            rtt_us: micros(uplink.srtt()),
             min_rtt_us: micros(uplink.measured.min_rtt(at)),
             asked,
             missed,

@@ -17,11 +17,10 @@ const SLACK: u64 = 64;
 /// An uplink, as far as an order goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    pub(super) state: State,
+    /// How it stands for each family.
+    pub(super) states: [State; 2],
     pub(super) is_backup: bool,
     pub(super) is_drained: bool,
-    /// Whether there is a way for each family.
-    pub(super) families: [bool; 2],
     pub(super) weight: u64,
     /// Flows that it carries, by kind.
     pub(super) flows: [u32; 4],
@@ -30,14 +29,14 @@ pub(super) struct Candidate {
 impl Candidate {
     /// Of those with the lowest number the new flows are for all; `None`: none are for it.
     fn rank(&self, kind: Kind) -> Option<u8> {
-        let rank = match self.state {
+        let rank = match self.states[kind.family as usize] {
             State::Up => 0,
             State::Suspect => 2,
             // Better than nothing: it answers.
             State::Returning => 4,
             State::Silent | State::Down => return None,
         };
-        (!self.is_drained && self.families[kind.family as usize]).then_some(rank + u8::from(self.is_backup))
+        (!self.is_drained).then_some(rank + u8::from(self.is_backup))
     }
 }
 
@@ -117,20 +116,13 @@ mod tests {
     const TCP: Kind = Kind::ALL[0];
 
     fn up(weight: u64, flows: u32) -> Candidate {
-        Candidate {
-            state: State::Up,
-            is_backup: false,
-            is_drained: false,
-            families: [true, false],
-            weight,
-            flows: [flows; 4],
-        }
+        Candidate { states: [State::Up, State::Down], is_backup: false, is_drained: false, weight, flows: [flows; 4] }
     }
 
     #[test]
     fn backups_and_doubtful_ones_are_for_when_nothing_better_works() {
         let backup = Candidate { is_backup: true, ..up(1, 0) };
-        let of = |state, other: Candidate| Candidate { state, ..other };
+        let of = |state, other: Candidate| Candidate { states: [state, State::Down], ..other };
         let mut all = [up(1, 0), up(1, 0), backup];
         let usable_now = |all: &[Candidate]| usable(all, &[0, 1, 2], TCP);
         assert_eq!(usable_now(&all), [0, 1]);
@@ -161,7 +153,7 @@ mod tests {
         all[turns.order[SLOTS / 2]].flows[0] += 1;
         assert!(!turns.does_for(&Turns::new(&all, &pool, TCP)), "it would begin anew soon");
         let changes: [fn(&mut [Candidate; 3]); 3] =
-            [|all| all[1].weight = 40, |all| all[0].state = State::Suspect, |all| all[0].flows[0] = 3];
+            [|all| all[1].weight = 40, |all| all[0].states[0] = State::Suspect, |all| all[0].flows[0] = 3];
         for change in changes {
             let mut other = [up(20, 0), up(50, 0), up(5, 0)];
             change(&mut other);

@@ -12,7 +12,7 @@ fn uplink(name: &str) -> UplinkSettings {
 }
 
 fn site() -> Site {
-    Site { trouble: None, families: [true, false], addresses: Vec::new(), near: Vec::new(), targets: 3 }
+    Site { trouble: None, families: [true, false], addresses: Vec::new(), near: Vec::new(), targets: [3, 0] }
 }
 
 /// A host whose daemon looks every 50 ms, and a make-believe kernel that does what it is told.
@@ -22,12 +22,14 @@ struct World {
     /// By uplink: whether nothing comes back, and packets in 50 ms.
     is_black_hole: Vec<bool>,
     packets: Vec<u64>,
-    counters: Vec<[Counted; 2]>,
+    counters: Vec<[[Counted; 2]; 2]>,
     flows: Vec<u32>,
     turn: usize,
     answers: Vec<(u64, Place, u32)>,
     order: Vec<Place>,
     said: Vec<String>,
+    /// By family: only its answers are missing.
+    is_deaf: Vec<[bool; 2]>,
     given_up: Vec<(u64, Place)>,
     rules: u32,
 }
@@ -40,12 +42,13 @@ impl World {
             now_ms: 0,
             is_black_hole: vec![false; len],
             packets: vec![0; len],
-            counters: vec![[Counted::default(); 2]; len],
+            counters: vec![[[Counted::default(); 2]; 2]; len],
             flows: vec![0; len],
             turn: 0,
             answers: Vec::new(),
             order: Vec::new(),
             said: Vec::new(),
+            is_deaf: vec![[false; 2]; len],
             given_up: Vec::new(),
             rules: 0,
         };
@@ -72,7 +75,7 @@ impl World {
             for place in 0..self.packets.len() {
                 let packets = self.packets[place];
                 let passed = [packets, if self.is_black_hole[place] { 0 } else { packets }];
-                for (counter, packets) in self.counters[place].iter_mut().zip(passed) {
+                for (counter, packets) in self.counters[place][0].iter_mut().zip(passed) {
                     counter.add(Counted { packets, bytes: packets * 1_000 });
                 }
                 self.fleet.handle_counters(now, place, self.counters[place]);
@@ -82,8 +85,10 @@ impl World {
                 self.fleet.handle_flows(now, &flows);
             }
             self.fleet.handle_time(now);
-            while let Some((place, ask)) = self.fleet.poll_ask(now) {
-                self.answers.push((self.now_ms + 20, place, ask.serial));
+            while let Some((place, family, ask)) = self.fleet.poll_ask(now) {
+                if !self.is_deaf[place][family as usize] {
+                    self.answers.push((self.now_ms + 20, place, ask.serial));
+                }
             }
             self.act();
         }
@@ -98,7 +103,7 @@ impl World {
                 }
                 Act::Orders(changed) if changed.contains(&(0, TCP)) => self.take_order(),
                 Act::Orders(_) => {}
-                Act::GiveUp(place) => {
+                Act::GiveUp(place, _) => {
                     self.given_up.push((self.now_ms, place));
                     self.flows[place] = 0;
                 }
@@ -159,12 +164,12 @@ fn a_black_hole_takes_no_new_flow_within_a_second_and_gives_up_its_own() {
     assert!(last <= 700, "{last} ms");
     let times: Vec<u64> = world.given_up.iter().map(|(at, place)| at - 10_000 - 100_000 * *place as u64).collect();
     assert!(times.len() == 3 && times[0] <= 1_000 && times[1] == times[0] + 1_000, "{times:?}");
-    assert!(world.fleet.ruleset().uplinks[0].is_given_up);
+    assert_eq!(world.fleet.ruleset().uplinks[0].is_given_up, [true, false]);
     let silent = world.said.iter().find(|said| said.contains("-> silent")).unwrap();
     assert!(silent.starts_with("uplink `a`: suspect -> silent: none of 3 targets answered within "), "{silent}");
     world.is_black_hole[0] = false;
     world.run_until(20_000);
-    assert!(!world.fleet.ruleset().uplinks[0].is_given_up);
+    assert_eq!(world.fleet.ruleset().uplinks[0].is_given_up, [false; 2]);
     assert!(world.order[..2].contains(&0), "it has none");
 }
 
@@ -210,17 +215,59 @@ fn drained_ones_and_backups_wait() {
 #[test]
 fn an_uplink_without_a_way_for_a_family_gets_none_of_its_flows() {
     let mut world = World::of(&["a", "b"]);
-    let both = Site { families: [true, true], ..site() };
+    let both = Site { families: [true, true], targets: [3, 2], ..site() };
     world.fleet.handle_site(ms(0), 1, both);
-    world.act();
+    world.run_until(5_000);
     let order = |kind: Kind| world.fleet.ruleset().orders[0][kind.index()].clone();
     let tcp6 = Kind { family: Family::V6, ..TCP };
-    assert!(order(tcp6).iter().all(|place| *place == 1) && order(TCP).contains(&0));
-    let gone = Site { trouble: Some("there is no device `b0`".into()), families: [false; 2], ..site() };
-    world.fleet.handle_site(ms(50), 1, gone);
+    assert!(!order(tcp6).is_empty() && order(tcp6).iter().all(|place| *place == 1) && order(TCP).contains(&0));
+    let gone =
+        Site { trouble: Some("there is no device `b0`".into()), families: [false; 2], targets: [0; 2], ..site() };
+    world.fleet.handle_site(ms(5_050), 1, gone);
     world.act();
     assert!(world.fleet.ruleset().orders[0][tcp6.index()].is_empty());
     assert!(world.said.iter().any(|said| said == "uplink `b`: up -> down: there is no device `b0`"));
+}
+
+#[test]
+fn a_family_that_is_dead_by_an_uplink_goes_by_another_one_and_the_other_family_stays() {
+    let mut world = World::of(&["a", "b"]);
+    for place in 0..2 {
+        world.fleet.handle_site(ms(0), place, Site { families: [true, true], targets: [3, 2], ..site() });
+    }
+    world.run_until(10_000);
+    let order = |world: &World, family: Family| {
+        world.fleet.ruleset().orders[0][Kind { family, ..TCP }.index()]
+            .iter()
+            .copied()
+            .collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(Family::ALL.map(|family| order(&world, family).len()), [2, 2]);
+    world.is_deaf[0][1] = true;
+    world.run_until(11_000);
+    assert_eq!(order(&world, Family::V4).len(), 2);
+    assert_eq!(order(&world, Family::V6).into_iter().collect::<Vec<_>>(), [1]);
+    world.run_until(12_000);
+    assert_eq!(world.fleet.ruleset().uplinks[0].is_given_up, [false, true]);
+    let said = "uplink `a`, IPv6: suspect -> silent: none of 2 targets answered within ";
+    assert!(world.said.iter().any(|line| line.starts_with(said)), "{:?}", world.said);
+    assert_eq!(world.fleet.uplinks()[0].state(), State::Up);
+    world.is_deaf[0][1] = false;
+    world.run_until(20_000);
+    assert_eq!(order(&world, Family::V6).len(), 2);
+}
+
+#[test]
+fn a_family_without_targets_stands_as_the_other_does() {
+    let mut world = World::of(&["a", "b"]);
+    world.fleet.handle_site(ms(0), 0, Site { families: [true, true], ..site() });
+    world.run_until(5_000);
+    let is_by = |world: &World| !world.fleet.ruleset().orders[0][Kind { family: Family::V6, ..TCP }.index()].is_empty();
+    assert!(is_by(&world));
+    world.is_black_hole[0] = true;
+    world.run_until(7_000);
+    assert!(!is_by(&world));
+    assert_eq!(world.fleet.uplinks()[0].state_of(Family::V6), State::Silent);
 }
 
 #[test]
@@ -260,7 +307,7 @@ fn counters_that_begin_anew_are_no_flood() {
     let counted = |packets| Counted { packets, bytes: packets * 100 };
     let mut world = World::of(&["a"]);
     for (packets, passed) in [(1_000, 0), (1_500, 500), (10, 510)] {
-        world.fleet.handle_counters(ms(0), 0, [counted(packets); 2]);
+        world.fleet.handle_counters(ms(0), 0, [[counted(packets); 2], [Counted::default(); 2]]);
         assert_eq!(world.fleet.uplinks()[0].passed[0].packets, passed);
     }
 }

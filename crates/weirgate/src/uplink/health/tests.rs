@@ -21,7 +21,7 @@ struct World {
 
 impl World {
     fn new(rtt_ms: u64, is_metered: bool) -> Self {
-        let health = Health::new(ms(0), 3, is_metered);
+        let health = Health::new(ms(0), 3, is_metered, Ok(()));
         let (answers, asked, states) = (Vec::new(), Vec::new(), Vec::new());
         Self { health, now_ms: 0, rtt_ms, is_black_hole: false, packets: 0, answers, asked, states }
     }
@@ -103,6 +103,27 @@ fn one_target_that_does_not_answer_is_no_silence() {
     }
     assert!(world.states.iter().all(|(_, state)| matches!(state, State::Suspect | State::Up)), "{:?}", world.states);
     assert!(world.health.counts()[1] > 0);
+}
+
+#[test]
+fn what_comes_is_no_proof_that_what_leaves_arrives() {
+    let mut world = World::new(30, false);
+    world.packets = 5;
+    world.run_until(60_000);
+    let begun = world.now_ms;
+    // What others send again comes, and nothing that is sent arrives.
+    while world.state() != State::Silent && world.now_ms < begun + 60_000 {
+        world.run_until(world.now_ms + 10);
+        world.answers.clear();
+    }
+    let took = world.now_ms - begun;
+    assert!((2_000..20_000).contains(&took), "{took} ms: a question every 15 s, then six");
+    assert!(world.health.state().1.to_string().starts_with("packets come, but 6 questions"));
+    let back = world.now_ms;
+    while world.state() != State::Up && world.now_ms < back + 60_000 {
+        world.run_until(world.now_ms + 10);
+    }
+    assert!(world.now_ms - back < 10_000, "{} ms", world.now_ms - back);
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn full() -> (Vec<RuledUplink>, Vec<FlowRule>, Vec<Order>) {
         near: vec![prefix_of("192.0.2.0/24"), prefix_of("192.0.2.1/32"), prefix_of("2001:db8:1::/64")],
         prefixes: vec![prefix_of("2001:db8:100::/48")],
         masquerade: true,
-        is_given_up: false,
+        is_given_up: [false; 2],
     };
     let lte = RuledUplink {
         device: "wwan0".into(),
@@ -26,7 +26,7 @@ fn full() -> (Vec<RuledUplink>, Vec<FlowRule>, Vec<Order>) {
         near: Vec::new(),
         prefixes: vec![prefix_of("2001:db8:200::/48"), prefix_of("203.0.113.0/29")],
         masquerade: true,
-        is_given_up: true,
+        is_given_up: [true, false],
     };
     let rules = vec![
         FlowRule {
@@ -148,4 +148,16 @@ fn networks_of_a_set_lie_apart() {
     let near_v4 = near(Family::V4, &[prefix_of("192.0.2.1/32"), prefix_of("192.0.2.0/24"), prefix_of("224.1.0.0/16")]);
     let text: Vec<String> = near_v4.iter().map(ToString::to_string).collect();
     assert_eq!(text, ["224.0.0.0/4", "169.254.0.0/16", "192.0.2.0/24", "255.255.255.255/32"]);
+}
+
+#[test]
+fn counters_are_known_by_their_names() {
+    for family in Family::ALL {
+        for (at, way) in ["to", "from"].into_iter().enumerate() {
+            assert_eq!(counted(&counter(way, family, 6)), Some((6, family, at)));
+        }
+    }
+    for other in ["to_1", "to_0_ipv4", "from_x_ipv6", "out_1_ipv4", "to_1_ip", ""] {
+        assert_eq!(counted(other), None, "{other}");
+    }
 }
