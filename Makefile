@@ -13,7 +13,7 @@ RIVAL := $(CARGO_TARGET_DIR)/libz/release/libweirgate_rival.so
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer gzip accelerator multipath
 FIGURES = $(shell $(WEIRGATE) fabric figure list | awk 'NR > 1 { print $$1 }')
 
-.PHONY: help setup setup-build web build install run demo test test-rust test-loom test-web test-fuzz test-libz test-fabric test-lab bench check prove figures clean
+.PHONY: help setup setup-build setup-hdl web build install run demo test test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl hdl test-lab bench check prove figures clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,6 +23,9 @@ setup: setup-build ## install all that tests and experiments need as well: serve
 
 setup-build:
 	@scripts/setup.sh "$(TOOLS)" build
+
+setup-hdl:
+	@scripts/setup.sh "$(TOOLS)" hdl
 
 web: setup-build ## build the dashboard's page into web/dist
 	@cd web && npm run --silent build
@@ -47,7 +50,7 @@ install: build ## as root: binary, systemd unit, manual, completions below $(DES
 demo: setup build ## CUBIC and Weirgate side by side on 20 emulated client networks, under 4 minutes
 	$(WEIRGATE) lab run edge --demo
 
-test: setup build test-rust test-loom test-web test-fuzz test-libz test-fabric test-lab ## all tests, every experiment's quick form included (bench-shape, bench-spray, fabric-speed: make bench)
+test: setup build test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl test-lab ## all tests, every experiment's quick form included (bench-shape, bench-spray, fabric-speed: make bench)
 
 test-rust: setup web
 	cargo test --workspace --locked
@@ -69,7 +72,14 @@ test-libz: setup build
 # The simulator from its command, as a user has it: theory, and a figure of each kind.
 test-fabric: build
 	$(WEIRGATE) fabric verify --quick
-	$(WEIRGATE) fabric figure fig2 fig3 fig6 --quick
+	$(WEIRGATE) fabric figure fig3 fig6 engines fig11a fig12 table1 --quick
+
+# DRILL in Verilog: a minute of what `hdl` takes ten for.
+test-hdl: setup-hdl build
+	hdl/run.py $(WEIRGATE) --quick
+
+hdl: setup-hdl build ## DRILL in Verilog against balance in two simulators, proofs, area and longest path; writes docs/results and docs/hardware.md
+	hdl/run.py $(WEIRGATE) --keep
 
 $(RIVAL): setup-build
 	cd libz/rival && cargo build --release --locked --target-dir $(CARGO_TARGET_DIR)/libz

@@ -1,24 +1,28 @@
 #!/usr/bin/env bash
-# Installs what is needed: `build` what building and running the daemon take, `all` what tests, checks and experiments take as
-# well. Safe to run again: what is there is left alone.
-# usage: scripts/setup.sh TOOLS_DIR build|all
+# Installs what is needed: `build` what building and running the daemon take, `hdl` what the Verilog takes as well, `all` what
+# tests, checks and experiments take as well. Safe to run again: what is there is left alone.
+# usage: scripts/setup.sh TOOLS_DIR build|hdl|all
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$1
 needs=${2:-}
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
-[ "$needs" = build ] || [ "$needs" = all ] || fail "say what for: \`build\` or \`all\`, not \`$needs\`"
+[[ $needs =~ ^(build|hdl|all)$ ]] || fail "say what for: \`build\`, \`hdl\` or \`all\`, not \`$needs\`"
 
 # Compiler and linker of the BPF programs and the binary, and what fetches Rust.
 packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev curl ca-certificates)
+if [ "$needs" != build ]; then
+  # Simulators of Verilog, synthesis, and cells for it.
+  packages+=(python3 verilator iverilog yosys qflow-tech-osu018)
+fi
 if [ "$needs" = all ]; then
   # Servers and clients of the experiments and tests; the switch and the simulator that ours are measured beside; the virtual
   # machine that is a tenant of some; the browser; programs that use zlib.
   packages+=(iproute2 nftables iputils-ping procps nginx-light nghttp2-client openssl iperf3 linux-perf strace libisal2
     openvswitch-switch libns3-dev
     qemu-system-x86 busybox-static bash-static chromium
-    apache2-bin git libarchive-tools openjdk-17-jdk-headless pigz postgresql python3 rsync)
+    apache2-bin git libarchive-tools openjdk-17-jdk-headless pigz postgresql rsync)
 fi
 missing=()
 for package in "${packages[@]}"; do

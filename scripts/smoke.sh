@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 weirgate=$1; shift
-exact="small_objects_switched closes_unaccounted loss_outside_99_pct_interval refund_error_pct nginx_alerts failed_requests same_ratio_size_pct uncounted_bodies faults_unnoticed"
+exact="small_objects_switched closes_unaccounted loss_outside_99_pct_interval refund_error_pct nginx_alerts failed_requests same_ratio_size_pct fast_over_level_1_pct uncounted_bodies faults_unnoticed reloads_exhausted"
 half="goodput_pct pace_goodput_pct pace_worst_goodput_pct jain goodput_over_ovs spray_worst_share_of_sum_pct steering_share_of_sum_pct"
 mkdir -p lab-out
 said=()

@@ -142,11 +142,15 @@ test("a real daemon's page shows its real connections, its decisions and their r
     }
   });
   await t.test("goodput is of the order of what the clients take", async () => {
-    const { networks } = await json(daemon.origin, "networks?sort=name&limit=100");
-    const of = (network) => networks.find((row) => row.name === network)?.goodput_bits_per_s ?? 0;
-    // 20 KB and 50 ms of pause, against 2 MB and the same.
-    assert.ok(of(CLIENTS[5].network) > 100_000 && of(CLIENTS[5].network) < 20_000 * 8 * 25, String(of(CLIENTS[5].network)));
-    assert.ok(of(CLIENTS[0].network) > of(CLIENTS[5].network) * 3);
+    // 20 KB and 50 ms of pause, against 2 MB and the same; of one poll, in which this process may not have had its turn.
+    const is_it = ([large, small]) => small > 100_000 && small < 20_000 * 8 * 25 && large > small * 3;
+    const until = Date.now() + 30_000;
+    for (let shown = []; !is_it(shown); await new Promise((done) => setTimeout(done, 100))) {
+      assert.ok(Date.now() < until, String(shown));
+      const { networks } = await json(daemon.origin, "networks?sort=name&limit=100");
+      const of = ({ network }) => networks.find((row) => row.name === network)?.goodput_bits_per_s ?? 0;
+      shown = [CLIENTS[0], CLIENTS[5]].map(of);
+    }
   });
   await t.test("the kernel's own count of connections agrees", async () => {
     const { stdout } = await promisify(execFile)("ss", ["-Htn", "state", "established", "dst", CLIENTS[0].address]);
