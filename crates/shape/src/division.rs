@@ -10,7 +10,7 @@
 //! **The bound.** The shares are the rate, to the bit, at each division. A member that has not looked at its new share yet goes on at
 //! its old one: all together pass at most `rate * t`, their bursts, and what the slowest to look passes in that time.
 
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
@@ -79,7 +79,8 @@ impl Division {
     /// Changes the whole, from `now` on.
     pub fn set_rate(&self, now: Instant, rate: BitRate) {
         self.rate.store(rate.as_bits_per_sec(), Ordering::Relaxed);
-        self.divide(now, true);
+        // Seldom, so that a thread that is dividing by the old rate is waited for.
+        self.divide_with(self.last.lock().unwrap_or_else(PoisonError::into_inner), now, true);
     }
 
     /// A member's part, as of the last division.
@@ -98,11 +99,14 @@ impl Division {
     /// Divides the rate anew where the last division is [`INTERVAL`] ago, or `at_once`. Nothing where another thread is at it.
     /// Steps: the square of the members, at most.
     pub fn divide(&self, now: Instant, at_once: bool) {
-        let mut last = match self.last.try_lock() {
-            Ok(last) => last,
-            Err(TryLockError::Poisoned(last)) => PoisonError::into_inner(last),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        match self.last.try_lock() {
+            Ok(last) => self.divide_with(last, now, at_once),
+            Err(TryLockError::Poisoned(last)) => self.divide_with(PoisonError::into_inner(last), now, at_once),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
+    fn divide_with(&self, mut last: MutexGuard<'_, Last>, now: Instant, at_once: bool) {
         let elapsed = now.saturating_since(last.at);
         if elapsed < INTERVAL && !at_once {
             return;

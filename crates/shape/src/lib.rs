@@ -1,6 +1,7 @@
 //! When may this packet leave? Buckets, meters, gates and a timing wheel, handed the time by their caller.
 //!
-//! Nothing here reads a clock or allocates per packet, and threads that share a limit wait for each other for some instructions at most.
+//! Nothing here reads a clock or allocates per packet, and threads that share a limit wait for each other for some instructions at most,
+//! but while its rate is changed: then for as long as the thread that changes it is held up.
 //!
 //! - [`Bucket`] says from which instant on an amount of data conforms to a rate; [`take_all`] asks several limits and charges
 //!   all or none. [`Aggregate`] is one limit for many threads, without a lock; [`Division`] one for many that pace.

@@ -347,7 +347,7 @@ impl<T> Pacer<T> {
         let state = &mut self.classes[class.index()];
         let at = state.flow(flow);
         let has_room = match signal {
-            Signal::Backpressure => state.memory + load.memory <= free,
+            Signal::Backpressure => state.memory + load.memory <= free.min(state.settings.memory_max),
             Signal::Loss | Signal::Mark => state.has_room(at, load, free),
         };
         if !has_room {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use weirgate_linux::dataplane::{Dataplane, Handle, PortCounters, spawn};
+use weirgate_linux::dataplane::{Dataplane, Handle, MEMORY_MAX, PortCounters, spawn};
 use weirgate_linux::tap::Tap;
 use weirgate_linux::vhost::{Offloads, Role, VhostOptions, VhostUser};
 use weirgate_linux::{clock, link};
@@ -55,7 +55,7 @@ impl Cable {
     pub fn lay(socket: &Path, host: &Namespace, limit: Option<(Way, LimitSettings)>) -> Result<Self> {
         let now = clock::boottime();
         let rate = limit.map_or(BitRate::from_bits_per_sec(1_000_000_000), |(_, settings)| settings.rate);
-        let mut bridge = Bridge::new(now, rate, rate, Bytes::new(64 << 20), 1);
+        let mut bridge = Bridge::new(now, rate, rate, MEMORY_MAX, 1);
         let mut gates = [None; 2];
         let mut id = None;
         if let Some((way, settings)) = limit {

@@ -151,8 +151,20 @@ fn ask_until(end: Instant, wait_mean: Duration, mut random: Pcg64, server: Socke
 }
 
 fn ask(server: SocketAddr) -> io::Result<()> {
+    let until = Instant::now() + PATIENCE;
     let mut connection = TcpStream::connect_timeout(&server, PATIENCE)?;
-    connection.set_read_timeout(Some(PATIENCE))?;
     connection.write_all(&[0])?;
-    connection.read_exact(&mut [0; RESPONSE])
+    let (mut response, mut came) = ([0; RESPONSE], 0);
+    while came < RESPONSE {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        connection.set_read_timeout(Some(left))?;
+        match connection.read(&mut response[came..])? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            more => came += more,
+        }
+    }
+    Ok(())
 }

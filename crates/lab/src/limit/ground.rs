@@ -13,7 +13,7 @@ use std::{fs, thread};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use weirgate_linux::clock;
-use weirgate_linux::dataplane::{self, Dataplane, Handle, Impaired};
+use weirgate_linux::dataplane::{self, Dataplane, Handle, Impaired, MEMORY_MAX};
 use weirgate_linux::link::ip_batch;
 use weirgate_linux::tap::Tap;
 use weirgate_port::{Impair, Settings, Wire};
@@ -343,7 +343,7 @@ impl Iperf {
 
     /// Payload that came to the receiver in each second that was not omitted, bit/s.
     pub(super) fn by_second(&self) -> Vec<f64> {
-        let whole = |second: &&Value| second["omitted"] != true && second["seconds"].as_f64() > Some(0.5);
+        let whole = |second: &&Value| second["omitted"] != true && second["seconds"].as_f64() > Some(0.9);
         self.intervals().filter(whole).filter_map(|second| second["bits_per_second"].as_f64()).collect()
     }
 
@@ -389,7 +389,7 @@ fn switch(
     m: &Namespace,
 ) -> Result<(Handle, Option<LimitId>, Record)> {
     let now = clock::boottime();
-    let mut bridge = Bridge::new(now, plan.rate, plan.rate, Bytes::new(512 << 20), 1);
+    let mut bridge = Bridge::new(now, plan.rate, plan.rate, MEMORY_MAX, 1);
     let limit = match plan.arm {
         Arm::Switch(mode) => {
             let settings = LimitSettings { rate: plan.rate, burst: burst(plan.rate, mode), mode };

@@ -51,6 +51,13 @@ const TURN: usize = 64;
 /// stood still again and again for want of these.
 const TURN_BYTES: Bytes = Bytes::new(48 << 10);
 
+/// Memory of frames that nothing holds back, from which on no more is read before they are sent: a frame for all is one for every
+/// port.
+const LEAVING_MAX: Bytes = Bytes::new(8 << 20);
+
+/// What waits in all of a switch's threads may take so much memory.
+pub const MEMORY_MAX: Bytes = Bytes::new(256 << 20);
+
 /// From the beginning of a turn with something to do to the next one, at least, where there is so much to do: 4,000 turns a second, as many as Linux's drivers of
 /// Intel's cards allow interrupts of bulk traffic (`bulk_latency` in e1000_main.c).
 pub const COALESCE: Duration = Duration::from_micros(250);
@@ -140,6 +147,8 @@ pub struct Dataplane {
     bridge: Bridge,
     ports: Vec<Port>,
     queues: Vec<Queue>,
+    /// The queue that is read first.
+    first: usize,
     waiter: Waiter,
     /// The buffer that the next frame is read into.
     scratch: Packet,
@@ -166,6 +175,7 @@ impl Dataplane {
             bridge,
             ports: Vec::new(),
             queues: Vec::new(),
+            first: 0,
             waiter: Waiter::new()?,
             scratch: Packet::with_capacity(FRAME_MAX),
             coalesce: COALESCE,
@@ -352,7 +362,14 @@ impl Dataplane {
     fn read(&mut self, began: Instant) -> bool {
         let mut more = false;
         let mut now = began;
-        for at in 0..self.queues.len() {
+        let count = self.queues.len();
+        for at in 0..count {
+            if self.bridge.leaving() >= LEAVING_MAX {
+                // Whose turn it would have been is the first to be read when that has left.
+                self.first = (self.first + at) % count;
+                return true;
+            }
+            let at = (self.first + at) % count;
             if !self.queues[at].ready {
                 continue;
             }
@@ -399,7 +416,7 @@ impl Dataplane {
             let packet = self.take();
             size += packet.size();
             read += self.bridge.handle_frame(now, port, Some(source), packet);
-            if read >= allowed || size >= TURN_BYTES {
+            if read >= allowed || size >= TURN_BYTES || self.bridge.leaving() >= LEAVING_MAX {
                 break;
             }
         }
@@ -524,13 +541,18 @@ impl Port {
     fn flush(&mut self) {
         let Some(device) = &mut self.device else { return };
         if let Err(error) = device.flush() {
-            self.refuse(error);
+            self.hear(error);
         }
     }
 
     /// One that is down, or a frame that it will not have, is nothing to end for.
     fn refuse(&mut self, error: io::Error) {
         self.counters.refused += 1;
+        self.hear(error);
+    }
+
+    /// An error that cost no frame.
+    fn hear(&mut self, error: io::Error) {
         if is_gone(&error) {
             self.fail(error);
         }
@@ -559,7 +581,7 @@ impl Port {
         if device.poll_at().is_some_and(|due| due <= now)
             && let Err(error) = device.handle_time(now)
         {
-            self.refuse(error);
+            self.hear(error);
         }
     }
 

@@ -210,6 +210,16 @@ fn a_full_class_hands_the_packet_back() {
     assert!(pacer.is_valid());
 }
 
+#[test]
+fn what_backpressure_holds_back_is_within_the_class_s_memory() {
+    let mut pacer = pacer().within(bytes(1 << 20));
+    let limit = pacer.add_limit(at(0), BitRate::ZERO, Bytes::ZERO);
+    let class = pacer.add_class(ClassSettings { memory_max: bytes(3 * 2_048), ..plain() }, &[limit]);
+    let load = Load { size: bytes(60), memory: bytes(2_048) };
+    let fits = |n: &u32| pacer.handle_packet(at(0), class, 1, load, Signal::Backpressure, *n).is_ok();
+    assert_eq!((0..60).take_while(fits).count(), 3);
+}
+
 /// Senders that offer `rates` (Mbit/s) for `seconds` into a class of 100 Mbit/s, a packet at a time; what each got through,
 /// in Mbit/s, and the longest that a packet of each waited.
 fn offer(settings: ClassSettings, rates: &[u64], seconds: u64) -> Vec<(f64, Duration)> {

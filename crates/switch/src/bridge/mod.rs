@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weirgate_port::{Offload, Packet};
-use weirgate_units::{BitRate, Bytes, Duration, Instant};
+use weirgate_units::{BitRate, Bytes, Duration, Instant, Packets};
 
 use crate::class::{Cached, Classifier, Rule, RuleError};
 use crate::frame::{Accounting, Ecn, Frame, Mac, Segments, Sums};
@@ -32,6 +32,9 @@ use crate::macs::{AGE_MAX, Decision, Learnt, Macs, MacsFull};
 /// The longest that a super-packet may take at the lowest rate on its way without being cut: what others wait for behind it, and
 /// what a look at any window of time may miss at either end (of 100 ms, half a percent).
 pub const STEP: Duration = Duration::from_micros(500);
+
+/// Packets that a super-packet may be: 64 KiB in segments of 48 bytes, the shortest that Linux's TCP makes (`TCP_MIN_MSS`).
+const SEGMENTS_MAX: Packets = Packets::new(65_536 / 48);
 
 /// MAC addresses that are learnt at most, over all ports.
 const MACS_MAX: u32 = 16_384;
@@ -163,6 +166,8 @@ pub struct Bridge {
     to: Cached<ClassRef>,
     limits: Limits<Item>,
     leaving: VecDeque<(BridgePort, Packet)>,
+    /// Their memory.
+    leaving_memory: Bytes,
     seed: u64,
     counters: BridgeCounters,
 }
@@ -185,6 +190,7 @@ impl Bridge {
             to: none(),
             limits: Limits::new(now, slowest, fastest, memory_max),
             leaving: VecDeque::new(),
+            leaving_memory: Bytes::ZERO,
             seed,
             counters: BridgeCounters::default(),
         }
@@ -349,12 +355,26 @@ impl Bridge {
     /// Takes a frame in, read by `port` from `source`; gives what it counts for to the first of its classes, which is what
     /// [`handle_read`](Self::handle_read) wants to know. Steps: the frame's headers, its classes' rules and limits, and, where it
     /// is cut or flooded, the pieces and ports.
-    pub fn handle_frame(&mut self, now: Instant, port: BridgePort, source: Option<SourceId>, packet: Packet) -> Bytes {
+    pub fn handle_frame(
+        &mut self,
+        now: Instant,
+        port: BridgePort,
+        source: Option<SourceId>,
+        mut packet: Packet,
+    ) -> Bytes {
         self.counters.received += 1;
-        let Ok(frame) = Frame::ethernet(packet.bytes()) else {
+        let Ok(mut frame) = Frame::ethernet(packet.bytes()) else {
             self.ports[port.index()].dropped.malformed += 1;
             return packet.size();
         };
+        // Behind its end there may be as much as anybody likes, which no limit would count.
+        frame.len = frame.end();
+        packet.set_len(frame.len);
+        if packet.offload().gso.is_some() && Accounting::default().size(&frame, packet.offload()).packets > SEGMENTS_MAX
+        {
+            self.ports[port.index()].dropped.malformed += 1;
+            return packet.size();
+        }
         let class = self.from.classify(port.0, &frame);
         let to = match self.decide(now, port, &frame) {
             Decision::To(to) => Target::Port(to),
@@ -370,9 +390,10 @@ impl Bridge {
     /// The next frame that is to be sent, and by which port. Call until `None`.
     pub fn poll_frame(&mut self, now: Instant) -> Option<(BridgePort, Packet)> {
         loop {
-            if let Some(leaves) = self.leaving.pop_front() {
+            if let Some((to, packet)) = self.leaving.pop_front() {
                 self.counters.sent += 1;
-                return Some(leaves);
+                self.leaving_memory = self.leaving_memory.saturating_sub(packet.memory());
+                return Some((to, packet));
             }
             let release = self.limits.poll(now)?;
             let mut item = release.item;
@@ -393,10 +414,15 @@ impl Bridge {
         }
     }
 
-    /// Whether it has frames that no limit holds back. They are counted by nobody's bound, so do not take in more before they are
-    /// [handed out](Self::poll_frame).
+    /// Whether it has frames that no limit holds back.
     pub fn is_leaving(&self) -> bool {
         !self.leaving.is_empty()
+    }
+
+    /// The memory of the frames that no limit holds back. It is counted by nobody's bound, so take in no more where it is much,
+    /// before they are [handed out](Self::poll_frame): a frame for all is as many as there are ports.
+    pub fn leaving(&self) -> Bytes {
+        self.leaving_memory
     }
 
     /// When [`poll_frame`](Self::poll_frame) will have something; an instant that has passed: now.
@@ -437,7 +463,12 @@ impl Bridge {
         let signal = signal(frame, &packet);
         let stages = [class, towards];
         let size = |class: Option<ClassRef>| self.size(class, frame, packet.offload());
-        let counted = stages.into_iter().find_map(size).or_else(|| match to {
+        // What a source's gate is told is what the class counts that the gate stands in; of others, the first.
+        let gated = source.and_then(|source| self.limits.gate(source)).and_then(|gate| {
+            let has_gate = |class: &ClassRef| self.limits.chain(self.classes[class.0 as usize].id).contains(&gate);
+            size(stages.into_iter().flatten().find(has_gate))
+        });
+        let counted = gated.or_else(|| stages.into_iter().find_map(size)).or_else(|| match to {
             Target::Port(_) => None,
             Target::AllBut(port) => {
                 let class = |to: BridgePort| self.to.classifier().classify(to.0, frame);
@@ -495,7 +526,10 @@ impl Bridge {
         match item.next.take() {
             Some((class, size)) => self.offer_to(now, class, size, item),
             None => match item.to {
-                Target::Port(to) => self.leaving.push_back((to, item.packet)),
+                Target::Port(to) => {
+                    self.leaving_memory += item.packet.memory();
+                    self.leaving.push_back((to, item.packet));
+                }
                 Target::AllBut(port) => self.flood(now, port, &item),
             },
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::frame::Layer;
 use crate::frame::testing::{Build, checksums_verify};
 use crate::limits::Mode;
 use proptest::prelude::*;
@@ -88,6 +89,58 @@ fn a_flooded_frame_counts_once_where_it_comes_from() {
     assert!(last > at(16_000_000) && last < at(18_000_000), "{last:?}");
     let BridgeCounters { received, added, sent, .. } = *bridge.counters();
     assert_eq!((received, added, sent), (20, 60, 80));
+}
+
+#[test]
+fn what_is_behind_an_ip_packet_s_end_is_not_sent() {
+    for (payload, sent) in [(972, 14 + 20 + 20 + 972), (0, 60)] {
+        let (mut bridge, ports) = bridge(2);
+        let id = limit(&mut bridge, mbit(8), Mode::Pace, ports[0], Direction::From);
+        let packet = frame(1, 99, payload);
+        let length = packet.bytes().len();
+        let stuffed = Packet::copy_of(&[packet.bytes(), &[7; 5_000]].concat());
+        bridge.handle_frame(at(0), ports[0], None, stuffed);
+        let left = run(&mut bridge, at(30_000_000));
+        let bytes = left[0].2.bytes();
+        assert_eq!((left.len(), bytes.len()), (1, sent));
+        assert_eq!(&bytes[..length], packet.bytes());
+        assert_eq!(
+            bridge.limit_counters(id, at(30_000_000)).passed_bytes,
+            length as u64 - 14,
+            "all that was sent, by layer 3"
+        );
+    }
+    // Of other protocols there is no knowing where they end, and all counts.
+    let (mut bridge, ports) = bridge(2);
+    let arp = [[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1].as_slice(), &[0x08, 0x06], &[7; 900]].concat();
+    bridge.handle_frame(at(0), ports[0], None, Packet::copy_of(&arp));
+    assert_eq!(run(&mut bridge, at(1))[0].2.bytes(), arp);
+}
+
+#[test]
+fn a_super_packet_of_tiny_segments_is_refused() {
+    let cut = |segment: u16| {
+        let (mut bridge, ports) = bridge(2);
+        let id = limit(&mut bridge, mbit(8), Mode::Pace, ports[0], Direction::From);
+        let (bytes, offload) = Build { payload: vec![1; 60_000], ..Build::default() }.super_packet(segment);
+        let mut packet = Packet::copy_of(&bytes);
+        packet.set_offload(offload);
+        bridge.handle_frame(at(0), ports[0], None, packet);
+        (bridge.dropped(ports[0]).malformed, bridge.limit_counters(id, at(0)).waiting)
+    };
+    assert_eq!(cut(1), (1, 0));
+    assert_eq!(cut(43), (1, 0));
+    let (malformed, waiting) = cut(48);
+    assert!(malformed == 0 && waiting > 200, "pieces of five segments each: {waiting}");
+}
+
+#[test]
+fn what_leaves_to_all_takes_memory_until_it_is_handed_out() {
+    let (mut bridge, ports) = bridge(5);
+    bridge.handle_frame(at(0), ports[0], None, frame(1, 99, 10));
+    assert_eq!(bridge.leaving(), Bytes::new(4 * 2_048));
+    assert_eq!(run(&mut bridge, at(0)).len(), 4);
+    assert_eq!(bridge.leaving(), Bytes::ZERO);
 }
 
 #[test]
@@ -284,6 +337,25 @@ fn what_is_read_counts_as_the_class_counts_it_that_limits_it() {
             assert_eq!(counted, Bytes::new(40 * 1_488), "{direction:?}, learnt {learnt}");
         }
     }
+}
+
+#[test]
+fn a_gate_is_told_what_its_own_class_counts() {
+    let (mut bridge, ports) = bridge(2);
+    bridge.join(ports[0], ports[1]);
+    let mut limit = |mode, layer| {
+        let id = bridge.add_limit(at(0), LimitSettings { rate: mbit(1_000), burst: Bytes::new(3_000), mode });
+        let queue = ClassSettings::default();
+        let class = BridgeClass { limits: vec![id], accounting: Accounting { layer, overhead: 0 }, queue };
+        (id, bridge.add_class(&class))
+    };
+    let ((_, from), (gate, to)) = (limit(Mode::Pace, Layer::L1), limit(Mode::Gate, Layer::L3));
+    let rule = |port: BridgePort, class| vec![Rule { port: Some(port.0), ..Rule::any(0, class) }];
+    bridge.set_rules(rule(ports[0], from), rule(ports[1], to)).expect("sound rules");
+    let source = bridge.add_source(Some(gate), None);
+    let packet = || frame(1, 2, 1_000 - 40);
+    assert_eq!(bridge.handle_frame(at(0), ports[0], Some(source), packet()), Bytes::new(1_000));
+    assert_eq!(bridge.handle_frame(at(0), ports[0], None, packet()), Bytes::new(1_038));
 }
 
 #[test]

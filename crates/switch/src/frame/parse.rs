@@ -11,6 +11,9 @@ use super::link::{Link, Mac};
 /// eight.
 pub const EXTENSIONS_MAX: usize = 8;
 
+/// The shortest frame without its check sequence, in bytes: what is shorter is padded by whoever sends it.
+pub(super) const FRAME_MIN: usize = 60;
+
 const TAG: u16 = 0x8100;
 const TAG_OUTER: u16 = 0x88a8;
 const IPV4: u16 = 0x0800;
@@ -97,6 +100,14 @@ impl Frame {
             _ => return Err(FrameError::IpVersion),
         };
         Ok(Self { len: bytes.len(), link: None, ethertype, ip: Some(ip) })
+    }
+
+    /// Where it ends by its own headers: behind the IP packet, or the padding of a short frame. What a sender put behind that is
+    /// nobody's, and is counted by no [layer](super::Layer).
+    pub fn end(&self) -> usize {
+        let Some(ip) = &self.ip else { return self.len };
+        let packet = usize::from(ip.offset) + ip.total_len as usize;
+        if self.link.is_some() { packet.max(FRAME_MIN).min(self.len) } else { packet }
     }
 
     /// Which flow it belongs to; `None` where it is not IP.

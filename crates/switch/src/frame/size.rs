@@ -4,13 +4,10 @@
 use weirgate_port::Offload;
 use weirgate_units::{Bytes, Packets};
 
-use super::parse::Frame;
+use super::parse::{FRAME_MIN, Frame};
 
 /// The frame check sequence, in bytes.
 const FCS: u64 = 4;
-
-/// The shortest frame without its check sequence, in bytes: what is shorter is padded by whoever sends it.
-const FRAME_MIN: u64 = 60;
 
 /// Preamble and start of frame, 8 bytes, and the gap to the next frame, 12.
 const PREAMBLE_AND_GAP: u64 = 20;
@@ -72,7 +69,7 @@ impl Accounting {
     /// One packet on the wire, of `packet` bytes from the IP header on.
     fn packet(&self, link: u64, packet: u64) -> u64 {
         let link = if link == 0 { ETHERNET_HEADER } else { link };
-        let frame = (link + packet).max(FRAME_MIN) + FCS;
+        let frame = (link + packet).max(FRAME_MIN as u64) + FCS;
         let bytes = match self.layer {
             Layer::L1 => frame + PREAMBLE_AND_GAP,
             Layer::L2 => frame,

@@ -343,6 +343,16 @@ impl<T> Limits<T> {
         id
     }
 
+    /// The limit that holds a source back, where one does.
+    pub fn gate(&self, source: SourceId) -> Option<LimitId> {
+        self.sources[source.index()].gated_by.map(|(limit, _)| limit)
+    }
+
+    /// The limits of a class, in their order.
+    pub fn chain(&self, class: ClassId) -> &[LimitId] {
+        &self.classes[class.index()].chain
+    }
+
     /// How much of a source may wait before it is left unread: no more than its gate lets in at once.
     fn backlog_max(&self, source: SourceId) -> Option<Bytes> {
         let Source { gated_by, backlog_max, .. } = self.sources[source.index()];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use weirgate_linux::clock;
-use weirgate_linux::dataplane::{Dataplane, Handle, spawn};
+use weirgate_linux::dataplane::{Dataplane, Handle, MEMORY_MAX, spawn};
 use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, ClassRef, Direction};
 use weirgate_switch::class::Rule;
 use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, SharedLimit, queue_max};
@@ -17,9 +17,6 @@ use crate::config::shaping::{Class, Limit, Port, Shaping, gate};
 use crate::config::unknown;
 use crate::random;
 use crate::view::api;
-
-/// What waits in all queues takes at most this.
-const MEMORY_MAX: Bytes = Bytes::new(256 << 20);
 
 /// Of what was read from a queue that can be held back, as much may wait.
 const BACKLOG_MAX: Bytes = Bytes::new(256 << 10);
