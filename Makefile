@@ -7,13 +7,14 @@ TOOLS := $(HOME)/.cache/weirgate/tools
 export PATH := $(TOOLS)/bin:$(PATH):$(HOME)/.cargo/bin
 WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
 LIBZ := $(CARGO_TARGET_DIR)/release/libweirgate_z.so
+SERVICES := $(HOME)/.cache/weirgate/services
 FUZZ_SECONDS ?= 10
 # zlib-rs as a libz, which an experiment measures beside ours.
 RIVAL := $(CARGO_TARGET_DIR)/libz/release/libweirgate_rival.so
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer gzip accelerator multipath
 FIGURES = $(shell $(WEIRGATE) fabric figure list | awk 'NR > 1 { print $$1 }')
 
-.PHONY: help setup setup-build setup-hdl web build install run demo test test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl hdl test-lab bench check prove figures clean
+.PHONY: help setup setup-build setup-hdl web build install run demo test test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl hdl test-lab services services-stop bench check prove figures clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -89,6 +90,12 @@ test-lab: setup build $(RIVAL)
 
 bench: setup build ## benchmarks: limits and simulated fabrics beside their rivals, encode, ledger
 	scripts/bench.sh $(WEIRGATE)
+
+services: setup ## start real Kafka and ClickHouse on loopback for trying the fleet parts; where they listen is printed
+	@scripts/services.sh start $(SERVICES) || [ $$? = 77 ]
+
+services-stop: ## stop them; their data stays
+	@scripts/services.sh stop $(SERVICES)
 
 check: setup web ## formatting, lints, documentation, licences and sources of dependencies, the walls
 	cargo fmt --all --check

@@ -11,7 +11,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 [[ $needs =~ ^(build|hdl|all)$ ]] || fail "say what for: \`build\`, \`hdl\` or \`all\`, not \`$needs\`"
 
 # Compiler and linker of the BPF programs and the binary, and what fetches Rust.
-packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev curl ca-certificates)
+packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev libssl-dev curl ca-certificates)
 if [ "$needs" != build ]; then
   # Simulators of Verilog, synthesis, and cells for it.
   packages+=(python3 verilator iverilog yosys qflow-tech-osu018)
@@ -23,6 +23,8 @@ if [ "$needs" = all ]; then
     openvswitch-switch libns3-dev
     qemu-system-x86 busybox-static bash-static chromium
     apache2-bin git libarchive-tools openjdk-17-jdk-headless pigz postgresql rsync)
+  # What fetches Apache Kafka, and Debian's ClickHouse.
+  packages+=(maven clickhouse-server)
 fi
 missing=()
 for package in "${packages[@]}"; do
@@ -41,7 +43,7 @@ if ((${#missing[@]})); then
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
   # Nor are the switch, of which the machine then had a second one, and the database to start with the machine; who had them before
   # keeps them as they were.
-  for service in openvswitch-switch postgresql; do
+  for service in openvswitch-switch postgresql clickhouse-server; do
     if [[ " ${missing[*]} " == *" $service "* ]]; then
       systemctl disable --quiet $service 2>/dev/null || update-rc.d $service disable ||
         say "$service, which tests need, is left enabled: systemctl disable $service"
@@ -81,5 +83,19 @@ install_tool() { # NAME VERSION
 }
 install_tool cargo-fuzz 0.13.2
 install_tool cargo-deny 0.20.2
+
+# Apache Kafka, which Debian does not have: whatever scripts/services/pom.xml says, fetched once.
+install_kafka() {
+  local pom=scripts/services/pom.xml dir=$tools/kafka version output
+  version=$(sha256sum < $pom)
+  [ -d "$dir/lib" ] && [ "$(cat "$dir/version" 2>/dev/null)" = "$version" ] && return
+  say "fetching Apache Kafka" >&2
+  rm -rf "$dir/new"
+  output=$(timeout 600 mvn -q -B -C -f $pom org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+    -DincludeScope=runtime -DoutputDirectory="$dir/new" 2>&1) ||
+    { grep -oPm 1 'ERROR\] \K.*' <<< "$output" || echo "${output:-no answer in 10 minutes}"; return 1; }
+  rm -rf "$dir/lib" && mv "$dir/new" "$dir/lib" && printf '%s\n' "$version" > "$dir/version"
+}
+reason=$(install_kafka) || say "tests that talk to Apache Kafka will be skipped: $reason"
 
 scripts/guest.sh "$(dirname "$tools")/guest" || say "tests that boot a virtual machine will be skipped"

@@ -58,6 +58,7 @@ export interface Losses {
   poll_lost: number;
   poll_failures: number;
   store_lost: number;
+  export_lost: number;
 }
 
 export interface Policy {

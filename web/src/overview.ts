@@ -136,6 +136,13 @@ const PLACES: Place[] = [
     lost: true,
     count: (l) => l.store_lost,
   },
+  {
+    id: "export_lost",
+    title: "Records for Kafka that could not be kept until they were sent",
+    short: "records not sent",
+    lost: true,
+    count: (l) => l.export_lost,
+  },
 ];
 
 function losses({ losses }: Status): HTMLElement[] {

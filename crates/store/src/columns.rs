@@ -13,70 +13,17 @@ use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::{ArrowPrimitiveType, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow::record_batch::RecordBatch;
 use weirgate_sockets::record::{Direction, Origin, Record};
-use weirgate_sockets::sample::{Arm, CcName, Kind, Sample, mapped, state};
+use weirgate_sockets::sample::{Arm, CcName, Kind, Sample, state};
 
 use crate::anonymise::Anonymise;
+use crate::presence::validity::*;
+use crate::presence::{bits, present};
 use crate::schema::{FILE_SCHEMA, numbers};
 
 /// Rows in one batch: 0.8 MB of columns, a few of which may wait for the disk at once.
 pub(crate) const BATCH_ROWS: usize = 2_048;
 /// Rows turned into columns at once: the bits of a word.
 const BLOCK: usize = 64;
-
-/// Where each column finds its null bits: bits of a row's word, the kernel's own ([`Sample::given`]) first.
-pub(crate) mod validity {
-    use weirgate_sockets::sample::{Field, flag};
-
-    /// Never NULL.
-    pub(crate) const ALWAYS: u32 = 64;
-    pub(crate) const BYTES_SENT: u32 = Field::BytesSent as u32;
-    pub(crate) const BYTES_ACKED: u32 = Field::BytesAcked as u32;
-    pub(crate) const BYTES_RETRANS: u32 = Field::BytesRetrans as u32;
-    pub(crate) const BYTES_RECEIVED: u32 = Field::BytesReceived as u32;
-    pub(crate) const DELIVERY_RATE: u32 = Field::DeliveryRate as u32;
-    pub(crate) const PACING_RATE: u32 = Field::PacingRate as u32;
-    pub(crate) const BUSY_US: u32 = Field::BusyUs as u32;
-    pub(crate) const RWND_LIMITED_US: u32 = Field::RwndLimitedUs as u32;
-    pub(crate) const SNDBUF_LIMITED_US: u32 = Field::SndbufLimitedUs as u32;
-    pub(crate) const BBR: u32 = Field::Bbr as u32;
-    pub(crate) const MIN_RTT_US: u32 = Field::MinRttUs as u32;
-    pub(crate) const SEGS_OUT: u32 = Field::SegsOut as u32;
-    pub(crate) const SEGS_IN: u32 = Field::SegsIn as u32;
-    pub(crate) const DATA_SEGS_OUT: u32 = Field::DataSegsOut as u32;
-    pub(crate) const DATA_SEGS_IN: u32 = Field::DataSegsIn as u32;
-    pub(crate) const REORD_SEEN: u32 = Field::ReordSeen as u32;
-    pub(crate) const DSACK_DUPS: u32 = Field::DsackDups as u32;
-    pub(crate) const DELIVERED: u32 = Field::Delivered as u32;
-    pub(crate) const DELIVERED_CE: u32 = Field::DeliveredCe as u32;
-    pub(crate) const NOTSENT_BYTES: u32 = Field::NotsentBytes as u32;
-    pub(crate) const MEMORY: u32 = Field::Memory as u32;
-    pub(crate) const MARK: u32 = Field::Mark as u32;
-    pub(crate) const CGROUP_ID: u32 = Field::CgroupId as u32;
-    pub(crate) const NETNS: u32 = Field::Netns as u32;
-    pub(crate) const CC: u32 = Field::Cc as u32;
-    pub(crate) const TCP_INFO: u32 = Field::TcpInfo as u32;
-    /// The kernel's bits end here: a `Field` beyond it needs the bits below moved.
-    pub(crate) const KERNEL_BITS: u32 = 32;
-
-    pub(super) const FLAGS: u32 = KERNEL_BITS;
-    pub(super) const APP_LIMITED: u32 = FLAGS + flag::APP_LIMITED.trailing_zeros();
-    pub(super) const TIMESTAMPS: u32 = FLAGS + flag::TIMESTAMPS.trailing_zeros();
-    pub(super) const SACK: u32 = FLAGS + flag::SACK.trailing_zeros();
-    pub(super) const ECN: u32 = FLAGS + flag::ECN.trailing_zeros();
-    pub(super) const ECN_SEEN: u32 = FLAGS + flag::ECN_SEEN.trailing_zeros();
-    pub(super) const SWITCHED: u32 = FLAGS + flag::SWITCHED.trailing_zeros();
-
-    pub(super) const DIRECTION: u32 = FLAGS + 8;
-    pub(super) const ARM: u32 = FLAGS + 9;
-    pub(super) const LOCAL_PORT: u32 = FLAGS + 10;
-    pub(super) const REMOTE_PORT: u32 = FLAGS + 11;
-    pub(super) const LISTENER_PORT: u32 = FLAGS + 12;
-    pub(super) const ASN: u32 = FLAGS + 13;
-    pub(super) const COUNTRY: u32 = FLAGS + 14;
-    pub(super) const CC_KNOWN: u32 = FLAGS + 15;
-    pub(super) const DELIVERY_RATE_MAX: u32 = FLAGS + 16;
-}
-use validity::*;
 
 pub(crate) const KINDS: [&str; 2] = ["poll", "close"];
 pub(crate) const DIRECTIONS: [&str; 2] = ["accepted", "connected"];
@@ -224,13 +171,8 @@ impl Encoder {
         };
         self.block.push(row);
         if let Some(row) = self.block.last_mut() {
-            // An end that sent a reset may be reported without its address, while its network is remembered: what is
-            // stored of the network is its length, so it needs the bits.
-            if sample.remote_port == 0 && !record.network.contains(sample.remote().ip()) {
-                row.sample.remote = mapped(record.network.address());
-            }
-            self.anonymise.apply(record.direction, record.network.len(), &mut row.sample);
-            row.bits = bits(row, cc_known, country_known);
+            present(record, self.anonymise, &mut row.sample);
+            row.bits = bits(record, &row.sample, cc_known, country_known);
         }
         if self.block.len() == BLOCK {
             self.turn();
@@ -361,23 +303,6 @@ pub(crate) const STATES: u8 = state::NEW_SYN_RECV + 1;
 /// The names of all states, by number.
 fn states() -> [&'static str; STATES as usize] {
     core::array::from_fn(|n| state::name(n as u8))
-}
-
-/// All that is true or false about a row, the null bits included.
-fn bits(row: &Row, cc_known: bool, country_known: bool) -> u64 {
-    let sample = &row.sample;
-    let set = |bit: u32, on: bool| u64::from(on) << bit;
-    sample.given & ((1 << KERNEL_BITS) - 1)
-        | u64::from(sample.flags) << FLAGS
-        | set(DIRECTION, row.direction != Direction::Unknown as u8)
-        | set(ARM, sample.arm() != Arm::None)
-        | set(LOCAL_PORT, sample.local_port != 0)
-        | set(REMOTE_PORT, sample.remote_port != 0)
-        | set(LISTENER_PORT, row.listener_port != 0)
-        | set(ASN, row.asn != 0)
-        | set(DELIVERY_RATE_MAX, row.delivery_rate_max != 0)
-        | set(COUNTRY, country_known)
-        | set(CC_KNOWN, cc_known && sample.given >> CC & 1 == 1)
 }
 
 /// Mirrors a square of bits at its diagonal: bit `c` of word `r` becomes bit `r` of word `c`.

@@ -8,9 +8,9 @@ use weirgate_sockets::record::{Direction, Origin, Record};
 use weirgate_sockets::sample::{Arm, CcName, Field, Kind, Sample, flag, state};
 use weirgate_units::{Prefix, UnixTime};
 
-use crate::columns::validity::*;
 use crate::columns::{ARMS, CA_STATES, DIRECTIONS, KINDS, Number, STATES};
 use crate::merge::conform;
+use crate::presence::validity::*;
 use crate::schema::numbers;
 
 /// One record with its sample, which a [`Record`] only borrows.

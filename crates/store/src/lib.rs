@@ -4,6 +4,7 @@
 //! - [`query`] runs SQL over them.
 //! - [`for_each_record`] reads them back as records, for replays.
 //! - [`Geo`] knows autonomous systems and countries, [`Anonymise`] forgets clients.
+//! - [`export::Exporter`] sends them to Kafka.
 //! - [`schema::COLUMNS`] is the table `sockets`, column by column.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "this room touches the world: clocks, files, threads are its work")]
@@ -12,11 +13,13 @@ mod anonymise;
 mod check;
 mod columns;
 mod decode;
+pub mod export;
 mod geo;
 mod hour;
 mod layout;
 mod merge;
 mod part;
+mod presence;
 mod query;
 mod queue;
 mod read;

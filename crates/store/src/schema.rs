@@ -87,7 +87,7 @@ impl Kind {
 }
 
 /// The columns of `sockets` that are one number of a [`Sample`](weirgate_sockets::sample::Sample) under its own name:
-/// `name: type, validity, unit, source, about;`. The validity is a bit of [`crate::columns::validity`].
+/// `name: type, validity, unit, source, about;`. The validity is a bit of [`crate::presence::validity`].
 macro_rules! numbers {
     ($then:ident) => {
         $then! {

@@ -4,7 +4,7 @@
 //! client networks among the labels: thousands of them, coming and going, are what the store and the page are for, and
 //! would cost the scraper more than the daemon. Fewer than 120 series, whatever the host sees; where there is a software switch,
 //! [`SWITCH_SERIES`], and [`LIMIT_SERIES`] for each limit and [`PORT_SERIES`] for each port; where processes compress,
-//! [`DEFLATE_SERIES`]; and [`UPLINK_SERIES`] for each uplink.
+//! [`DEFLATE_SERIES`]; [`UPLINK_SERIES`] for each uplink; and [`EXPORT_SERIES`] where records are sent to Kafka.
 
 use std::fmt::{Display, Write};
 
@@ -29,6 +29,9 @@ pub const PORT_SERIES: usize = 9;
 /// Series of an uplink, while all is known of it.
 pub const UPLINK_SERIES: usize = 3 * STATES.len() + 5 + 6;
 
+/// Series of the export to Kafka.
+pub const EXPORT_SERIES: usize = 9;
+
 /// Series of processes that compress, once there was one.
 pub const DEFLATE_SERIES: usize = 2 + 4 * Maker::ALL.len() + Reason::ALL.len();
 
@@ -41,6 +44,9 @@ pub fn text(view: &Shared, now: UnixTime) -> String {
     daemon(&mut out, &status);
     connections(&mut out, &status.totals, &networks.congestion_controls);
     losses(&mut out, &status.losses);
+    if let Some(sent) = &status.export {
+        export(&mut out, sent);
+    }
     policy(&mut out, &status, decisions);
     let switch = view.switch(now);
     limits(&mut out, &switch.limits);
@@ -117,9 +123,40 @@ fn losses(out: &mut Text, losses: &api::Losses) {
         ("poll_lost_samples_total", "Samples the kernel skipped or that could not be read.", losses.poll_lost),
         ("poll_failures_total", "Polls that failed or were cut short.", losses.poll_failures),
         ("store_lost_records_total", "Records that the store could not keep.", losses.store_lost),
+        (
+            "export_lost_records_total",
+            "Records for Kafka that could not be kept until they were sent.",
+            losses.export_lost,
+        ),
     ];
     for (name, help, value) in counters {
         out.counter(name, help);
+        out.sample(name, &[], value);
+    }
+}
+
+fn export(out: &mut Text, export: &api::Export) {
+    out.counter("export_records_total", "Records for Kafka, by what became of them.");
+    let states = [("acknowledged", export.acknowledged), ("sampled_out", export.sampled_out), ("found", export.found)];
+    for (state, records) in states {
+        out.sample("export_records_total", &[("state", state)], records);
+    }
+    let counters = [
+        ("export_messages_total", "Messages that brokers have acknowledged.", export.messages),
+        ("export_bytes_total", "Bytes of their keys and payloads, before compression.", export.bytes),
+    ];
+    for (name, help, value) in counters {
+        out.counter(name, help);
+        out.sample(name, &[], value);
+    }
+    let gauges = [
+        ("export_waiting_records", "Records that no broker has acknowledged yet.", export.waiting),
+        ("export_spool_files", "Files of records in the spool.", export.spool_files),
+        ("export_spool_bytes", "Bytes of the files in the spool.", export.spool_bytes),
+        ("export_weight", "How many records one stands for that is handed over now.", export.weight.into()),
+    ];
+    for (name, help, value) in gauges {
+        out.gauge(name, help);
         out.sample(name, &[], value);
     }
 }

@@ -54,7 +54,9 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("clap", &["weirgate", "lab"]),
     ("datafusion", &["store"]),
     ("parquet", &["store"]),
+    ("rdkafka", &["store"]),
     ("arrow", &["store"]),
+    // ClickHouse is spoken to by HTTP.
     ("libbpf-rs", &["linux"]),
     ("rtnetlink", &["linux"]),
     ("vhost", &["linux"]),

@@ -96,6 +96,7 @@ impl Doctor {
         steering(&config, &facts, running.is_ok(), &mut checks);
         daemon(&config, &running, &mut checks);
         store(&config, &mut checks);
+        kafka(&config, &mut checks);
         ports(&config, running.is_ok(), &mut checks);
         uplinks(&config, &mut checks);
         let Checks(checks) = checks;
@@ -316,6 +317,16 @@ fn daemon(config: &Config, running: &Result<serde_json::Value, CallError>, check
             let verdict = if config.tune.mode == Mode::Apply { Verdict::Fails } else { Verdict::Missing };
             checks.add("journal", verdict, error.to_string());
         }
+    }
+}
+
+fn kafka(config: &Config, checks: &mut Checks) {
+    let Some(kafka) = &config.kafka else { return };
+    let asked = kafka.options().and_then(|options| Ok(weirgate_store::export::check(&options)?));
+    match asked {
+        Ok(partitions) => checks.ok("kafka", format!("topic {} is there, with {partitions} partitions", kafka.topic)),
+        // What is recorded waits in the spool, so the daemon starts all the same.
+        Err(error) => checks.add("kafka", Verdict::Fails, format!("{}: {error:#}", kafka.brokers.join(", "))),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Read first: `weirgate.example.toml`, which a test holds equal to the defaults. What was typed (`typed`) and what it
 //! means ([`Config`]) are two types: the first knows lines and keys, the second is all that the rest of the program sees.
 
+mod export;
 pub(crate) mod read;
 pub(crate) mod shaping;
 mod tune;
@@ -19,6 +20,7 @@ use weirgate_linux::route_cc::RouteCc;
 use weirgate_sockets::sample::state;
 use weirgate_units::{Bytes, Duration};
 
+pub use export::Kafka;
 pub use read::Problem;
 use read::Typed;
 pub(crate) use read::{nearest, unknown};
@@ -41,6 +43,8 @@ pub struct Config {
     pub sockets: Sockets,
     /// `[store]`; `None` where it is off.
     pub store: Option<Store>,
+    /// `[export.kafka]`; `None` where nothing is sent.
+    pub kafka: Option<Kafka>,
     /// `[tune]`.
     pub tune: Tune,
     /// `[[port]]`, `[[limit]]` and `[[class]]`.
@@ -287,6 +291,7 @@ fn meaning(file: typed::File, around: &Surroundings, problems: &mut Vec<Problem>
         control,
         sockets: sockets(file.sockets, problems),
         store: store(file.store, &host.state, problems),
+        kafka: export::meaning(file.kafka, &host.state, problems),
         tune: tune::meaning(file.tune, problems),
         shaping: shaping::meaning(file.shaping, problems),
         uplinks: uplinks::meaning(file.uplinks, problems),

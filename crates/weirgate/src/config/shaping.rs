@@ -13,7 +13,7 @@ use weirgate_switch::limits::{CodelSettings, Mode};
 use weirgate_units::{BitRate, Bytes, Duration, Prefix};
 
 use super::read::{Problem, Section, Typed, unknown};
-use super::typed::{self, Maybe};
+use super::typed::{self, Maybe, Word, words};
 use super::{Namespace, directory, or};
 
 /// A device's ring takes what comes meanwhile.
@@ -656,21 +656,6 @@ impl FromStr for Kind {
     }
 }
 
-/// A value that is written as a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Word<T>(T);
-
-macro_rules! words {
-    ($($type:ty: $($word:literal = $value:expr),+;)*) => {$(
-        impl FromStr for Word<$type> {
-            type Err = String;
-
-            fn from_str(s: &str) -> Result<Self, String> {
-                typed::word(s, &[$(($word, $value)),+]).map(Self)
-            }
-        }
-    )*};
-}
 words! {
     Mode: "pace" = Mode::Pace, "gate" = Mode::Gate, "borrow" = Mode::Borrow, "drop" = Mode::Drop;
     Layer: "L1" = Layer::L1, "L2" = Layer::L2, "L3" = Layer::L3;

@@ -103,6 +103,55 @@ fn the_example_s_uplinks_and_rules_are_sound_and_shown_in_full() {
 }
 
 #[test]
+fn the_example_s_export_is_sound_and_shown_in_full() {
+    let (_, lines) = EXAMPLE.split_once("# [export.kafka]").expect("the example shows the export");
+    let (lines, _) = lines.split_once("\n\n").expect("[tune] comes after it");
+    let text = uncommented(&format!("# [export.kafka]{lines}"));
+    let kafka = Config::from_text(&text, &root()).unwrap().kafka.unwrap();
+    let defaults = Config::from_text("[export.kafka]\nbrokers = [\"a:1\"]", &root()).unwrap().kafka.unwrap();
+    let of = |kafka: &Kafka| (kafka.topic.clone(), kafka.form, kafka.fields, kafka.compression);
+    assert_eq!(of(&kafka), of(&defaults));
+    let of = |kafka: &Kafka| (kafka.spool.clone(), kafka.spool_max, kafka.interval, kafka.anonymise);
+    assert_eq!(of(&kafka), of(&defaults));
+    let text = problems("[export.kafka]\nxyzzyxyzzy = 1");
+    let (_, known) = text.split_once("known here: ").expect("a list of the known keys");
+    for key in known.lines().next().unwrap_or("").split(", ") {
+        assert!(
+            EXAMPLE.contains(&format!("# {key} = ")),
+            "weirgate.example.toml does not show `{key}` of [export.kafka]"
+        );
+    }
+}
+
+#[test]
+fn an_export_that_cannot_be_is_refused() {
+    let refused = |more: &str| problems(&format!("[export.kafka]\nbrokers = [\"kafka1:9092\"]\n{more}"));
+    for (more, what) in [
+        (
+            "sasl = \"plain\"\nuser = \"a\"\npassword_file = \"/p\"\n",
+            "`plain` sends the password as it is: set `tls = true`",
+        ),
+        ("sasl = \"scram-sha-512\"\nuser = \"a\"\n", "needs both `user` and `password_file` beside it"),
+        ("user = \"a\"\n", "needs `sasl`, as \"scram-sha-512\" beside it"),
+        ("ca = \"/ca.pem\"\n", "is of no use without `tls = true`"),
+        ("tls = true\nkey = \"/key.pem\"\n", "needs `certificate` beside it"),
+        ("sasl = \"scram\"\n", "did you mean"),
+        ("topic = \"a b\"\n", "`a b` is no topic"),
+        ("spool = \"here\"\n", "is not an absolute path"),
+        ("interval = \"2 min\"\n", "write 100 ms to 1 min"),
+    ] {
+        let text = refused(more);
+        assert!(text.contains(what), "{more}: {text}");
+    }
+    for brokers in ["[]", "[\"kafka1\"]", "[\":9092\"]", "[\"kafka1:0\"]"] {
+        let text = problems(&format!("[export.kafka]\nbrokers = {brokers}"));
+        assert!(text.contains("HOST:PORT") || text.contains("names no broker"), "{brokers}: {text}");
+    }
+    let text = problems("[export.kafka]\ntopic = \"t\"\n");
+    assert!(text.contains("line 2: export.kafka.topic: nothing is sent without `brokers`"), "{text}");
+}
+
+#[test]
 fn a_known_round_trip_says_when_a_queue_is_too_long() {
     let ground = "[[port]]\nname = \"vm1\"\nkind = \"tap\"\n[[limit]]\nname = \"a\"\nrate = \"5 Mbit/s\"\n";
     let class = "[[class]]\nport = \"vm1\"\nlimits = [\"a\"]\n";

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use weirgate_units::{Bytes, Duration, Prefix};
 
+use super::export::{self, TypedKafka};
 use super::read::{self, Problem, Section, Typed};
 use super::shaping::{self, TypedShaping};
 use super::tune::{self, TypedTune};
@@ -21,6 +22,7 @@ pub(super) struct File {
     pub(super) control: Control,
     pub(super) sockets: Sockets,
     pub(super) store: Store,
+    pub(super) kafka: TypedKafka,
     pub(super) tune: TypedTune,
     pub(super) shaping: TypedShaping,
     pub(super) uplinks: TypedUplinks,
@@ -79,6 +81,7 @@ pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
         control: root.table("control", |s| Control { socket: s.parsed("socket") }),
         sockets: root.table("sockets", sockets),
         store: root.table("store", store),
+        kafka: export::read(&mut root),
         tune: root.table("tune", tune::read),
         shaping: shaping::read(&mut root),
         uplinks: uplinks::read(&mut root),
@@ -152,3 +155,21 @@ pub(super) fn word<T: Copy>(s: &str, words: &[(&'static str, T)]) -> Result<T, S
 pub(super) fn name<T: PartialEq>(value: &T, words: &[(&'static str, T)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.pad(words.iter().find(|(_, v)| v == value).map_or("?", |(word, _)| word))
 }
+
+/// A value that is written as a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word<T>(pub(super) T);
+
+/// The words of other rooms' types.
+macro_rules! words {
+    ($($type:ty: $($word:literal = $value:expr),+;)*) => {$(
+        impl core::str::FromStr for $crate::config::typed::Word<$type> {
+            type Err = String;
+
+            fn from_str(s: &str) -> Result<Self, String> {
+                $crate::config::typed::word(s, &[$(($word, $value)),+]).map(Self)
+            }
+        }
+    )*};
+}
+pub(super) use words;

@@ -10,6 +10,7 @@ use weirgate_sockets::network::ClientNetworks;
 use weirgate_sockets::progress::Progress;
 use weirgate_sockets::record::{Origin, Record};
 use weirgate_sockets::sample::Sample;
+use weirgate_store::export::{Exporter, SpoolError};
 use weirgate_store::{Anonymise, Geo, GeoError, Writer};
 use weirgate_tune::{Controller, Host, Round};
 use weirgate_units::{Duration, UnixTime};
@@ -24,6 +25,7 @@ pub(crate) struct Books {
     pub(crate) controller: Controller,
     pub(crate) collector: Collector,
     pub(crate) writer: Option<Writer>,
+    pub(crate) exporter: Option<Exporter>,
     geo: Option<Geo>,
     networks: ClientNetworks,
     /// What is added to time since boot to have civil time.
@@ -41,6 +43,12 @@ pub(crate) enum StoreError {
     /// What places are looked up in.
     #[error("{0}; or leave it out of [store] geo")]
     Geo(#[from] GeoError),
+    /// Where what is for Kafka waits.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    /// What Kafka's brokers are told cannot be read.
+    #[error("{0:#}")]
+    Kafka(anyhow::Error),
 }
 
 impl Books {
@@ -54,6 +62,7 @@ impl Books {
             collector,
             geo: open_geo(config)?,
             writer: open_writer(config)?,
+            exporter: open_exporter(config)?,
             networks,
             civil: civil_offset(),
             newest: None,
@@ -85,6 +94,9 @@ impl Books {
         self.collector.handle_record(&record);
         if let Some(writer) = &mut self.writer {
             writer.append(&record);
+        }
+        if let Some(exporter) = &mut self.exporter {
+            exporter.append(&record);
         }
         if let Some(progress) = &seen.last {
             vote(&mut self.controller, &mut self.collector, progress);
@@ -129,11 +141,6 @@ fn vote(controller: &mut Controller, collector: &mut Collector, progress: &Progr
 
 fn open_writer(config: &Config) -> Result<Option<Writer>, StoreError> {
     let Some(store) = &config.store else { return Ok(None) };
-    let origin = Origin {
-        host: config.host.name.clone(),
-        pop: config.host.pop.clone(),
-        boot_id: journal::boot_id().unwrap_or_default(),
-    };
     let options = weirgate_store::Options {
         interval: store.flush,
         age_max: Some(store.age_max),
@@ -142,7 +149,21 @@ fn open_writer(config: &Config) -> Result<Option<Writer>, StoreError> {
         anonymise: if store.anonymise { Anonymise::Client } else { Anonymise::Off },
         ..weirgate_store::Options::default()
     };
-    Ok(Some(Writer::open(&store.dir, &origin, options)?))
+    Ok(Some(Writer::open(&store.dir, &origin(config), options)?))
+}
+
+fn open_exporter(config: &Config) -> Result<Option<Exporter>, StoreError> {
+    let Some(kafka) = &config.kafka else { return Ok(None) };
+    let options = kafka.options().map_err(StoreError::Kafka)?;
+    Ok(Some(Exporter::open(&origin(config), options)?))
+}
+
+fn origin(config: &Config) -> Origin {
+    Origin {
+        host: config.host.name.clone(),
+        pop: config.host.pop.clone(),
+        boot_id: journal::boot_id().unwrap_or_default(),
+    }
 }
 
 fn open_geo(config: &Config) -> Result<Option<Geo>, GeoError> {

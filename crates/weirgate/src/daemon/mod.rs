@@ -151,6 +151,9 @@ fn announce(config: &Config, status: &crate::view::api::Status, address: Option<
         Some(store) => tracing::info!("store: {}", store.dir.display()),
         None => tracing::info!("store: off"),
     }
+    if let Some(kafka) = &config.kafka {
+        tracing::info!("kafka: records go to topic {} at {}", kafka.topic, kafka.brokers.join(", "));
+    }
     tracing::info!("control: {}", config.control.display());
     if let Some(address) = address {
         tracing::info!("page: http://{address}/");

@@ -283,6 +283,9 @@ impl Sense {
         if let Some(writer) = &mut self.books.writer {
             writer.handle_tick(clock::unix());
         }
+        if let Some(exporter) = &mut self.books.exporter {
+            exporter.handle_tick(clock::unix());
+        }
         self.next_drain = clock::boottime() + DRAIN;
     }
 
@@ -300,6 +303,12 @@ impl Sense {
             let status = writer.status();
             losses.store_lost = status.lost_disk + status.lost_slow;
             self.problem("store", status.trouble);
+        }
+        if let (Some(exporter), Some(kafka)) = (&self.books.exporter, &self.config.kafka) {
+            let status = exporter.status();
+            losses.export_lost = status.lost;
+            self.shared.handle_export(exported(&kafka.topic, &status));
+            self.problem("kafka", status.trouble);
         }
         self.losses = losses;
         self.shared.handle_losses(losses);
@@ -598,6 +607,15 @@ impl Sense {
             let status = writer.close();
             tracing::info!(records = status.written, lost = status.lost_disk + status.lost_slow, "the store is closed");
         }
+        if let Some(exporter) = self.books.exporter.take() {
+            let status = exporter.close();
+            tracing::info!(
+                acknowledged = status.acknowledged,
+                left = status.waiting,
+                lost = status.lost,
+                "the export is closed"
+            );
+        }
     }
 }
 
@@ -688,6 +706,21 @@ fn facts(config: &Config, sources: &Sources, steer: &Steer, host: &Host) -> api:
         default_cc: default_cc.map_or_else(String::new, |cc| cc.to_string()),
         rules: config.tune.controller.rules.iter().map(|rule| rule.name.clone()).collect(),
         store: config.store.as_ref().map_or_else(String::new, |store| store.dir.display().to_string()),
+    }
+}
+
+fn exported(topic: &str, status: &weirgate_store::export::Status) -> api::Export {
+    api::Export {
+        topic: topic.to_owned(),
+        found: status.found,
+        acknowledged: status.acknowledged,
+        sampled_out: status.sampled_out,
+        waiting: status.waiting,
+        messages: status.messages,
+        bytes: status.bytes,
+        spool_files: status.spool_batches,
+        spool_bytes: status.spool_bytes,
+        weight: status.weight,
     }
 }
 

@@ -19,6 +19,9 @@ pub struct Status {
     pub totals: Totals,
     /// Whatever was lost, by where.
     pub losses: Losses,
+    /// Records sent to Kafka; `null` where none are.
+    #[serde(default)]
+    pub export: Option<Export>,
     /// The policy in force; of version 0 and without networks until one is decided.
     pub policy: Option<Policy>,
     /// The last round of decisions; `null` before the first.
@@ -148,6 +151,35 @@ pub struct Losses {
     pub poll_failures: u64,
     /// Records that the store could not keep.
     pub store_lost: u64,
+    /// Records that were to be sent to Kafka and could not be kept until then.
+    #[serde(default)]
+    pub export_lost: u64,
+}
+
+/// What became of the records for Kafka since the start. Those handed over and `found` together are those `acknowledged`,
+/// `sampled_out`, `waiting` and [lost](Losses::export_lost).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Export {
+    /// The topic.
+    pub topic: String,
+    /// Records that an earlier daemon had left to be sent.
+    pub found: u64,
+    /// Records that all brokers in sync have written.
+    pub acknowledged: u64,
+    /// Records left out because what waits takes more than half of the room.
+    pub sampled_out: u64,
+    /// Records not acknowledged yet.
+    pub waiting: u64,
+    /// Messages acknowledged.
+    pub messages: u64,
+    /// Bytes of their keys and payloads, before compression.
+    pub bytes: u64,
+    /// Files in the spool.
+    pub spool_files: u64,
+    /// Their bytes.
+    pub spool_bytes: u64,
+    /// How many records one stands for that is handed over now.
+    pub weight: u32,
 }
 
 impl Losses {

@@ -72,6 +72,7 @@ struct State {
     spare: Picture,
     history: History,
     losses: api::Losses,
+    export: Option<api::Export>,
     policy: Option<api::Policy>,
     round: Option<api::Round>,
     decisions: VecDeque<api::Decision>,
@@ -91,6 +92,7 @@ impl Shared {
             spare: Picture::default(),
             history: History::new(),
             losses: api::Losses::default(),
+            export: None,
             policy: None,
             round: None,
             decisions: VecDeque::new(),
@@ -114,6 +116,11 @@ impl Shared {
     /// Replaces the totals of what was lost.
     pub fn handle_losses(&self, losses: api::Losses) {
         self.lock().losses = losses;
+    }
+
+    /// Says what became of the records for Kafka.
+    pub fn handle_export(&self, export: api::Export) {
+        self.lock().export = Some(export);
     }
 
     /// Changes some of the totals of what was lost, where several threads count their own.
@@ -174,6 +181,7 @@ impl Shared {
             poll: state.picture.poll,
             totals: state.totals(),
             losses: state.losses,
+            export: state.export.clone(),
             policy: state.policy.clone(),
             round: state.round.clone(),
             problems: state.problems.iter().map(|(_, text)| text.clone()).collect(),

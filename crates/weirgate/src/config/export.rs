@@ -1,0 +1,248 @@
+//! `[export.kafka]`: records to Kafka, typed and meant.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use weirgate_store::Anonymise;
+use weirgate_store::export::{Compression, Form, Options, Sasl, Security};
+use weirgate_units::{Bytes, Duration};
+
+use super::read::{Problem, Section, Typed};
+use super::typed::{Maybe, Word, words};
+use super::{between, directory, or};
+
+/// `[export.kafka]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kafka {
+    /// `HOST:PORT` of some brokers.
+    pub brokers: Vec<String>,
+    /// The topic.
+    pub topic: String,
+    /// How a message holds its records.
+    pub form: Form,
+    /// Whether every field is sent.
+    pub fields: Fields,
+    /// How batches are compressed.
+    pub compression: Compression,
+    /// Whether connections are encrypted.
+    pub tls: bool,
+    /// Of the authorities that sign brokers' certificates; `None`: the system's.
+    pub ca: Option<PathBuf>,
+    /// This client's certificate, and its key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// How the exporter says who it is.
+    pub login: Option<Login>,
+    /// The folder of what waits to be acknowledged.
+    pub spool: PathBuf,
+    /// What may wait there.
+    pub spool_max: Bytes,
+    /// A batch is handed over when it is so old.
+    pub interval: Duration,
+    /// Whether clients' addresses are cut to their networks before they leave this host.
+    pub anonymise: bool,
+}
+
+/// A name and the file of its password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// By which mechanism.
+    pub mechanism: Mechanism,
+    /// The name.
+    pub user: String,
+    /// The first line of this file is the password.
+    pub password_file: PathBuf,
+}
+
+/// SASL mechanisms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// RFC 4616: the password itself, for connections that are encrypted.
+    Plain,
+    /// RFC 7677.
+    ScramSha256,
+    /// The same with SHA-512.
+    ScramSha512,
+}
+
+/// Which fields are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fields {
+    /// Those that do not follow from others and are asked for.
+    #[default]
+    Lean,
+    /// Every one.
+    All,
+}
+
+impl Kafka {
+    /// What the exporter is told; reads the password.
+    ///
+    /// # Errors
+    /// The password's file cannot be read.
+    pub fn options(&self) -> anyhow::Result<Options> {
+        let sasl = self.login.as_ref().map(|login| {
+            let text = std::fs::read_to_string(&login.password_file);
+            let text =
+                text.with_context(|| format!("[export.kafka] password_file: {}", login.password_file.display()))?;
+            let password = text.lines().next().unwrap_or_default().to_owned();
+            let mechanism = match login.mechanism {
+                Mechanism::Plain => "PLAIN",
+                Mechanism::ScramSha256 => "SCRAM-SHA-256",
+                Mechanism::ScramSha512 => "SCRAM-SHA-512",
+            };
+            anyhow::Ok(Sasl { mechanism, user: login.user.clone(), password })
+        });
+        Ok(Options {
+            brokers: self.brokers.clone(),
+            topic: self.topic.clone(),
+            form: self.form,
+            all_fields: self.fields == Fields::All,
+            compression: self.compression,
+            security: Security {
+                tls: self.tls,
+                ca: self.ca.clone(),
+                certificate: self.certificate.clone(),
+                sasl: sasl.transpose()?,
+            },
+            spool: self.spool.clone(),
+            spool_max: self.spool_max,
+            interval: self.interval,
+            anonymise: if self.anonymise { Anonymise::Client } else { Anonymise::Off },
+        })
+    }
+}
+
+/// As typed.
+#[derive(Debug)]
+pub(super) struct TypedKafka {
+    brokers: Maybe<Vec<String>>,
+    topic: Maybe<String>,
+    form: Maybe<Word<Form>>,
+    fields: Maybe<Word<Fields>>,
+    compression: Maybe<Word<Compression>>,
+    tls: Maybe<bool>,
+    ca: Maybe<String>,
+    certificate: Maybe<String>,
+    key: Maybe<String>,
+    sasl: Maybe<Word<Mechanism>>,
+    user: Maybe<String>,
+    password_file: Maybe<String>,
+    spool: Maybe<String>,
+    spool_max: Maybe<Bytes>,
+    interval: Maybe<Duration>,
+    anonymise: Maybe<bool>,
+}
+
+pub(super) fn read(root: &mut Section<'_>) -> TypedKafka {
+    root.table("export", |export| {
+        export.table("kafka", |s| TypedKafka {
+            brokers: s.list("brokers"),
+            topic: s.parsed("topic"),
+            form: s.parsed("form"),
+            fields: s.parsed("fields"),
+            compression: s.parsed("compression"),
+            tls: s.boolean("tls"),
+            ca: s.parsed("ca"),
+            certificate: s.parsed("certificate"),
+            key: s.parsed("key"),
+            sasl: s.parsed("sasl"),
+            user: s.parsed("user"),
+            password_file: s.parsed("password_file"),
+            spool: s.parsed("spool"),
+            spool_max: s.parsed("spool_max"),
+            interval: s.parsed("interval"),
+            anonymise: s.boolean("anonymise"),
+        })
+    })
+}
+
+/// `None` where no broker is named.
+pub(super) fn meaning(typed: TypedKafka, state: &Path, problems: &mut Vec<Problem>) -> Option<Kafka> {
+    let Some(brokers) = typed.brokers else {
+        let others = [
+            typed.topic.map(|topic| topic.problem("")),
+            typed.spool.map(|spool| spool.problem("")),
+            typed.sasl.map(|sasl| sasl.problem("")),
+            typed.tls.map(|tls| tls.problem("")),
+        ];
+        // Silence would be taken for success.
+        if let Some(other) = others.into_iter().flatten().next() {
+            let what = "nothing is sent without `brokers`: name some, as [\"kafka1.example:9092\"]".to_owned();
+            problems.push(Problem { what, ..other });
+        }
+        return None;
+    };
+    if brokers.value.is_empty() {
+        problems.push(brokers.problem("names no broker: list some, or leave the section out"));
+    }
+    let is_address = |broker: &&String| {
+        broker
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0))
+    };
+    if let Some(broker) = brokers.value.iter().find(|broker| !is_address(broker)) {
+        problems.push(brokers.problem(format!("`{broker}` is not HOST:PORT, as kafka1.example:9092")));
+    }
+    let topic = or(typed.topic.clone(), "weirgate.sockets".to_owned());
+    let is_topic = (1..=249).contains(&topic.len())
+        && topic.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+        && !matches!(topic.as_str(), "." | "..");
+    if let Some(typed) = typed.topic.filter(|_| !is_topic) {
+        problems.push(typed.problem(format!("`{topic}` is no topic: up to 249 letters, digits, `.`, `_` and `-`")));
+    }
+    let tls = typed.tls.as_ref().is_some_and(|tls| tls.value);
+    for file in [&typed.ca, &typed.certificate, &typed.key].into_iter().flatten().filter(|_| !tls) {
+        problems.push(file.problem("is of no use without `tls = true`"));
+    }
+    let certificate = match (typed.certificate, typed.key) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => directory(Some(certificate), problems).zip(directory(Some(key), problems)),
+        (Some(one), None) => wanting(&one, "`key`, the file of its key", problems),
+        (None, Some(one)) => wanting(&one, "`certificate`", problems),
+    };
+    let login = match (typed.sasl, typed.user, typed.password_file) {
+        (None, None, None) => None,
+        (Some(mechanism), Some(user), Some(file)) => {
+            if mechanism.value.0 == Mechanism::Plain && !tls {
+                problems.push(
+                    mechanism.problem("`plain` sends the password as it is: set `tls = true`, or take scram-sha-512"),
+                );
+            }
+            directory(Some(file), problems).map(|password_file| Login {
+                mechanism: mechanism.value.0,
+                user: user.value,
+                password_file,
+            })
+        }
+        (Some(one), ..) => wanting(&one, "both `user` and `password_file`", problems),
+        (None, Some(one), _) | (None, None, Some(one)) => wanting(&one, "`sasl`, as \"scram-sha-512\"", problems),
+    };
+    Some(Kafka {
+        brokers: brokers.value,
+        topic,
+        form: or(typed.form, Word(Form::default())).0,
+        fields: or(typed.fields, Word(Fields::default())).0,
+        compression: or(typed.compression, Word(Compression::default())).0,
+        tls,
+        ca: directory(typed.ca, problems),
+        certificate,
+        login,
+        spool: directory(typed.spool, problems).unwrap_or_else(|| state.join("spool")),
+        spool_max: between(typed.spool_max, "10 MB", "1000 TB", "1 GB", problems),
+        interval: between(typed.interval, "100 ms", "1 min", "4 s", problems),
+        anonymise: or(typed.anonymise, false),
+    })
+}
+
+fn wanting<T, U>(typed: &Typed<T>, what: &str, problems: &mut Vec<Problem>) -> Option<U> {
+    problems.push(typed.problem(format!("needs {what} beside it")));
+    None
+}
+
+words! {
+    Form: "delimited" = Form::Delimited, "single" = Form::Single;
+    Fields: "lean" = Fields::Lean, "all" = Fields::All;
+    Compression: "zstd" = Compression::Zstd, "lz4" = Compression::Lz4, "gzip" = Compression::Gzip, "snappy" = Compression::Snappy,
+        "none" = Compression::Off;
+    Mechanism: "plain" = Mechanism::Plain, "scram-sha-256" = Mechanism::ScramSha256, "scram-sha-512" = Mechanism::ScramSha512;
+}
