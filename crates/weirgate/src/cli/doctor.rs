@@ -20,6 +20,7 @@ use crate::config::shaping::namespace_path;
 use crate::config::shaping::notes::{too_many_threads, whole_processors};
 use crate::config::{Close, Config, Mode, SYSTEM_FILE, Source, Steer, Surroundings};
 use crate::control::{CallError, Request, call};
+use crate::daemon::export::options;
 use crate::daemon::namespaces::Namespaces;
 use crate::daemon::ports::try_out;
 use crate::daemon::sources::cgroup_of;
@@ -322,7 +323,7 @@ fn daemon(config: &Config, running: &Result<serde_json::Value, CallError>, check
 
 fn kafka(config: &Config, checks: &mut Checks) {
     let Some(kafka) = &config.kafka else { return };
-    let asked = kafka.options().and_then(|options| Ok(weirgate_store::export::check(&options)?));
+    let asked = options(kafka).and_then(|options| Ok(weirgate_store::export::check(&options)?));
     match asked {
         Ok(partitions) => checks.ok("kafka", format!("topic {} is there, with {partitions} partitions", kafka.topic)),
         // What is recorded waits in the spool, so the daemon starts all the same.

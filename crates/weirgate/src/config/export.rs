@@ -2,9 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use weirgate_store::Anonymise;
-use weirgate_store::export::{Compression, Form, Options, Sasl, Security};
 use weirgate_units::{Bytes, Duration};
 
 use super::read::{Problem, Section, Typed};
@@ -74,42 +71,26 @@ pub enum Fields {
     All,
 }
 
-impl Kafka {
-    /// What the exporter is told; reads the password.
-    ///
-    /// # Errors
-    /// The password's file cannot be read.
-    pub fn options(&self) -> anyhow::Result<Options> {
-        let sasl = self.login.as_ref().map(|login| {
-            let text = std::fs::read_to_string(&login.password_file);
-            let text =
-                text.with_context(|| format!("[export.kafka] password_file: {}", login.password_file.display()))?;
-            let password = text.lines().next().unwrap_or_default().to_owned();
-            let mechanism = match login.mechanism {
-                Mechanism::Plain => "PLAIN",
-                Mechanism::ScramSha256 => "SCRAM-SHA-256",
-                Mechanism::ScramSha512 => "SCRAM-SHA-512",
-            };
-            anyhow::Ok(Sasl { mechanism, user: login.user.clone(), password })
-        });
-        Ok(Options {
-            brokers: self.brokers.clone(),
-            topic: self.topic.clone(),
-            form: self.form,
-            all_fields: self.fields == Fields::All,
-            compression: self.compression,
-            security: Security {
-                tls: self.tls,
-                ca: self.ca.clone(),
-                certificate: self.certificate.clone(),
-                sasl: sasl.transpose()?,
-            },
-            spool: self.spool.clone(),
-            spool_max: self.spool_max,
-            interval: self.interval,
-            anonymise: if self.anonymise { Anonymise::Client } else { Anonymise::Off },
-        })
-    }
+/// How a message holds its records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// Those of one client network, each behind its length.
+    #[default]
+    Delimited,
+    /// One.
+    Single,
+}
+
+/// How batches are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is what it is called")]
+pub enum Compression {
+    #[default]
+    Zstd,
+    Lz4,
+    Gzip,
+    Snappy,
+    Off,
 }
 
 /// As typed.

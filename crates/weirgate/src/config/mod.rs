@@ -3,7 +3,7 @@
 //! Read first: `weirgate.example.toml`, which a test holds equal to the defaults. What was typed (`typed`) and what it
 //! means ([`Config`]) are two types: the first knows lines and keys, the second is all that the rest of the program sees.
 
-mod export;
+pub(crate) mod export;
 pub(crate) mod read;
 pub(crate) mod shaping;
 mod tune;

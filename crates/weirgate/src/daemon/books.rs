@@ -154,7 +154,7 @@ fn open_writer(config: &Config) -> Result<Option<Writer>, StoreError> {
 
 fn open_exporter(config: &Config) -> Result<Option<Exporter>, StoreError> {
     let Some(kafka) = &config.kafka else { return Ok(None) };
-    let options = kafka.options().map_err(StoreError::Kafka)?;
+    let options = super::export::options(kafka).map_err(StoreError::Kafka)?;
     Ok(Some(Exporter::open(&origin(config), options)?))
 }
 

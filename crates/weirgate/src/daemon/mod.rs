@@ -5,6 +5,7 @@
 pub(crate) mod answer;
 pub(crate) mod books;
 mod compressors;
+pub(crate) mod export;
 mod fresh;
 mod keeper;
 pub(crate) mod namespaces;
