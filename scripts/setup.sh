@@ -23,8 +23,8 @@ if [ "$needs" = all ]; then
     openvswitch-switch libns3-dev
     qemu-system-x86 busybox-static bash-static chromium
     apache2-bin git libarchive-tools openjdk-17-jdk-headless pigz postgresql rsync)
-  # What fetches Apache Kafka, and Debian's ClickHouse.
-  packages+=(maven clickhouse-server)
+  # What fetches Apache Kafka, Debian's ClickHouse, and what others are libraries of.
+  packages+=(maven clickhouse-server python3-venv)
 fi
 missing=()
 for package in "${packages[@]}"; do
@@ -97,5 +97,18 @@ install_kafka() {
   rm -rf "$dir/lib" && mv "$dir/new" "$dir/lib" && printf '%s\n' "$version" > "$dir/version"
 }
 reason=$(install_kafka) || say "tests that talk to Apache Kafka will be skipped: $reason"
+
+# The current ClickHouse, whose engine is a library for Python, and that of 25.8, the last one that reads Kafka as a library.
+install_chdb() {
+  local current=chdb-core==26.9.0 kafka=chdb==3.7.2 dir=$tools/chdb output
+  local pip=("$dir/bin/pip" install -q --disable-pip-version-check)
+  [ "$(cat "$dir/version" 2>/dev/null)" = "$current $kafka" ] && return
+  say "fetching ClickHouse's engines" >&2
+  rm -rf "$dir"
+  output=$({ python3 -m venv "$dir" && timeout 600 "${pip[@]}" $current && timeout 600 "${pip[@]}" --no-deps --target "$dir/kafka" $kafka; } 2>&1) ||
+    { tail -n 1 <<< "${output:-no answer in 10 minutes}"; return 1; }
+  echo "$current $kafka" > "$dir/version"
+}
+reason=$(install_chdb) || say "tests of ClickHouse's engines will be skipped: $reason"
 
 scripts/guest.sh "$(dirname "$tools")/guest" || say "tests that boot a virtual machine will be skipped"

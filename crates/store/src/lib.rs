@@ -6,11 +6,13 @@
 //! - [`Geo`] knows autonomous systems and countries, [`Anonymise`] forgets clients.
 //! - [`export::Exporter`] sends them to Kafka.
 //! - [`schema::COLUMNS`] is the table `sockets`, column by column.
+//! - [`clickhouse`] makes the tables of a fleet in a ClickHouse server.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "this room touches the world: clocks, files, threads are its work")]
 
 mod anonymise;
 mod check;
+pub mod clickhouse;
 mod columns;
 mod decode;
 pub mod export;

@@ -55,6 +55,8 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("datafusion", &["store"]),
     ("parquet", &["store"]),
     ("rdkafka", &["store"]),
+    // ClickHouse is spoken to by HTTP.
+    ("ureq", &["store"]),
     ("arrow", &["store"]),
     // ClickHouse is spoken to by HTTP.
     ("libbpf-rs", &["linux"]),

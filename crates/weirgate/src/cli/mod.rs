@@ -15,6 +15,7 @@ mod query;
 mod records;
 mod replay;
 mod sockets;
+mod store;
 mod transfer;
 mod tune;
 mod tunnel;
@@ -77,6 +78,9 @@ enum Command {
     Lab(lab::Lab),
     /// Ask the recorded telemetry in SQL
     Query(query::Query),
+    /// A fleet's telemetry in ClickHouse: make its tables
+    #[command(subcommand)]
+    Store(store::Command),
     /// Remove everything Weirgate changed on this host, after a crash too
     Undo(undo::Undo),
     /// Print the man page (roff)
@@ -168,6 +172,7 @@ fn dispatch(command: Command, out: &mut Output) -> Result<(), Failure> {
             lab.run(out)
         }
         Command::Query(query) => query.run(out),
+        Command::Store(store) => store.run(out),
         Command::Undo(undo) => undo.run(out),
         Command::Man => man(out),
         Command::Completions { shell } => {

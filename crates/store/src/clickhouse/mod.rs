@@ -1,0 +1,17 @@
+//! The tables of a fleet in ClickHouse: what `packaging/clickhouse` says, applied to a server.
+//!
+//! - [`Tables`] is what is wanted: where, for how long, from which Kafka.
+//! - [`init`] brings a [`Server`] there; [`script`] is the SQL of that, for who applies it by hand.
+//!
+//! Records get there by Kafka or as JSON, never from here: nothing in Weirgate waits for this database.
+
+mod client;
+mod dialect;
+mod file;
+mod init;
+mod tables;
+
+pub use client::{Server, ServerError};
+pub use dialect::{Dialect, UnknownVersion};
+pub use init::{Done, InitError, init, script};
+pub use tables::{BadTables, Kafka, Tables};

@@ -1,0 +1,9 @@
+//! `weirgate store init` and what its tables make of records, on real engines: Debian's server of 2018, and the current engine as a
+//! Python library behind HTTP; with Apache Kafka before it, and with messages from files.
+#![allow(clippy::disallowed_methods, reason = "real servers on loopback")]
+
+mod current;
+mod debian;
+mod fleet;
+mod message;
+mod server;
