@@ -414,6 +414,20 @@ impl<T> Pacer<T> {
         self.stamp(now, limit);
     }
 
+    /// Makes the wheel anew where its ticks or slots are others; what waits keeps its instants. Steps: slots and limits.
+    pub fn set_granularity(&mut self, now: Instant, tick: Duration, slots: usize) {
+        let wheel = Wheel::new(now, tick, slots);
+        if (wheel.tick(), wheel.horizon()) == (self.wheel.tick(), self.wheel.horizon()) {
+            return;
+        }
+        self.wheel = wheel;
+        for (id, limit) in (0..).map(LimitId).zip(&self.limits) {
+            if let Some(at) = limit.armed {
+                self.wheel.insert(at, (id, limit.generation));
+            }
+        }
+    }
+
     /// Changes what may leave at once after idling, from `now` on. Constant time.
     pub fn set_burst(&mut self, now: Instant, limit: LimitId, burst: Bytes) {
         let state = &mut self.limits[limit.index()];

@@ -309,8 +309,11 @@ impl Dataplane {
         self.waiter.add(file, OTHERS + token)
     }
 
-    /// Does what there is to do, then waits for more, at most `patience`, and not at all where it [polls](Self::polling). True: the file of [`wait_for`](Self::wait_for) has
-    /// something.
+    /// Does what there is to do, then waits for more, at most `patience`, and not at all where it [polls](Self::polling). True: the file of
+    /// [`wait_for`](Self::wait_for) has something.
+    ///
+    /// Steps, each way at most: of every queue that may be read 64 frames or 48 KiB and one super-packet; of what limits release four times
+    /// as much for each queue, and what nothing holds back to its end (8 MiB and what the last frame is cut into, or sent to).
     ///
     /// # Errors
     /// Where the kernel cannot wait.

@@ -152,6 +152,30 @@ fn a_new_rate_holds_at_once_for_what_waits() {
     assert_eq!(run(&mut pacer, 10_000_000_000).len(), 2);
 }
 
+#[test]
+fn what_waits_keeps_its_instants_in_a_finer_wheel() {
+    let mut pacer = Pacer::new(at(0), Duration::from_millis(1), 512);
+    let limits = [1, 2, 4].map(|rate| pacer.add_limit(at(0), mbit(rate), bytes(2 * MTU)));
+    for limit in limits {
+        let class = pacer.add_class(plain(), &[limit]);
+        for n in 0..4 {
+            pacer.handle_packet(at(0), class, 0, bytes(MTU), Signal::Loss, n).unwrap();
+        }
+    }
+    assert_eq!(run(&mut pacer, 0).len(), 6);
+    // None of them is within what this one reaches, so it comes round for nothing first.
+    pacer.set_granularity(at(1_000), Duration::from_micros(1), 512);
+    let mut left = Vec::new();
+    while let Some(now) = pacer.poll_at() {
+        while let Some(out) = pacer.poll(now) {
+            assert!(now.saturating_since(out.at) <= Duration::from_micros(1), "{now:?}: {out:?}");
+            left.push(out.at);
+        }
+        assert!(pacer.is_valid());
+    }
+    assert_eq!(left, [3, 6, 6, 12, 12, 24].map(|ms| at(ms * 1_000_000)));
+}
+
 /// How many packets of each flow are among the first 80 that leave, where all wait at once with 40 of each.
 fn shares(flows: &[u32]) -> Vec<usize> {
     let mut pacer = pacer();
@@ -536,6 +560,10 @@ proptest! {
                 pacer.handle_packet(at(now), class, flow, size, Signal::Loss, item).unwrap();
             }
             sent += 1;
+            if n % 16 == 15 {
+                let (tick, slots) = [(100_000, 64), (1_000, 512), (10_000, 4_096)][n / 16 % 3];
+                pacer.set_granularity(at(now), Duration::from_nanos(tick), slots);
+            }
             prop_assert!(pacer.is_valid());
         }
         while let Some(next) = pacer.poll_at() {

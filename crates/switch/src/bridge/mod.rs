@@ -388,6 +388,9 @@ impl Bridge {
     }
 
     /// The next frame that is to be sent, and by which port. Call until `None`.
+    ///
+    /// Steps: those of [`Limits::poll`] for the one that comes out and for each that is dropped before it; what is dropped was let in, so
+    /// over time no more than that. A frame for all ports is one of theirs each.
     pub fn poll_frame(&mut self, now: Instant) -> Option<(BridgePort, Packet)> {
         loop {
             if let Some((to, packet)) = self.leaving.pop_front() {

@@ -38,6 +38,12 @@ pub fn queue_max(rate: BitRate) -> Bytes {
     rate.bytes_in(Duration::from_millis(250)).max(Bytes::new(128 << 10))
 }
 
+/// What a class may take of `memory`, which all that waits shares: a quarter, whatever its packets' sizes; its flows are equal within
+/// that. Where all of the memory runs short, they are equal within what is free.
+pub const fn class_max(memory: Bytes) -> Bytes {
+    Bytes::new(memory.as_u64() / 4)
+}
+
 /// How a limit holds traffic to its rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -242,8 +248,8 @@ pub struct Limits<T> {
 }
 
 impl<T> Limits<T> {
-    /// No limits yet. Rates of those to come are best between `slowest` and `fastest`: the wheel is made for them. At most
-    /// `memory_max` waits in all.
+    /// No limits yet. Rates of those to come are best between `slowest` and `fastest`: the wheel is made for them, until one
+    /// [changes](Self::set_rate). At most `memory_max` waits in all.
     pub fn new(now: Instant, slowest: BitRate, fastest: BitRate, memory_max: Bytes) -> Self {
         let (tick, slots) = granularity(slowest, fastest, PACKET);
         Self {
@@ -313,7 +319,8 @@ impl<T> Limits<T> {
             .collect();
         let gated = !means().any(|means| matches!(means, Means::Pace(_)));
         // What a gate has let in is little, and is not dropped.
-        let (queue_max, memory_max) = (settings.queue_max.min(self.class_most()), self.class_most());
+        let most = class_max(self.memory_max);
+        let (queue_max, memory_max) = (settings.queue_max.min(most), most);
         let settings = if gated {
             ClassSettings { codel: None, queue_max: ALL, memory_max: ALL, ..settings }
         } else {
@@ -413,9 +420,10 @@ impl<T> Limits<T> {
     }
 
     /// Changes a limit's rate from `now` on, for what waits as well; nothing is lost. Where it is shared, the other members hear of
-    /// it when they [`balance`](Self::balance). Steps: the shared limits.
+    /// it when they [`balance`](Self::balance). Steps: the limits, and slots of the wheel where it is made anew.
     pub fn set_rate(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
         self.limits[limit.index()].rate = rate;
+        self.fit_wheel(now);
         let share = self.shared(limit).map_or(rate, |(shared, member)| {
             shared.set_rate(now, rate);
             shared.share(member)
@@ -433,18 +441,12 @@ impl<T> Limits<T> {
         self.set_share(now, limit, self.share(limit));
     }
 
-    /// What a class may take of the memory: a quarter, whatever its packets' sizes; its flows are equal within that. Where all of the memory
-    /// runs short, they are equal within what is free.
-    const fn class_most(&self) -> Bytes {
-        Bytes::new(self.memory_max.as_u64() / 4)
-    }
-
-    /// Changes what may wait in a class, a quarter of the memory at most. Nothing where it waits for nothing, or for gates only: what those have let in is not
+    /// Changes what may wait in a class, at most [its part of the memory](class_max). Nothing where it waits for nothing, or for gates only: what those have let in is not
     /// dropped.
     pub fn set_queue_max(&mut self, class: ClassId, queue_max: Bytes) {
         let Class { paced, gated, .. } = self.classes[class.index()];
         if let Some(paced) = paced.filter(|_| !gated) {
-            self.pacer.set_queue_max(paced, queue_max.min(self.class_most()));
+            self.pacer.set_queue_max(paced, queue_max.min(class_max(self.memory_max)));
         }
     }
 
@@ -480,12 +482,23 @@ impl<T> Limits<T> {
         }
     }
 
+    /// Makes the wheel for the rates that there are now.
+    fn fit_wheel(&mut self, now: Instant) {
+        let rates = || self.limits.iter().map(|limit| limit.rate).filter(|rate| *rate != BitRate::ZERO);
+        if let Some((slowest, fastest)) = rates().min().zip(rates().max()) {
+            let (tick, slots) = granularity(slowest, fastest, PACKET);
+            self.pacer.set_granularity(now, tick, slots);
+        }
+    }
+
     // ---- shares ----
 
     /// Says what this member of each shared limit needs, and takes what it is given: to be called before each turn. Steps: the shared
-    /// limits; where they are divided anew, each with the classes that wait for it and the square of its members.
+    /// limits; where they are divided anew, each with the classes that wait for it and the square of its members; where a rate was
+    /// changed, as with [`set_rate`](Self::set_rate).
     pub fn balance(&mut self, now: Instant) {
         let due = self.balance_at <= now;
+        let mut changed = false;
         let mut parts = core::mem::take(&mut self.shared);
         for Part { limit, shared, member, is_behind } in &mut parts {
             let before = self.share(*limit);
@@ -498,13 +511,17 @@ impl<T> Limits<T> {
                 shared.report(now, *member, offered, weight, at_once);
                 *is_behind = needs;
             }
-            self.limits[limit.index()].rate = shared.rate();
+            let rate = shared.rate();
+            changed |= core::mem::replace(&mut self.limits[limit.index()].rate, rate) != rate;
             let share = shared.share(*member);
             if share != before {
                 self.set_share(now, *limit, share);
             }
         }
         self.shared = parts;
+        if changed {
+            self.fit_wheel(now);
+        }
         if due {
             self.balance_at = now + INTERVAL;
         }

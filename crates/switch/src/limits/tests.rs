@@ -126,6 +126,18 @@ fn a_gates_turns_are_of_the_rate_that_it_has_now() {
 }
 
 #[test]
+fn the_wheel_is_for_the_rates_that_there_are() {
+    let mut limits: Limits<u64> = Limits::new(at(0), mbit(1), mbit(1), Bytes::new(u64::MAX));
+    let ids = [mbit(1), BitRate::ZERO].map(|rate| limit(&mut limits, rate, Mode::Pace));
+    assert!(limits.tick() > Duration::from_micros(50), "{:?}", limits.tick());
+    limits.set_rate(at(0), ids[1], mbit(10_000));
+    // A packet of 1,514 B takes 1.2 us.
+    assert!(limits.tick() <= Duration::from_nanos(1_211), "{:?}", limits.tick());
+    limits.set_rate(at(0), ids[1], BitRate::ZERO);
+    assert!(limits.tick() > Duration::from_micros(50), "{:?}", limits.tick());
+}
+
+#[test]
 fn each_mode_meets_its_rate() {
     for mode in [Mode::Pace, Mode::Gate, Mode::Borrow, Mode::Drop] {
         let mut limits = limits();

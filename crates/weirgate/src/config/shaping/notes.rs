@@ -1,7 +1,8 @@
 //! What is sound and yet can hardly be meant: `weirgate doctor` says it, and nothing is refused for it.
 
+use weirgate_linux::dataplane::MEMORY_MAX;
 use weirgate_switch::class::Ports;
-use weirgate_switch::limits::Mode;
+use weirgate_switch::limits::{Mode, class_max};
 use weirgate_units::{BitRate, Bytes, Duration, Prefix};
 
 use super::{Class, Limit, Match, Problem, Shaping, TWO_PACKETS, problem};
@@ -36,6 +37,7 @@ pub(super) fn notes(shaping: &Shaping, limit_lines: &[usize], class_lines: &[usi
         };
         notes.extend(never.or_else(wider).map(|what| problem(*line, "class", what)));
         notes.extend(long_queue(class, limits).map(|what| problem(*line, "class", what)));
+        notes.extend(cut_queue(class, shaping.threads).map(|what| problem(*line, "class", what)));
     }
     notes.sort_by_key(|note| note.line);
     notes
@@ -87,6 +89,14 @@ fn long_queue(class: &Class, limits: &[Limit]) -> Option<String> {
         let (name, time) = (&slowest.name, time.as_secs_f64());
         format!("what is last in a `queue` of {queue} waits for {time:.1} s at the rate of `{name}`: by then it was sent again")
     })
+}
+
+/// Whether a class is to hold more than its part of a thread's memory.
+fn cut_queue(class: &Class, threads: u16) -> Option<String> {
+    let queue = class.queue?;
+    let most = class_max(Bytes::new(MEMORY_MAX.as_u64() / u64::from(threads.max(1))));
+    (queue > most)
+        .then(|| format!("a `queue` of {queue} is more than a class may take of a thread's memory: {most} is used"))
 }
 
 /// Why no frame can be all that is asked for.
@@ -237,6 +247,13 @@ mod tests {
             ]
         );
         assert_eq!(queue("3 MB"), [""; 0]);
+        let most =
+            |switch: &str| noted(&format!("{switch}{GROUND}{CLASS}queue = \"40 MB\"\n").replace("8 Mbit", "1 Gbit"));
+        assert_eq!(most(""), [""; 0]);
+        assert_eq!(
+            most("[switch]\nthreads = 2\n"),
+            ["line 9: class: a `queue` of 40 MB is more than a class may take of a thread's memory: 33.554 MB is used"]
+        );
         let still = noted(&format!("{GROUND}{CLASS}queue = \"30 MB\"\n").replace("8 Mbit", "0 bit"));
         assert_eq!(still, [""; 0], "a rate of zero is a door that is shut, not slow");
     }
