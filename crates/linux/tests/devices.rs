@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weirgate_linux::clock;
-use weirgate_linux::dataplane::{Dataplane, Device, Received, Sent};
-use weirgate_port::Packet;
+use weirgate_linux::dataplane::{Dataplane, Device, Impaired, Received, Sent};
+use weirgate_port::{Chance, Impair, Packet, Settings, Wire};
 use weirgate_switch::bridge::{Bridge, BridgeClass};
 use weirgate_switch::class::Rule;
 use weirgate_switch::frame::{Accounting, Mac};
@@ -228,4 +228,33 @@ fn what_the_switch_will_not_forward_is_counted_by_the_port_that_it_came_from() {
         (counters.received, counters.filtered, counters.sent)
     };
     assert_eq!((counted(near), counted(far)), ((3, 3, 5), (5, 0, 0)));
+}
+
+#[test]
+fn what_a_fault_drops_is_counted_and_so_is_what_its_device_will_not_have() {
+    const FRAMES: u64 = 100;
+    let through = |settings: Settings, gone: bool| {
+        let mut dataplane = Dataplane::new(bridge(10_000)).expect("a switch");
+        let (queue, left) = Queue::new(1, FRAMES);
+        let near = dataplane.add_port(queue, None, Bytes::new(10_000)).expect("nothing to wait for");
+        let mut far = Queue::new(2, 0).0;
+        far.gone = gone;
+        let far = Impaired::new(*far, Impair::new(clock::boottime(), settings, 1, Wire::new()));
+        let far = dataplane.add_port(Box::new(far), None, Bytes::new(10_000)).expect("nothing to wait for");
+        dataplane.bridge_mut().join(near, far);
+        let until = clock::boottime() + PATIENCE;
+        while left.load(Ordering::Relaxed) > 0 || dataplane.port(far).0.sent + dataplane.port(far).0.refused < FRAMES {
+            dataplane.turn(Duration::from_millis(1)).expect("turns");
+            assert!(clock::boottime() < until, "{:?}", dataplane.port(far));
+        }
+        let (counters, failed) = dataplane.port(far);
+        (counters.sent, counters.lost, failed.is_some())
+    };
+    let perfect = Settings::default();
+    assert_eq!(through(perfect, false), (FRAMES, 0, false));
+    assert_eq!(through(Settings { loss: Chance::from_ppm(1_000_000), ..perfect }, false), (FRAMES, FRAMES, false));
+    assert_eq!(through(Settings { outage: true, ..perfect }, false), (FRAMES, FRAMES, false));
+    // It is let go with the first frame; what comes after that is refused.
+    let (sent, lost, failed) = through(perfect, true);
+    assert!(failed && lost > 0 && lost <= sent && sent < FRAMES, "{sent} {lost}");
 }

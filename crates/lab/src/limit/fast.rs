@@ -136,17 +136,15 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         let (article, its_article) =
             estimate(&pairs(&cells, direction, [Way::Borrow, Way::Pace], false), options.seed, statistic);
         let explanation = format!(
-            "{}. In blocks in which neither came too late for more than its burst: {}. Pace without CoDel: {}. Pace against the article's own \
+            "In blocks in which neither came too late for more than its burst: {}. Pace without CoDel: {}. Pace against the article's own \
              gate: {}. What a switch comes too late for is decided by this machine: most of the receiving, and of the sending again after an \
              acknowledgement, is done by the kernel within the switch's own writes to the TAP devices, and once in some tens of seconds that \
              takes longer than the 5 ms that a limit makes up for.",
-            of_seconds(value, interval),
             of_seconds(calm, its_calm),
             of_seconds(bare, its_bare),
             of_seconds(article, its_article),
         );
-        expectations.measured(bound, value)?.explanation = Some(explanation);
-        Ok(())
+        expectations.measured_figure(bound, (value, interval), false, &explanation)
     };
     judge("pace_minus_gate_to_vm_mbit", Direction::To, &nearer)?;
     judge("pace_over_gate_stdev_from_vm", Direction::From, &steadier)?;

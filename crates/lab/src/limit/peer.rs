@@ -120,8 +120,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             "One CUBIC connection (iperf3, buffers of up to 64 MB) from one namespace of this machine to another, through {} or \
              the switch and then a router, behind which a thread of its own delays both directions by half of {RTT}: the same \
              path for all. Both have one TAP device in the sender's namespace and one in the router's. Open vSwitch runs its \
-             user-space datapath (`datapath_type=netdev`, ports of type `tap`, no DPDK, and so without TSO) at nice -10, as \
-             Debian's service does, and polices what comes from the sender by an OpenFlow meter (kbps, one band that drops) \
+             user-space datapath (`datapath_type=netdev`, ports of type `tap`, no DPDK, and so without TSO) at nice -20, as the \
+             switch's own thread, which has the shortest slice beside that (Debian's service has -10), and polices what comes from the sender by an OpenFlow meter (kbps, one band that drops) \
              with the burst that `pace` has, and with one of {} ms (80 % of the rate), as ovs-vswitchd.conf.db(5) advises for TCP; \
              `ingress_policing_rate` would go by tc's police action in the kernel. `drop` is the switch's own policer. Payload is what came \
              to the receiver in {seconds} s after the first {omit}; percent of the limit are with headers put back. The \

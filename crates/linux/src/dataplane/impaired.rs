@@ -14,7 +14,7 @@ use crate::clock;
 pub struct Impaired<D> {
     device: D,
     impair: Impair,
-    /// Frames that came out of the fault, and for which the device had no room.
+    /// Frames that came out of the fault, and that the device had no room for or would not have.
     unsent: u64,
 }
 
@@ -43,16 +43,15 @@ impl<D: Device> Device for Impaired<D> {
         // What is on the wire has left the switch.
         packet.set_hold(None);
         self.impair.handle_packet(clock::boottime(), packet);
-        self.handle_time(clock::boottime())?;
         Ok(Sent::Yes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.device.flush()
+        self.handle_time(clock::boottime())
     }
 
     fn lost(&mut self) -> u64 {
-        self.device.lost() + self.unsent
+        self.device.lost() + self.impair.counters().dropped() + self.unsent
     }
 
     fn pushes_back(&self) -> bool {
@@ -62,7 +61,9 @@ impl<D: Device> Device for Impaired<D> {
     fn handle_time(&mut self, now: Instant) -> io::Result<()> {
         while let Some(mut packet) = self.impair.poll_packet(now) {
             // A link has no memory for what its end has no room for.
-            self.unsent += u64::from(self.device.send(&mut packet)? == Sent::Full);
+            let sent = self.device.send(&mut packet);
+            self.unsent += u64::from(!matches!(sent, Ok(Sent::Yes)));
+            sent?;
         }
         self.device.flush()?;
         self.device.handle_time(now)

@@ -39,6 +39,8 @@ pub struct XdpPort {
     /// When to offer the kernel again what it did not take of the send ring.
     again_at: Option<Instant>,
     unsent: bool,
+    /// Frames that the interface took with it when it went.
+    left_behind: u64,
     look_at: Instant,
 }
 
@@ -75,7 +77,15 @@ impl XdpPort {
             handed.map_err(|source| refused(("the map of sockets", source)))?;
             sockets.push(socket);
         }
-        Ok(Self { name: name.to_owned(), redirect, sockets, again_at: None, unsent: false, look_at: Instant::ZERO })
+        Ok(Self {
+            name: name.to_owned(),
+            redirect,
+            sockets,
+            again_at: None,
+            unsent: false,
+            left_behind: 0,
+            look_at: Instant::ZERO,
+        })
     }
 
     /// The interface's name.
@@ -142,7 +152,7 @@ impl XdpPort {
             Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => self.again_at = Some(now + LOOK_EVERY),
             Err(error) => {
                 self.again_at = Some(now + LOOK_EVERY);
-                return Err(if error.raw_os_error() == Some(libc::ENXIO) { gone(&self.name) } else { error });
+                return Err(if error.raw_os_error() == Some(libc::ENXIO) { self.gone() } else { error });
             }
         }
         Ok(())
@@ -157,7 +167,7 @@ impl XdpPort {
             self.look_at = now + LOOK_EVERY;
             // Only its removal leaves an error here.
             if !matches!(rustix::net::sockopt::socket_error(self.sockets[0].file()), Ok(Ok(()))) {
-                return Err(gone(&self.name));
+                return Err(self.gone());
             }
         }
         if self.again_at.is_some_and(|at| now >= at) { self.flush(now) } else { Ok(()) }
@@ -168,9 +178,15 @@ impl XdpPort {
         self.again_at.map_or(self.look_at, |at| at.min(self.look_at))
     }
 
-    /// Frames that were dropped before they were read, since the start.
+    /// Frames that were dropped before they were read, or after they were [put](Self::send), since the start.
     pub fn lost(&self) -> u64 {
-        self.sockets.iter().map(Socket::lost).sum()
+        self.left_behind + self.sockets.iter().map(Socket::lost).sum::<u64>()
+    }
+
+    /// The interface is gone, and with it what waited to be sent.
+    fn gone(&mut self) -> io::Error {
+        self.left_behind = self.sockets.iter().map(|socket| u64::from(socket.left())).sum();
+        gone(&self.name)
     }
 }
 

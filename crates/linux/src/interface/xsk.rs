@@ -41,6 +41,8 @@ pub(super) struct Socket {
     completed: Ring,
     /// Chunks that nothing is in.
     free: Vec<u64>,
+    /// Frames that the kernel took to be sent, and dropped.
+    lost_sending: u64,
 }
 
 impl Socket {
@@ -70,6 +72,7 @@ impl Socket {
             send: ring(libc::XDP_PGOFF_TX_RING, places.tx, DESCRIPTOR)?,
             completed: ring(libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64, places.cr, ADDRESS)?,
             free: (0..u64::from(RING)).map(|n| HALF as u64 + n * CHUNK as u64).collect(),
+            lost_sending: 0,
             memory,
             file,
         };
@@ -146,7 +149,9 @@ impl Socket {
                 match rustix::net::send(&self.file, &[], rustix::net::SendFlags::DONTWAIT) {
                     Ok(_) => {}
                     // A batch is full, or there is no memory or no room below: what is in the ring stays there.
-                    Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS | rustix::io::Errno::BUSY) => {}
+                    Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => {}
+                    // The interface has no carrier: the first frame that is not sent is taken from the ring and dropped.
+                    Err(rustix::io::Errno::BUSY) => self.lost_sending += u64::from(self.send.left() < before),
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -157,11 +162,18 @@ impl Socket {
         Ok(self.send.left() == 0)
     }
 
-    /// Frames that found no chunk, no room in the receive ring, or were too long for a chunk; since the start.
+    /// Frames that were put and that the kernel has not taken.
+    pub(super) fn left(&self) -> u32 {
+        self.send.left()
+    }
+
+    /// Frames that found no chunk, no room in the receive ring, or were too long for a chunk, and those that the kernel took to be
+    /// sent and dropped; since the start.
     pub(super) fn lost(&self) -> u64 {
-        rustix::net::sockopt::xdp_statistics(&self.file).map_or(0, |counted| {
-            counted.rx_dropped + counted.rx_ring_full.unwrap_or(0) + counted.rx_fill_ring_empty_descs.unwrap_or(0)
-        })
+        self.lost_sending
+            + rustix::net::sockopt::xdp_statistics(&self.file).map_or(0, |counted| {
+                counted.rx_dropped + counted.rx_ring_full.unwrap_or(0) + counted.rx_fill_ring_empty_descs.unwrap_or(0)
+            })
     }
 
     fn reclaim(&mut self) {

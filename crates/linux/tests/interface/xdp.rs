@@ -150,3 +150,34 @@ fn what_there_is_no_room_for_waits() {
     assert_eq!(put(&mut *port), 2_048, "the chunks are back");
     assert!(port.send(&mut Packet::copy_of(&[7; 3_841])).is_err());
 }
+
+#[test]
+fn what_is_sent_where_nobody_listens_is_counted_as_lost() {
+    let Some(ground) = Ground::new() else { return };
+    let mut port = XdpPort::open(&ground.middle, "va").unwrap();
+    let beacon = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1, 0x88, 0xb5], &[7; 46]].concat();
+    let count = |side: &str| -> u64 {
+        ground.on(0, &format!("cat /sys/class/net/eth0/statistics/{side}")).trim().parse().unwrap()
+    };
+    let before = count("rx_packets");
+    ground.on(0, "ip link set eth0 down");
+    let until = Instant::now() + Duration::from_secs(5);
+    // The loss of the carrier is told a little later.
+    while run(&format!("ip -n {}s link show va", ground.name)).contains("LOWER_UP") {
+        assert!(Instant::now() < until, "it has a carrier");
+    }
+    for _ in 0..100 {
+        assert!(port.send(&beacon).unwrap());
+    }
+    while Device::flush(&mut port).is_ok() && port.lost() < 100 {
+        assert!(Instant::now() < until, "{} of 100 frames are lost", port.lost());
+    }
+    ground.on(0, "ip link set eth0 up");
+    assert_eq!(port.lost(), 100);
+    let until = Instant::now() + Duration::from_secs(5);
+    while count("rx_packets") == before {
+        assert!(Instant::now() < until, "nothing comes");
+        assert!(port.send(&beacon).unwrap());
+        Device::flush(&mut port).unwrap();
+    }
+}

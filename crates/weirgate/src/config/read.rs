@@ -51,7 +51,7 @@ impl<T> Typed<T> {
 /// The whole text, parsed; `Err` where it is not TOML at all.
 pub(crate) fn document(text: &str) -> Result<Spanned<DeTable<'_>>, Problem> {
     DeTable::parse(text).map_err(|error| Problem {
-        line: error.span().map_or(0, |span| line_at(text, span.start)),
+        line: error.span().map_or(0, |span| Lines::of(text).at(span.start)),
         key: String::new(),
         what: format!("not TOML: {}", error.message().replace('\n', ", ")),
     })
@@ -60,7 +60,7 @@ pub(crate) fn document(text: &str) -> Result<Spanned<DeTable<'_>>, Problem> {
 /// One table under reading.
 pub(crate) struct Section<'a> {
     name: String,
-    text: &'a str,
+    lines: &'a Lines,
     table: Option<&'a DeTable<'a>>,
     asked: Vec<&'static str>,
     problems: Vec<Problem>,
@@ -68,8 +68,8 @@ pub(crate) struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// The top of the document.
-    pub(crate) fn root(text: &'a str, table: &'a DeTable<'a>) -> Self {
-        Self { name: String::new(), text, table: Some(table), asked: Vec::new(), problems: Vec::new() }
+    pub(crate) fn root(lines: &'a Lines, table: &'a DeTable<'a>) -> Self {
+        Self { name: String::new(), lines, table: Some(table), asked: Vec::new(), problems: Vec::new() }
     }
 
     /// Reads the table `key` by `read`; where it is missing, `read` sees an empty one.
@@ -87,7 +87,7 @@ impl<'a> Section<'a> {
             }
         }
         let mut section =
-            Section { name: self.path(key), text: self.text, table, asked: Vec::new(), problems: Vec::new() };
+            Section { name: self.path(key), lines: self.lines, table, asked: Vec::new(), problems: Vec::new() };
         let result = read(&mut section);
         self.problems.extend(section.finish());
         result
@@ -110,13 +110,13 @@ impl<'a> Section<'a> {
         };
         let mut list = Vec::with_capacity(items.len());
         for item in items.iter() {
-            let line = line_at(self.text, item.span().start);
+            let line = self.lines.at(item.span().start);
             let table = item.get_ref().as_table();
             if table.is_none() {
                 self.note(line, key, format!("must hold tables, not {}", item.get_ref().type_str()));
             }
             let mut section =
-                Section { name: self.path(key), text: self.text, table, asked: Vec::new(), problems: Vec::new() };
+                Section { name: self.path(key), lines: self.lines, table, asked: Vec::new(), problems: Vec::new() };
             list.push(read(&mut section, line));
             self.problems.extend(section.finish());
         }
@@ -158,7 +158,7 @@ impl<'a> Section<'a> {
         };
         let mut list = Vec::with_capacity(items.len());
         for item in items.iter() {
-            let line = line_at(self.text, item.span().start);
+            let line = self.lines.at(item.span().start);
             let Some(text) = item.get_ref().as_str() else {
                 self.note(line, key, format!("must hold texts in double quotes, not {}", item.get_ref().type_str()));
                 return None;
@@ -241,7 +241,7 @@ impl<'a> Section<'a> {
             if self.asked.contains(&name) {
                 continue;
             }
-            let line = line_at(self.text, key.span().start);
+            let line = self.lines.at(key.span().start);
             let what = match nearest(name, &self.asked) {
                 Some(near) => format!("unknown key; did you mean `{near}`?"),
                 None => format!("unknown key; known here: {}", self.asked.join(", ")),
@@ -256,7 +256,7 @@ impl<'a> Section<'a> {
         self.asked.push(key);
         let table: &'a DeTable<'a> = self.table?;
         let value = table.get(key)?;
-        Some((value.get_ref(), line_at(self.text, value.span().start)))
+        Some((value.get_ref(), self.lines.at(value.span().start)))
     }
 
     fn path(&self, key: &str) -> String {
@@ -312,7 +312,17 @@ fn whole(value: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// The line of a place in a text, from 1.
-pub(crate) fn line_at(text: &str, offset: usize) -> usize {
-    text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
+/// Where the lines of a text end.
+#[derive(Debug)]
+pub(crate) struct Lines(Vec<usize>);
+
+impl Lines {
+    pub(crate) fn of(text: &str) -> Self {
+        Self(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect())
+    }
+
+    /// The line of a place in the text, from 1.
+    pub(crate) fn at(&self, offset: usize) -> usize {
+        self.0.partition_point(|end| *end < offset) + 1
+    }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod notes;
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -309,8 +310,8 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedShaping {
 }
 
 pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shaping {
-    let port_names = names("port", typed.ports.iter().map(|port| (port.line, &port.name)), problems);
-    let limit_names = names("limit", typed.limits.iter().map(|limit| (limit.line, &limit.name)), problems);
+    let port_names = Names::read("port", typed.ports.iter().map(|port| (port.line, &port.name)), problems);
+    let limit_names = Names::read("limit", typed.limits.iter().map(|limit| (limit.line, &limit.name)), problems);
     let threads = or(typed.threads, 1) as u16;
     if let Some(coalesce) = typed.coalesce.as_ref().filter(|coalesce| coalesce.value > COALESCE_MAX) {
         problems.push(coalesce.problem(format!("is more than {COALESCE_MAX}: devices would run full meanwhile")));
@@ -349,13 +350,13 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
     let limit_lines: Vec<usize> = typed.limits.iter().map(|limit| limit.line).collect();
     let codels: Vec<Codel> = typed.limits.iter().map(|limit| limit.codel).collect();
     let limits: Vec<Limit> = typed.limits.into_iter().map(|typed| limit(typed, problems)).collect();
+    let mut reach = Reach::default();
     let mut classes: Vec<Class> = Vec::new();
     let mut class_lines = Vec::new();
     for typed in typed.classes {
         let line = typed.line;
         let Some(class) = class(typed, &port_names, &limit_names, &limits, &codels, problems) else { continue };
-        if let Some(what) = unreached(&class, &classes, &limits).or_else(|| ungated(&class, &classes, &limits, &ports))
-        {
+        if let Some(what) = reach.add(&class, &limits).or_else(|| ungated(&class, &classes, &limits, &ports)) {
             problems.push(problem(line, "class", what));
         }
         classes.push(class);
@@ -365,36 +366,56 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
     Shaping { notes: notes::notes(&shaping, &limit_lines, &class_lines), ..shaping }
 }
 
-/// The names, each once.
-pub(super) fn names<'a>(
-    what: &str,
-    typed: impl Iterator<Item = (usize, &'a Maybe<String>)>,
-    problems: &mut Vec<Problem>,
-) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for (line, name) in typed {
-        match name {
-            None => {
-                let a = if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
-                problems.push(problem(line, what, format!("{a} {what} needs a `name`")));
+/// Where what has a name stands among its like.
+#[derive(Debug)]
+pub(super) struct Names {
+    what: &'static str,
+    places: HashMap<String, usize>,
+}
+
+impl Names {
+    /// The names of all of them, each with its line.
+    pub(super) fn read<'a>(
+        what: &'static str,
+        typed: impl Iterator<Item = (usize, &'a Maybe<String>)>,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
+        let mut places = HashMap::new();
+        for (at, (line, name)) in typed.enumerate() {
+            match name {
+                None => {
+                    let a = if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+                    problems.push(problem(line, what, format!("{a} {what} needs a `name`")));
+                }
+                Some(name) if name.value.is_empty() => problems.push(name.problem("a name has letters")),
+                Some(name) if places.contains_key(&name.value) => {
+                    problems.push(name.problem(format!("there is another {what} called `{}`", name.value)));
+                }
+                Some(name) => {
+                    places.insert(name.value.clone(), at);
+                }
             }
-            Some(name) if name.value.is_empty() => problems.push(name.problem("a name has letters")),
-            Some(name) if names.contains(&name.value) => {
-                problems.push(name.problem(format!("there is another {what} called `{}`", name.value)));
-            }
-            Some(_) => {}
         }
-        names.push(name.as_ref().map_or_else(String::new, |name| name.value.clone()));
+        Self { what, places }
     }
-    names
+
+    /// The place of the one called `name`.
+    pub(super) fn find<T>(&self, typed: &Typed<T>, name: &str, problems: &mut Vec<Problem>) -> Option<usize> {
+        let at = self.places.get(name).copied();
+        if at.is_none() {
+            let known: Vec<&str> = self.places.keys().map(String::as_str).collect();
+            problems.push(typed.problem(unknown(self.what, name, &known)));
+        }
+        at
+    }
 }
 
 /// The place of each port's peer; a pair may be written at one of the two, or at both.
-fn peers(typed: &[TypedPort], names: &[String], problems: &mut Vec<Problem>) -> Vec<Option<usize>> {
+fn peers(typed: &[TypedPort], names: &Names, problems: &mut Vec<Problem>) -> Vec<Option<usize>> {
     let mut peers = vec![None; typed.len()];
     for (at, port) in typed.iter().enumerate() {
         let Some(name) = &port.peer else { continue };
-        let Some(peer) = find(name, &name.value, names, "port", problems) else { continue };
+        let Some(peer) = names.find(name, &name.value, problems) else { continue };
         let free = |at: usize, peer: usize| peers[at].is_none_or(|known| known == peer);
         if peer == at || !free(at, peer) || !free(peer, at) {
             problems.push(name.problem("a port has one peer, another one"));
@@ -405,18 +426,31 @@ fn peers(typed: &[TypedPort], names: &[String], problems: &mut Vec<Problem>) -> 
     peers
 }
 
-/// Why no frame would ever be of a class, or not only its own would wait, after those that stand before it.
-fn unreached(class: &Class, before: &[Class], limits: &[Limit]) -> Option<String> {
-    let mut same = before.iter().filter(|other| (other.port, other.direction) == (class.port, class.direction));
-    let all = |class: &Class| class.matches == Match::default();
-    if same.clone().any(all) {
-        return Some("nothing is left for it: a class before it takes all frames of this port and direction".into());
+/// Of each port and direction, what the classes so far leave for others.
+#[derive(Debug, Default)]
+struct Reach {
+    some: HashSet<(usize, Direction)>,
+    all: HashSet<(usize, Direction)>,
+}
+
+impl Reach {
+    /// Why no frame would ever be of the next class, or not only its own would wait, after those that stand before it.
+    fn add(&mut self, class: &Class, limits: &[Limit]) -> Option<String> {
+        let place = (class.port, class.direction);
+        let is_first = self.some.insert(place);
+        let is_last = class.matches == Match::default();
+        let is_reached = if is_last { self.all.insert(place) } else { !self.all.contains(&place) };
+        if !is_reached {
+            return Some(
+                "nothing is left for it: a class before it takes all frames of this port and direction".into(),
+            );
+        }
+        let gates = class.limits.iter().any(|at| matches!(limits[*at].mode, Mode::Gate | Mode::Borrow));
+        (gates && !is_first).then(|| {
+            "a limit that gates holds back all that comes by a port: let its class be the port's only one, or write mode = \"pace\""
+                .into()
+        })
     }
-    let gates = |class: &Class| class.limits.iter().any(|at| matches!(limits[*at].mode, Mode::Gate | Mode::Borrow));
-    (gates(class) && same.next().is_some()).then(|| {
-        "a limit that gates holds back all that comes by a port: let its class be the port's only one, or write mode = \"pace\""
-            .into()
-    })
 }
 
 /// The limit of a class that gates, if one does, and the port whose queue it holds back: its own, or the only one from which frames
@@ -543,8 +577,8 @@ fn limit(typed: TypedLimit, problems: &mut Vec<Problem>) -> Limit {
 
 fn class(
     typed: TypedClass,
-    ports: &[String],
-    limits: &[String],
+    ports: &Names,
+    limits: &Names,
     known: &[Limit],
     codels: &[Codel],
     problems: &mut Vec<Problem>,
@@ -560,16 +594,16 @@ fn class(
         return None;
     };
     let direction = or(typed.direction, Word(Direction::From)).0;
-    let place = find(port, &port.value, ports, "port", problems)?;
-    let chosen: Vec<usize> =
-        chain.value.iter().filter_map(|name| find(chain, name, limits, "limit", problems)).collect();
+    let place = ports.find(port, &port.value, problems)?;
+    let chosen: Vec<usize> = chain.value.iter().filter_map(|name| limits.find(chain, name, problems)).collect();
     if chain.value.is_empty() {
         problems.push(chain.problem("names no limit: leave the class out, what belongs to none is not limited"));
     }
     if let Some(twice) = chosen.iter().enumerate().find_map(|(at, limit)| chosen[..at].contains(limit).then_some(limit))
     {
-        problems
-            .push(chain.problem(format!("`{}` stands there twice, and would count everything twice", limits[*twice])));
+        problems.push(
+            chain.problem(format!("`{}` stands there twice, and would count everything twice", known[*twice].name)),
+        );
     }
     if let Some(queue) = typed.queue.as_ref().filter(|queue| queue.value < TWO_PACKETS) {
         problems.push(queue.problem(format!("is less than {TWO_PACKETS}: there would be no room for a packet")));
@@ -618,22 +652,6 @@ fn differ<'a>(chosen: &[usize], known: &'a [Limit]) -> Option<[&'a str; 2]> {
     let first = &known[*chosen.first()?];
     let other = chosen.iter().map(|at| &known[*at]).find(|limit| limit.accounting != first.accounting)?;
     Some([&first.name, &other.name])
-}
-
-/// The place of `name` among the known ones.
-pub(super) fn find<T>(
-    typed: &Typed<T>,
-    name: &str,
-    known: &[String],
-    what: &str,
-    problems: &mut Vec<Problem>,
-) -> Option<usize> {
-    let at = known.iter().position(|known| known == name);
-    if at.is_none() {
-        let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        problems.push(typed.problem(unknown(what, name, &known)));
-    }
-    at
 }
 
 pub(super) fn problem(line: usize, key: &str, what: String) -> Problem {

@@ -46,6 +46,28 @@ fn the_example_s_comments_are_valid_values() {
     }
 }
 
+/// A switch may have 131,072 of these: what each is compared with must not grow with them.
+#[test]
+fn classes_of_one_flow_each_can_be_very_many() {
+    let port = "[[port]]\nname = \"vm1\"\nkind = \"tap\"\n[[limit]]\nname = \"a\"\nrate = \"8 Mbit/s\"\n";
+    let class = |n: u16| {
+        let [high, low] = n.to_be_bytes();
+        format!(
+            "[[class]]\nport = \"vm1\"\nsource = \"10.0.{high}.{low}/32\"\ndestination = \"10.9.9.9/32\"\nprotocol = \"tcp\"\n\
+             source_ports = \"1000\"\ndestination_ports = \"80\"\nlimits = [\"a\"]\n"
+        )
+    };
+    let classes: String = (0..20_000).map(class).collect();
+    let twice = format!("{port}{classes}{}", class(7));
+    let shaping = Config::from_text(&twice, &root()).expect("they are sound").shaping;
+    assert_eq!(shaping.classes.len(), 20_001);
+    let said: Vec<String> = shaping.notes.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        ["line 160007: class: nothing is left for it: the class in line 63 takes all of it; put the narrow one first"]
+    );
+}
+
 /// The end of the example with its comment marks taken away.
 fn shaping_example() -> String {
     let (_, lines) = EXAMPLE.split_once("# [switch]").expect("the example shows the switch");

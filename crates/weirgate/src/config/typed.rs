@@ -6,7 +6,7 @@ use std::str::FromStr;
 use weirgate_units::{Bytes, Duration, Prefix};
 
 use super::export::{self, TypedKafka};
-use super::read::{self, Problem, Section, Typed};
+use super::read::{self, Lines, Problem, Section, Typed};
 use super::shaping::{self, TypedShaping};
 use super::tune::{self, TypedTune};
 use super::uplinks::{self, TypedUplinks};
@@ -74,7 +74,8 @@ pub(super) struct Store {
 /// Reads `text`; the problems of the reading, none where it is sound.
 pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
     let document = read::document(text).map_err(|problem| vec![problem])?;
-    let mut root = Section::root(text, document.get_ref());
+    let lines = Lines::of(text);
+    let mut root = Section::root(&lines, document.get_ref());
     let file = File {
         host: root.table("host", host),
         http: root.table("http", |s| Http { listen: s.parsed("listen") }),

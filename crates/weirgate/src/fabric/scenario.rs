@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use weirgate_fabric::{Buffers, Chance, ControlKind, Settings, Simulation, Span, TcpSettings, Time};
 use weirgate_units::{Bytes, Duration};
 
-use crate::config::read::{Problem, Section};
+use crate::config::read::{Lines, Problem, Section};
 
 pub use self::balance::SCHEMES;
 use self::balance::scheme;
@@ -126,7 +126,8 @@ impl Scenario {
             located.into_iter().map(|problem| text.place(problem)).collect()
         };
         let mut problems = Vec::new();
-        let scenario = Self::read(Section::root(text.text(), tables.get_ref()), folder, &mut problems);
+        let lines = Lines::of(text.text());
+        let scenario = Self::read(Section::root(&lines, tables.get_ref()), folder, &mut problems);
         let Some(scenario) = scenario.filter(|_| problems.is_empty()) else { return Err(place(problems)) };
         // What only shows when all is put together.
         if must_fit {

@@ -139,7 +139,7 @@ impl Site {
     /// Sorted round trips, in milliseconds.
     fn ping(&mut self, seconds: u64) -> Result<Vec<f64>> {
         let said = self.guest()?.expect(&ping(seconds))?;
-        Ok(round_trips(&said))
+        round_trips(&said)
     }
 
     /// One connection, the payload that came through in bit/s, and pings once it has settled.
@@ -152,7 +152,7 @@ impl Site {
         let _ = server.kill();
         let _ = server.wait();
         let pings = self.guest()?.expect("cat /tmp/ping")?;
-        Ok((ground::received(&ground::read_answer(said?.as_bytes())?), round_trips(&pings)))
+        Ok((ground::received(&ground::read_answer(said?.as_bytes())?), round_trips(&pings)?))
     }
 
     /// Small transfers beside one connection: how long they took, sorted, in milliseconds.
@@ -175,13 +175,22 @@ impl Site {
     }
 }
 
+/// Seconds that ping waits for an answer.
+const PATIENCE: u64 = 2;
+
 /// The command that pings 50 times a second.
 fn ping(seconds: u64) -> String {
-    format!("ping -i 0.02 -c {} -W 2 {HOST}", seconds * 50)
+    format!("ping -i 0.02 -c {} -W {PATIENCE} {HOST}", seconds * 50)
 }
 
-fn round_trips(said: &str) -> Vec<f64> {
-    sorted(said.lines().filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok()))
+/// Round trips that ping tells, sorted, in milliseconds; one that was lost took as long as it waits for an answer.
+fn round_trips(said: &str) -> Result<Vec<f64>> {
+    let sent = said.lines().find_map(|line| line.split_once(" packets transmitted")?.0.parse().ok());
+    let sent: usize = sent.with_context(|| format!("ping does not say how many it sent: {said}"))?;
+    let answered = said.lines().filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok());
+    let answered: Vec<f64> = answered.collect();
+    let lost = std::iter::repeat_n(1e3 * PATIENCE as f64, sent.saturating_sub(answered.len()));
+    Ok(sorted(answered.iter().copied().chain(lost)))
 }
 
 /// Bytes in each window, one from each millisecond on.

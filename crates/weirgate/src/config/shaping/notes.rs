@@ -1,6 +1,9 @@
 //! What is sound and yet can hardly be meant: `weirgate doctor` says it, and nothing is refused for it.
 
+use std::collections::{HashMap, HashSet};
+
 use weirgate_linux::dataplane::MEMORY_MAX;
+use weirgate_switch::bridge::Direction;
 use weirgate_switch::class::Ports;
 use weirgate_switch::limits::{Mode, class_max};
 use weirgate_units::{BitRate, Bytes, Duration, Prefix};
@@ -20,19 +23,22 @@ const QUEUE_SMALL: Bytes = Bytes::new(128 << 10);
 pub(super) fn notes(shaping: &Shaping, limit_lines: &[usize], class_lines: &[usize]) -> Vec<Problem> {
     let Shaping { limits, classes, .. } = shaping;
     let mut notes = Vec::new();
+    let used: HashSet<usize> = classes.iter().flat_map(|class| class.limits.iter().copied()).collect();
     for (at, (limit, line)) in limits.iter().zip(limit_lines).enumerate() {
-        if !classes.iter().any(|class| class.limits.contains(&at)) {
+        if !used.contains(&at) {
             let what =
                 format!("no class names `{}`: nothing is held to it; write it into a class's `limits`", limit.name);
             notes.push(problem(*line, "limit", what));
         }
         notes.extend(odd_burst(limit, shaping.coalesce).map(|what| problem(*line, "limit", what)));
     }
+    let mut before = Before::default();
     for (at, (class, line)) in classes.iter().zip(class_lines).enumerate() {
+        let wide = before.find(class, classes);
+        before.add(at, class);
         let never = contradiction(&class.matches).map(|why| format!("no frame is ever of it: {why}"));
         let wider = || {
-            let first = classes[..at].iter().position(|other| takes_all_of(other, class))?;
-            let line = class_lines[first];
+            let line = class_lines[wide?];
             Some(format!("nothing is left for it: the class in line {line} takes all of it; put the narrow one first"))
         };
         notes.extend(never.or_else(wider).map(|what| problem(*line, "class", what)));
@@ -113,6 +119,51 @@ fn contradiction(asked: &Match) -> Option<&'static str> {
         (Some(58), Some(true)) => Some("\"icmpv6\" is of IPv6, and its network of IPv4: write \"icmp\""),
         _ => None,
     }
+}
+
+/// The classes before one, of each port and direction.
+#[derive(Debug, Default)]
+struct Before {
+    /// Those of one flow, by it: there can be very many, and what one of them takes all of has the same flow.
+    flows: HashMap<(usize, Direction, Flow), Vec<usize>>,
+    /// The others.
+    wide: HashMap<(usize, Direction), Vec<usize>>,
+}
+
+/// Source, destination, protocol and ports.
+type Flow = (Prefix, Prefix, u8, u16, u16);
+
+impl Before {
+    fn add(&mut self, at: usize, class: &Class) {
+        let Class { port, direction, matches, .. } = class;
+        let like = match flow(matches) {
+            Some(flow) => self.flows.entry((*port, *direction, flow)).or_default(),
+            None => self.wide.entry((*port, *direction)).or_default(),
+        };
+        like.push(at);
+    }
+
+    /// The first of them that takes all of `class`.
+    fn find(&self, class: &Class, classes: &[Class]) -> Option<usize> {
+        let Class { port, direction, matches, .. } = class;
+        let like = flow(matches).and_then(|flow| self.flows.get(&(*port, *direction, flow)));
+        let first = |at: &Vec<usize>| at.iter().copied().find(|at| takes_all_of(&classes[*at], class));
+        like.and_then(first).into_iter().chain(self.wide.get(&(*port, *direction)).and_then(first)).min()
+    }
+}
+
+fn flow(matches: &Match) -> Option<Flow> {
+    let one = |ports: Option<Ports>| ports.filter(|ports| ports.first == ports.last).map(|ports| ports.first);
+    let host = |network: Option<Prefix>| {
+        network.filter(|network| network.len() == if network.address().is_ipv4() { 32 } else { 128 })
+    };
+    Some((
+        host(matches.source)?,
+        host(matches.destination)?,
+        matches.protocol?,
+        one(matches.source_ports)?,
+        one(matches.destination_ports)?,
+    ))
 }
 
 /// Whether every frame of `class` is of `other` as well.
@@ -252,7 +303,7 @@ mod tests {
         assert_eq!(most(""), [""; 0]);
         assert_eq!(
             most("[switch]\nthreads = 2\n"),
-            ["line 9: class: a `queue` of 40 MB is more than a class may take of a thread's memory: 33.554 MB is used"]
+            ["line 9: class: a `queue` of 40 MB is more than a class may take of a thread's memory: 32 MiB is used"]
         );
         let still = noted(&format!("{GROUND}{CLASS}queue = \"30 MB\"\n").replace("8 Mbit", "0 bit"));
         assert_eq!(still, [""; 0], "a rate of zero is a door that is shut, not slow");

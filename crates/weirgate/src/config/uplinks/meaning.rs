@@ -3,7 +3,7 @@
 use weirgate_units::{BitRate, Prefix};
 
 use super::super::read::Problem;
-use super::super::shaping::{find, names, problem};
+use super::super::shaping::{Names, problem};
 use super::super::typed::Maybe;
 use super::super::{Namespace, or};
 use super::marks::Marks;
@@ -21,7 +21,7 @@ const TARGETS: [&str; 6] =
     ["1.1.1.1", "8.8.8.8", "9.9.9.9", "2606:4700:4700::1111", "2001:4860:4860::8888", "2620:fe::fe"];
 
 pub(in crate::config) fn meaning(typed: TypedUplinks, problems: &mut Vec<Problem>) -> Uplinks {
-    let known = names("uplink", typed.uplinks.iter().map(|uplink| (uplink.line, &uplink.name)), problems);
+    let known = Names::read("uplink", typed.uplinks.iter().map(|uplink| (uplink.line, &uplink.name)), problems);
     if let Some(excess) = typed.uplinks.get(UPLINKS_MAX) {
         let what = format!("{} uplinks: at most {UPLINKS_MAX} are told apart", typed.uplinks.len());
         problems.push(problem(excess.line, "uplink", what));
@@ -135,7 +135,7 @@ fn uplink(typed: TypedUplink, problems: &mut Vec<Problem>) -> Uplink {
     }
 }
 
-fn rule(typed: TypedRule, known: &[String], problems: &mut Vec<Problem>) -> Option<SteerRule> {
+fn rule(typed: TypedRule, known: &Names, problems: &mut Vec<Problem>) -> Option<SteerRule> {
     let Some(chosen) = &typed.uplinks else {
         let what = "a rule needs `uplinks`: the names of one or more [[uplink]] that its connections go by";
         problems.push(problem(typed.line, "steer", what.into()));
@@ -146,7 +146,7 @@ fn rule(typed: TypedRule, known: &[String], problems: &mut Vec<Problem>) -> Opti
     }
     let mut uplinks: Vec<usize> = Vec::new();
     for name in &chosen.value {
-        let Some(at) = find(chosen, name, known, "uplink", problems) else { continue };
+        let Some(at) = known.find(chosen, name, problems) else { continue };
         if uplinks.contains(&at) {
             problems.push(chosen.problem(format!("`{name}` stands there twice")));
         } else {

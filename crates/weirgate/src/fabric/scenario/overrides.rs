@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::problem;
-use crate::config::read::{Problem, document, line_at};
+use crate::config::read::{Lines, Problem, document};
 
 /// A key of a scenario, as `balance.scheme`, and what it is set to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +121,8 @@ impl<'a> Overridden<'a> {
         if found.line > 0 {
             return found;
         }
-        let line = |value: &Spanned<DeValue<'_>>| line_at(&self.text, value.span().start);
+        let lines = Lines::of(&self.text);
+        let line = |value: &Spanned<DeValue<'_>>| lines.at(value.span().start);
         let of_section = || {
             let (section, _) = found.key.rsplit_once('.')?;
             Some(line(find(tables, section)?)).filter(|line| *line <= self.lines)

@@ -7,7 +7,7 @@ use weirgate_balance::topology::{Kind, Topology};
 
 use super::names::Names;
 use super::{Extra, join, problem, shape};
-use crate::config::read::{Problem, Section, document};
+use crate::config::read::{Lines, Problem, Section, document};
 
 /// A network by the names of its nodes: `hosts = ["a", "b"]`, `switches = ["s"]`, and a `[[link]]` for each link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,8 @@ impl Graph {
     pub(super) fn load(file: &Path) -> Result<Self, Vec<Problem>> {
         let text = std::fs::read_to_string(file).map_err(|error| vec![problem(0, "", error.to_string())])?;
         let table = document(&text).map_err(|problem| vec![problem])?;
-        let mut root = Section::root(&text, table.get_ref());
+        let lines = Lines::of(&text);
+        let mut root = Section::root(&lines, table.get_ref());
         let mut problems = Vec::new();
         let mut names = |key| root.list::<String>(key).map_or_else(Vec::new, |list| list.value);
         let (hosts, switches) = (names("hosts"), names("switches"));
