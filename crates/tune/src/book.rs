@@ -64,10 +64,10 @@ pub(crate) struct Book {
 }
 
 impl Clients {
-    /// Notes a client in `epoch`.
-    pub(crate) fn add(&mut self, epoch: u32, hash: u64) {
+    /// Notes clients in `epoch`, each by its bit.
+    pub(crate) fn add(&mut self, epoch: u32, bits: u64) {
         self.turn(epoch);
-        self.now |= 1 << (hash >> 58);
+        self.now |= bits;
     }
 
     /// Distinct clients in the epoch before `epoch`, or so far in it where those are more.

@@ -2,7 +2,7 @@
 //!
 //! Ground rules:
 //! - One call of [`Controller::handle_progress`] per connection and round is one vote; whoever calls it (the ledger of
-//!   `sockets`, a replay) keeps a connection from voting twice.
+//!   `sockets`, a replay) keeps a connection from voting twice. [`Controller::handle_tally`] is the same for many of them.
 //! - A network is judged by its *untreated* connections alone. Where the kernel program runs, those of a selected network
 //!   are its holdout (or a switchback's blocks on the default): a treatment that works does not talk a network out of the
 //!   group it was selected for. In observe mode no connection is treated and all of them count.
@@ -11,20 +11,21 @@
 //!   kept even where the decisions are refused.
 //! - Nothing here reads a clock or draws an outside number: the same calls give the same policies.
 
+use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
 
 use weirgate_sockets::progress::Progress;
-use weirgate_sockets::record::Direction;
 use weirgate_sockets::sample::{Arm, CcName};
 use weirgate_units::{BitRate, Bytes, Prefix, UnixTime};
 
 use crate::book::{Book, NONE};
-use crate::config::{Config, ConfigError, Metric, RULES_MAX, WINDOW_MAX};
+use crate::config::{Config, ConfigError, RULES_MAX, WINDOW_MAX};
 use crate::decision::{Decision, Ignored, NetworkEffect, Round, Stats, What, Why};
 use crate::effect::{Cell, Effect};
 use crate::holdout::{Holdout, mix};
 use crate::policy::Policy;
-use crate::trial::ArmSum;
+use crate::sketch;
+use crate::tally::{ArmSum, Did, Refused, Tally, is_refused};
 use crate::validate::{self, Facts, Refusal};
 
 /// What the controller must know of the host it decides for.
@@ -68,7 +69,7 @@ pub struct Controller {
 /// What has been counted of the round in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Open {
-    pub(crate) tallies: Vec<Tally>,
+    pub(crate) tallies: Vec<Heard>,
     /// (tally << 1 | held out, metric in bit/s) of untreated votes.
     pub(crate) votes: Vec<(u32, f32)>,
     pub(crate) stats: Stats,
@@ -77,7 +78,7 @@ pub(crate) struct Open {
 
 /// One network in the round in progress.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Heard {
     pub(crate) slot: u32,
     pub(crate) acked: u64,
     pub(crate) none: ArmSum,
@@ -128,81 +129,84 @@ impl Controller {
 
     /// Counts what one connection did in this round. O(1); allocates where the network is new.
     pub fn handle_progress(&mut self, progress: &Progress) {
-        let round = self.round + 1;
         let stats = &mut self.open.stats;
         stats.connections += 1;
-        if progress.direction != Direction::Accepted {
-            stats.ignored.direction += 1;
-            return;
+        match is_refused(progress, &self.config) {
+            Some(Refused::Direction) => stats.ignored.direction += 1,
+            Some(Refused::Port) => stats.ignored.port += 1,
+            None => {
+                let (did, vote) = Did::of(progress, &self.config);
+                let key = self.count(progress.client, progress.arm, progress.cc, &did);
+                self.open.votes.extend(key.zip(vote));
+            }
         }
-        if !self.config.server_ports.is_empty() && !self.config.server_ports.contains(&progress.local_port) {
-            stats.ignored.port += 1;
-            return;
+    }
+
+    /// Counts what connections did that were summed up elsewhere, under the same settings. O(votes); allocates where the network is new.
+    pub fn handle_tally(&mut self, tally: &Tally) {
+        self.open.stats.connections += tally.did.connections;
+        let Some(key) = self.count(tally.network.address(), tally.arm, tally.cc, &tally.did) else { return };
+        for (bin, votes) in tally.fit.bins() {
+            self.open.votes.extend(core::iter::repeat_n((key, sketch::value(*bin) as f32), *votes as usize));
         }
-        stats.acked += progress.acked;
-        let Some(slot) = self.book.slot_of(progress.client) else {
-            stats.untracked += 1;
-            return;
+    }
+
+    /// Counts connections of one network, arm and congestion control. Under what their votes are noted that speak for the network;
+    /// `None`: they are not.
+    fn count(&mut self, client: IpAddr, arm: Arm, cc: CcName, did: &Did) -> Option<u32> {
+        let round = self.round + 1;
+        let stats = &mut self.open.stats;
+        stats.acked += did.acked;
+        let Some(slot) = self.book.slot_of(client) else {
+            stats.untracked += did.connections;
+            return None;
         };
         let network = self.book.get_mut(slot);
         network.seen = round;
-        network.clients.add(round / self.config.epoch_rounds, client_hash(self.config.seed, progress));
+        network.clients.add(round / self.config.epoch_rounds, did.clients);
         if network.tally == NONE {
             network.tally = self.open.tallies.len() as u32;
-            self.open.tallies.push(Tally { slot, ..Tally::default() });
+            self.open.tallies.push(Heard { slot, ..Heard::default() });
         }
         let tally = &mut self.open.tallies[network.tally as usize];
-        tally.acked += progress.acked.as_u64();
+        tally.acked += did.acked.as_u64();
 
         let treatment = network.trial.as_ref().map(|t| t.cc);
-        let expected = match (progress.arm, self.config.default_cc.or(self.host.system_cc)) {
-            (Arm::Treated, Some(cc)) => progress.cc == cc || Some(progress.cc) == treatment,
-            (Arm::None | Arm::Holdout, Some(cc)) => progress.cc == cc,
+        let expected = match (arm, self.config.default_cc.or(self.host.system_cc)) {
+            (Arm::Treated, Some(default)) => cc == default || Some(cc) == treatment,
+            (Arm::None | Arm::Holdout, Some(default)) => cc == default,
             (_, None) => true,
         };
         if !expected {
-            stats.ignored.own_cc += 1;
-            return;
+            stats.ignored.own_cc += did.connections;
+            return None;
         }
-        let washout = progress.arm != Arm::None
-            && network.trial.as_ref().is_some_and(|trial| trial.is_washout(round, &self.config));
-        let arm = match progress.arm {
+        stats.ignored.small += did.small;
+        stats.ignored.no_metric += did.no_metric;
+        let washout =
+            arm != Arm::None && network.trial.as_ref().is_some_and(|trial| trial.is_washout(round, &self.config));
+        let sums = match arm {
             Arm::None => &mut tally.none,
             Arm::Treated => &mut tally.arms.get_or_insert_default()[0],
             Arm::Holdout => &mut tally.arms.get_or_insert_default()[1],
         };
-        arm.sent += progress.sent.as_u64();
-        arm.retransmitted += progress.retransmitted.as_u64();
-        if progress.min_rtt.as_nanos() > 0 {
-            arm.rtts += 1;
-            arm.rtt_us += progress.min_rtt.as_micros();
-        }
-        if progress.acked < self.config.vote_bytes_min {
-            stats.ignored.small += 1;
-            return;
-        }
-        let Some(metric) = metric(self.config.metric, progress) else {
-            stats.ignored.no_metric += 1;
-            return;
-        };
+        let votes = u64::from(did.arm.votes);
         if washout {
-            stats.ignored.washout += 1;
-            return;
+            stats.ignored.washout += votes;
+            sums.add(&ArmSum { votes: 0, fit: 0, log: 0.0, ..did.arm });
+            return None;
         }
-        arm.votes += 1;
-        arm.log += f64::from(metric.max(1.0)).ln();
-        self.open.metric_above_zero |= metric > 0.0;
-        match progress.arm {
-            Arm::None => stats.votes_none += 1,
-            Arm::Treated => stats.votes_treated += 1,
-            Arm::Holdout => stats.votes_holdout += 1,
+        // Those of the treated do not speak for the network.
+        let fit = if arm == Arm::Treated { 0 } else { did.arm.fit };
+        sums.add(&ArmSum { fit, ..did.arm });
+        stats.ignored.limited += did.limited;
+        self.open.metric_above_zero |= did.arm.log > 0.0;
+        match arm {
+            Arm::None => stats.votes_none += votes,
+            Arm::Treated => stats.votes_treated += votes,
+            Arm::Holdout => stats.votes_holdout += votes,
         }
-        if limited_share(progress) > self.config.limited_share_max {
-            stats.ignored.limited += 1;
-        } else if progress.arm != Arm::Treated {
-            arm.fit += 1;
-            self.open.votes.push((network.tally << 1 | u32::from(progress.arm == Arm::Holdout), metric));
-        }
+        (arm != Arm::Treated).then_some(network.tally << 1 | u32::from(arm == Arm::Holdout))
     }
 
     /// Ends the round at `now`: judges, proposes, validates, commits. `newest` is the time of the newest measurement in
@@ -396,23 +400,4 @@ pub(crate) fn holdout(config: &Config, round: u32) -> Holdout {
 /// A rate as it is reported.
 pub(crate) fn rate(bits_per_sec: f32) -> BitRate {
     BitRate::from_bits_per_sec(bits_per_sec as u64)
-}
-
-/// A connection's vote in bit/s.
-fn metric(metric: Metric, progress: &Progress) -> Option<f32> {
-    match metric {
-        Metric::Goodput => BitRate::of(progress.acked, progress.busy),
-        Metric::DeliveryRate => progress.delivery_rate,
-    }
-    .map(|rate| rate.as_bits_per_sec() as f32)
-}
-
-fn limited_share(progress: &Progress) -> f64 {
-    let limited = progress.rwnd_limited.saturating_add(progress.sndbuf_limited).as_nanos();
-    limited as f64 / progress.busy.as_nanos().max(1) as f64
-}
-
-fn client_hash(seed: u64, progress: &Progress) -> u64 {
-    let bits = u128::from_be_bytes(weirgate_sockets::sample::mapped(progress.client));
-    mix(mix(seed ^ (bits >> 64) as u64) ^ bits as u64)
 }

@@ -4,10 +4,10 @@ use weirgate_units::{Bytes, Prefix};
 
 use crate::book::NONE;
 use crate::config::{Group, RULES_MAX, WINDOW_MAX};
-use crate::controller::{Controller, Open, Tally, rate};
+use crate::controller::{Controller, Heard, Open, rate};
 use crate::decision::{Design, Effects, Loss};
 use crate::effect::{Bootstrap, Cell};
-use crate::trial::ArmSum;
+use crate::tally::ArmSum;
 
 /// The pooled effect's bootstrap works on at most so many sums of cells: independent cells may be added up in groups, and
 /// 4,096 groups x 1,000 resamples take some 10 ms.
@@ -20,7 +20,7 @@ pub(crate) fn medians(open: &mut Open) -> Vec<(u32, f32)> {
     let votes = core::mem::take(&mut open.votes);
     // Where the kernel program runs in a network, its untreated connections are those held out; the others' lot is not
     // known (a port that is not steered, or not looked at yet).
-    let counts = |t: &Tally| t.arms.as_ref().map_or((t.none.fit, 0), |arms| (arms[1].fit, 1));
+    let counts = |t: &Heard| t.arms.as_ref().map_or((t.none.fit, 0), |arms| (arms[1].fit, 1));
     let mut at = Vec::with_capacity(open.tallies.len());
     let mut total = 0usize;
     for tally in &open.tallies {

@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod book;
+mod bytes;
+pub mod canary;
 mod config;
 mod controller;
 pub mod decision;
@@ -16,15 +18,20 @@ pub mod policy;
 pub mod replay;
 mod select;
 pub mod sensitivity;
+pub mod sketch;
+pub mod snapshot;
 pub mod state;
 pub mod synthetic;
+mod tally;
 mod trial;
 pub mod validate;
 
+pub use canary::Canary;
 pub use config::{Config, ConfigError, Group, Metric, RULES_MAX, Rule, WINDOW_MAX};
 pub use controller::{Controller, Host};
 pub use decision::{Decision, Round, What, Why};
 pub use explain::Explanation;
 pub use holdout::Holdout;
 pub use policy::Policy;
+pub use tally::{ArmSum, Did, Tallies, Tally};
 pub use validate::{Facts, Limits, Refusal, validate};

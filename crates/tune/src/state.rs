@@ -5,19 +5,18 @@
 //! against the bytes that are left, every value against what the controller relies on. A change of layout is a new
 //! version, and an old one is refused: history is then gathered anew, nothing else is lost.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-use weirgate_sockets::sample::CcName;
-use weirgate_units::{Prefix, UnixTime};
+use weirgate_units::UnixTime;
 
 use crate::book::{Book, Clients, Detail, Network};
+use crate::bytes::{Damaged, Reader, Writer};
 use crate::config::{Config, ConfigError, Metric, RULES_MAX};
 use crate::controller::{Controller, Host};
 use crate::decision::{Design, What, Why};
 use crate::effect::{Cell, Effect};
 use crate::history::History;
 use crate::holdout::{Holdout, mix};
-use crate::trial::{ArmSum, Block, Trial};
+use crate::tally::ArmSum;
+use crate::trial::{Block, Trial};
 
 const MAGIC: &[u8; 4] = b"WGTU";
 const VERSION: u16 = 1;
@@ -54,6 +53,12 @@ pub enum LoadError {
     /// The configuration itself is not valid.
     #[error(transparent)]
     Config(#[from] ConfigError),
+}
+
+impl From<Damaged> for LoadError {
+    fn from(Damaged(what): Damaged) -> Self {
+        Self::Damaged(what)
+    }
 }
 
 impl Controller {
@@ -107,43 +112,9 @@ fn checksum(bytes: &[u8]) -> u64 {
     })
 }
 
-struct Writer(Vec<u8>);
-struct Reader<'a>(&'a [u8]);
-
 impl Writer {
-    fn u8(&mut self, n: u8) {
-        self.0.push(n);
-    }
-
-    fn u32(&mut self, n: u32) {
-        self.0.extend_from_slice(&n.to_le_bytes());
-    }
-
-    fn u64(&mut self, n: u64) {
-        self.0.extend_from_slice(&n.to_le_bytes());
-    }
-
     fn f32(&mut self, n: f32) {
         self.u32(n.to_bits());
-    }
-
-    fn text(&mut self, s: &str) {
-        self.u8(s.len() as u8);
-        self.0.extend_from_slice(&s.as_bytes()[..usize::from(s.len() as u8)]);
-    }
-
-    fn prefix(&mut self, p: Prefix) {
-        self.u8(p.len());
-        match p.address() {
-            IpAddr::V4(a) => {
-                self.u8(4);
-                self.u32(a.to_bits());
-            }
-            IpAddr::V6(a) => {
-                self.u8(6);
-                self.u64((a.to_bits() >> 64) as u64);
-            }
-        }
     }
 
     fn controller(&mut self, c: &Controller) {
@@ -311,29 +282,6 @@ impl Writer {
 type Read<T> = Result<T, LoadError>;
 
 impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Read<[u8; N]> {
-        let length = LoadError::Length { expected: N as u64, found: self.0.len() as u64 };
-        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(length)?;
-        self.0 = rest;
-        Ok(*head)
-    }
-
-    fn u8(&mut self) -> Read<u8> {
-        Ok(self.take::<1>()?[0])
-    }
-
-    fn u16(&mut self) -> Read<u16> {
-        Ok(u16::from_le_bytes(self.take()?))
-    }
-
-    fn u32(&mut self) -> Read<u32> {
-        Ok(u32::from_le_bytes(self.take()?))
-    }
-
-    fn u64(&mut self) -> Read<u64> {
-        Ok(u64::from_le_bytes(self.take()?))
-    }
-
     fn f32(&mut self) -> Read<f32> {
         Ok(f32::from_bits(self.u32()?))
     }
@@ -342,41 +290,9 @@ impl Reader<'_> {
         Some(self.f32()?).filter(|x| x.is_finite()).ok_or(LoadError::Damaged("a number"))
     }
 
-    /// A number of items of at least `size` bytes each, that can still come.
-    fn count(&mut self, size: usize) -> Read<usize> {
-        let n = self.u32()? as usize;
-        if n.saturating_mul(size) > self.0.len() {
-            return Err(LoadError::Damaged("a count"));
-        }
-        Ok(n)
-    }
-
     /// A round that is not later than `last`.
     fn round(&mut self, last: u32) -> Read<u32> {
         Some(self.u32()?).filter(|r| *r <= last).ok_or(LoadError::Damaged("a round"))
-    }
-
-    fn text(&mut self) -> Read<String> {
-        let n = usize::from(self.u8()?);
-        let (head, rest) = self.0.split_at_checked(n).ok_or(LoadError::Damaged("a text"))?;
-        self.0 = rest;
-        Ok(core::str::from_utf8(head).map_err(|_| LoadError::Damaged("a text"))?.to_owned())
-    }
-
-    fn cc(&mut self) -> Read<CcName> {
-        CcName::new(&self.text()?).ok_or(LoadError::Damaged("a congestion control's name"))
-    }
-
-    fn prefix(&mut self) -> Read<Prefix> {
-        let (len, family) = (self.u8()?, self.u8()?);
-        let (address, width): (IpAddr, u8) = match family {
-            4 => (Ipv4Addr::from_bits(self.u32()?).into(), 32),
-            6 => (Ipv6Addr::from_bits(u128::from(self.u64()?) << 64).into(), 64),
-            _ => return Err(LoadError::Damaged("an address family")),
-        };
-        let prefix = Prefix::of(address, len);
-        let ok = len <= width && prefix.address() == address;
-        ok.then_some(prefix).ok_or(LoadError::Damaged("a network"))
     }
 
     fn controller(&mut self, mut c: Controller) -> Read<Controller> {
@@ -557,6 +473,8 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use weirgate_sockets::sample::CcName;
 
     use super::*;
     use crate::replay::{Telemetry, replay};

@@ -14,23 +14,7 @@ use crate::config::Config;
 use crate::decision::{Design, Loss, NetworkEffect};
 use crate::effect::{self, Bootstrap, Cell, Effect};
 use crate::holdout::mix;
-
-/// What the connections of one arm came to in a round or a block.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct ArmSum {
-    /// Votes.
-    pub(crate) votes: u32,
-    /// Votes that speak for the network: not limited by the receiver or the send buffer.
-    pub(crate) fit: u32,
-    /// Connections with a round-trip time.
-    pub(crate) rtts: u32,
-    /// Sum of their smallest round-trip times, in microseconds.
-    pub(crate) rtt_us: u64,
-    /// Sum of the natural logarithms of the votes (bit/s).
-    pub(crate) log: f64,
-    pub(crate) sent: u64,
-    pub(crate) retransmitted: u64,
-}
+use crate::tally::ArmSum;
 
 /// A closed block of one network.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -63,16 +47,6 @@ pub(crate) struct Trial {
 }
 
 impl ArmSum {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.votes += other.votes;
-        self.fit += other.fit;
-        self.rtts += other.rtts;
-        self.rtt_us += other.rtt_us;
-        self.log += other.log;
-        self.sent += other.sent;
-        self.retransmitted += other.retransmitted;
-    }
-
     pub(crate) fn loss(&self) -> Loss {
         Loss { sent: Bytes::new(self.sent), retransmitted: Bytes::new(self.retransmitted) }
     }

@@ -1,0 +1,92 @@
+//! Summed up at edges, votes decide what they decide one by one.
+
+mod world;
+
+use weirgate_sockets::progress::Progress;
+use weirgate_tune::replay::Telemetry;
+use weirgate_tune::synthetic::{Scenario, Synthetic};
+use weirgate_tune::{Config, Controller, Decision, Round, Tallies};
+use weirgate_units::Prefix;
+
+use world::host;
+
+const ROUNDS: u32 = 72;
+
+/// What a round's connections are handed over as.
+type HandOver<'a> = &'a mut dyn FnMut(&mut Controller, &[Progress]);
+
+/// Decisions of all rounds, and the networks that are selected after the last one.
+fn decide(hand_over: HandOver<'_>) -> (Vec<(u32, Decision)>, Vec<Prefix>) {
+    let mut world = Synthetic::new(Scenario::mixed(400, ROUNDS, 7));
+    let mut controller =
+        Controller::new(Config { seed: 7, ..Config::default() }, host("cubic")).expect("sound settings");
+    let (mut decisions, mut policy) = (Vec::new(), controller.policy().clone());
+    loop {
+        let mut connections = Vec::new();
+        let Some(end) = world.next_round(&policy, &mut |progress| connections.push(*progress)) else { break };
+        hand_over(&mut controller, &connections);
+        let Round { number, policy: new, decisions: made, .. } = controller.end_round(end, Some(end));
+        decisions.extend(made.into_iter().map(|decision| (number, decision)));
+        if let Some(new) = new {
+            policy = new;
+        }
+    }
+    let selected = controller.policy().networks.iter().map(|(network, _)| *network).collect();
+    (decisions, selected)
+}
+
+/// By so many edges, each of which hands over `minutes` times in a round.
+fn by_edges(edges: usize, minutes: usize) -> (Vec<(u32, Decision)>, Vec<Prefix>) {
+    let mut all: Vec<Tallies> = (0..edges).map(|_| Tallies::new(Config::default())).collect();
+    decide(&mut |controller, connections| {
+        for part in connections.chunks(connections.len().div_ceil(minutes).max(1)) {
+            for (at, progress) in part.iter().enumerate() {
+                all[at % edges].handle_progress(progress);
+            }
+            for tally in all.iter_mut().flat_map(Tallies::take) {
+                controller.handle_tally(&tally);
+            }
+        }
+    })
+}
+
+#[test]
+fn however_many_edges_and_minutes_the_decisions_are_the_same() {
+    let whole = by_edges(1, 1);
+    assert!(whole.0.len() > 20 && !whole.1.is_empty(), "{} decisions", whole.0.len());
+    assert!(by_edges(7, 5) == whole, "parts decide otherwise than the whole");
+}
+
+/// A vote within 1 % of what it was can turn the scale for a network at the edge of a group, and for no other.
+#[test]
+fn tallies_choose_the_networks_that_single_votes_choose() {
+    let exact = decide(&mut |controller, connections| {
+        connections.iter().for_each(|progress| controller.handle_progress(progress));
+    });
+    let summed = by_edges(3, 5);
+    let differ = |one: &[Prefix], other: &[Prefix]| one.iter().filter(|network| !other.contains(network)).count();
+    let apart = differ(&summed.1, &exact.1) + differ(&exact.1, &summed.1);
+    assert!(exact.1.len() > 50 && apart <= exact.1.len() / 20, "{apart} of {}", exact.1.len());
+}
+
+#[test]
+fn tallies_count_what_single_votes_count() {
+    let mut world = Synthetic::new(Scenario::mixed(50, 1, 3));
+    let mut connections = Vec::new();
+    let one = Controller::new(Config::default(), host("cubic")).expect("sound settings");
+    let end = world.next_round(one.policy(), &mut |progress| connections.push(*progress)).expect("a round");
+    let stats = [false, true].map(|summed| {
+        let mut controller = Controller::new(Config::default(), host("cubic")).expect("sound settings");
+        let mut tallies = Tallies::new(Config::default());
+        for progress in &connections {
+            if summed { tallies.handle_progress(progress) } else { controller.handle_progress(progress) }
+        }
+        tallies.take().iter().for_each(|tally| controller.handle_tally(tally));
+        let mut stats = controller.end_round(end, Some(end)).stats;
+        // These are of votes, which are within 1 %.
+        stats.thresholds.clear();
+        stats.members.clear();
+        stats
+    });
+    assert_eq!(stats[0], stats[1]);
+}
