@@ -6,8 +6,8 @@
 //!
 //! **The bound.** In every window of time `t` all members together pass at most `rate * t + burst + members * lease`: the
 //! burst, and what each may have leased before the window began. A lease is what the rate gives in [`LEASE_TIME`], at
-//! least one packet, so at 10 Gbit/s it is 62 KB. A packet that is larger, or was [refunded](Member::refund), can be held beside a
-//! lease until it is used or [released](Member::release): one for each member more.
+//! least one packet, so at 10 Gbit/s it is 62 KB. What was taken before the window and [refunded](Member::refund) in it comes on
+//! top, as it does with a bucket; of that no member keeps more than a lease, either, and all together no more than a burst beside.
 
 use std::sync::Arc;
 
@@ -224,9 +224,11 @@ impl Member {
         Ok(())
     }
 
-    /// Puts back what was taken for something that did not pass after all.
-    pub const fn refund(&mut self, amount: Bytes) {
-        self.credit += amount.as_u64();
+    /// Puts back what was taken for something that did not pass after all. What is more than a lease then is for all members.
+    pub fn refund(&mut self, amount: Bytes) {
+        let credit = self.credit.saturating_add(amount.as_u64());
+        self.credit = credit.min(self.aggregate.lease().as_u64());
+        self.aggregate.give_back(credit - self.credit);
     }
 
     /// Gives back what is leased and not used: to be called when there is nothing to send.
@@ -314,27 +316,37 @@ mod tests {
             let shared = Arc::new(Aggregate::new(at(0), BitRate::from_bits_per_sec(rate), bytes(burst), bytes(1_500)));
             let lease = shared.lease().as_u64();
             let mut threads: Vec<Member> = (0..members).map(|_| Member::new(shared.clone())).collect();
-            let (mut now, mut passed) = (0, vec![]);
+            // When, after how many had passed, and how much; of what was taken and did not pass, before how many it was put back, too.
+            let (mut now, mut passed, mut held, mut refunded) = (0, vec![], vec![], vec![]);
             for (wait, who, size, then) in steps {
                 now += wait;
                 let member = &mut threads[who % members];
                 if member.take(at(now), bytes(size)).is_ok() {
                     if then == 1 {
-                        member.refund(bytes(size));
+                        held.push((who % members, passed.len(), size));
                     } else {
                         passed.push((now, size));
                     }
                 }
-                prop_assert!(member.credit().as_u64() <= lease);
                 if then == 2 {
                     member.release();
                 }
+                // Some soon, and some when others have passed meanwhile.
+                if then == 3 {
+                    for (who, taken, size) in held.drain(..) {
+                        threads[who].refund(bytes(size));
+                        refunded.push((taken, passed.len(), size));
+                    }
+                }
+                prop_assert!(threads.iter().all(|member| member.credit().as_u64() <= lease));
             }
             for from in 0..passed.len() {
                 let mut sum = 0_u128;
-                for &(t, size) in &passed[from..] {
+                for (n, &(t, size)) in passed.iter().enumerate().skip(from) {
                     sum += u128::from(size) * 8_000_000_000;
-                    let slack = u128::from(burst + lease * members as u64 + 1) * 8_000_000_000;
+                    let late = refunded.iter().filter(|(taken, put_back, _)| *taken <= from && (from..=n).contains(put_back));
+                    let late: u64 = late.map(|(.., size)| size).sum();
+                    let slack = u128::from(burst + lease * members as u64 + late + 1) * 8_000_000_000;
                     prop_assert!(sum <= u128::from(rate) * u128::from(t - passed[from].0) + slack);
                 }
             }

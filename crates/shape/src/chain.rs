@@ -1,7 +1,7 @@
 //! Several limits in a row: all of them let a packet pass, or none of them is charged.
 //!
-//! Without that, what one limit passes and the next one refuses is lost to the first: two close limits that both refuse
-//! give a good deal less than the smaller of them.
+//! Without that, what one limit passes and the next one refuses is lost to the first: two close limits that both refuse can give some
+//! percent less than the smaller of them, where several senders share one of them or the two count different things.
 
 use weirgate_units::{Bytes, Instant, Packets};
 
@@ -50,25 +50,39 @@ impl Limit for Member {
     }
 }
 
+impl<L: Limit + ?Sized> Limit for &mut L {
+    fn take(&mut self, now: Instant, size: Bytes) -> Result<(), Short> {
+        (**self).take(now, size)
+    }
+
+    fn refund(&mut self, size: Bytes) {
+        (**self).refund(size);
+    }
+}
+
 /// A limit of the chain refused; the others were given back what they had taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Which one.
+    /// Which one, by its place among all limits.
     pub by: usize,
     /// When it will have enough, if nobody else takes.
     pub short: Short,
 }
 
-/// Takes a packet of `size` from every limit of `chain`, in order, or from none. Twice as many steps as limits at most.
+/// Takes a packet of `size` from every limit of a `chain`, in order, or from none; the chain is places among `limits`. Twice as many steps
+/// as limits in the chain at most.
 ///
 /// # Errors
 /// [`Refused`] names the first limit that has too little.
-pub fn take_all(now: Instant, size: Bytes, chain: &mut [&mut dyn Limit]) -> Result<(), Refused> {
-    for by in 0..chain.len() {
-        if let Err(short) = chain[by].take(now, size) {
-            for taken in &mut chain[..by] {
-                taken.refund(size);
-            }
+pub fn take_all<L: Limit>(
+    now: Instant,
+    size: Bytes,
+    limits: &mut [L],
+    chain: impl Iterator<Item = usize> + Clone,
+) -> Result<(), Refused> {
+    for (taken, by) in chain.clone().enumerate() {
+        if let Err(short) = limits[by].take(now, size) {
+            chain.take(taken).for_each(|at| limits[at].refund(size));
             return Err(Refused { by, short });
         }
     }
@@ -95,14 +109,15 @@ mod tests {
         let mut packets = Bucket::new(at(0), PacketRate::from_packets_per_sec(1), Packets::new(3));
         let shared = Arc::new(Aggregate::new(at(0), BitRate::from_bytes_per_sec(1_000), Bytes::new(1_500), MTU));
         let mut member = Member::new(shared);
-        assert_eq!(take_all(at(0), MTU, &mut [&mut first, &mut packets, &mut member]), Ok(()));
-        let refused = take_all(at(0), MTU, &mut [&mut first, &mut packets, &mut member]).unwrap_err();
+        let take = |now, chain: &mut [&mut dyn Limit]| take_all(now, MTU, chain, 0..chain.len());
+        assert_eq!(take(at(0), &mut [&mut first, &mut packets, &mut member]), Ok(()));
+        let refused = take(at(0), &mut [&mut first, &mut packets, &mut member]).unwrap_err();
         assert_eq!((refused.by, refused.short.ready_at), (2, Some(at(1_500_000_000))));
         assert_eq!(first.check(at(0), MTU), Ok(()), "given back");
         assert_eq!(packets.check(at(0), Packets::new(2)), Ok(()));
         // And across an aggregate in front of a bucket.
         let mut empty = Bucket::new(at(0), BitRate::ZERO, Bytes::ZERO);
-        assert_eq!(take_all(at(1_500_000_000), MTU, &mut [&mut member, &mut empty]).unwrap_err().by, 1);
+        assert_eq!(take(at(1_500_000_000), &mut [&mut member, &mut empty]).unwrap_err().by, 1);
         assert_eq!(member.credit(), MTU);
     }
 
@@ -116,7 +131,7 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let (now, size) = (at(step * 10_000), Bytes::new(64 + (random >> 33) % 1_437));
             let passes = if refunding {
-                take_all(now, size, &mut [&mut packets, &mut bytes]).is_ok()
+                take_all(now, size, &mut [&mut packets as &mut dyn Limit, &mut bytes], 0..2).is_ok()
             } else {
                 packets.take(now, Packets::new(1)).is_ok() && bytes.take(now, size).is_ok()
             };

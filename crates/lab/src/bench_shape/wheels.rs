@@ -140,12 +140,12 @@ fn intervals(seed: u64) -> Vec<u64> {
 
 /// Nanoseconds per packet of `waiting`, which holds `held` packets of the flows all the time.
 fn cost_of(waiting: &mut impl Waiting, held: usize, intervals: &[u64]) -> f64 {
-    // (next instant, interval) of each flow.
-    let mut flows: Vec<(u64, u64)> = intervals.iter().map(|interval| (*interval, *interval)).collect();
+    // (last instant, interval) of each flow.
+    let mut flows: Vec<(u64, u64)> = intervals.iter().map(|interval| (0, *interval)).collect();
     let mut step = |flow: u32| {
-        let (next, interval) = &mut flows[flow as usize];
-        *next += *interval;
-        *next
+        let (last, interval) = &mut flows[flow as usize];
+        *last += *interval;
+        *last
     };
     // A flow's next one, as one of it leaves.
     let ahead = held.div_ceil(FLOWS) as u64 * intervals.iter().max().copied().unwrap_or(0);

@@ -10,7 +10,7 @@ use rand_pcg::Pcg64;
 use serde_json::json;
 use weirgate_linux::clock;
 use weirgate_port::Packet;
-use weirgate_shape::{Bucket, Limit, take_all};
+use weirgate_shape::{Bucket, take_all};
 use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, ClassRef};
 use weirgate_switch::class::Rule;
 use weirgate_switch::frame::{Accounting, Mac};
@@ -184,7 +184,7 @@ impl Chain {
     fn passes(&mut self, now: Instant, who: u8, size: Bytes) -> bool {
         let (own, all) = (&mut self.own[usize::from(who)], &mut self.all);
         if self.refund {
-            take_all(now, size, &mut [own as &mut dyn Limit, all]).is_ok()
+            take_all(now, size, &mut [own, all], 0..2).is_ok()
         } else {
             own.take(now, size).is_ok() && all.take(now, size).is_ok()
         }

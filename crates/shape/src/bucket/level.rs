@@ -2,8 +2,8 @@
 //! everything there is.
 //!
 //! A level and what is added to it or taken from it is a `wide`, signed; rates, times and amounts are `count`s, of half as many bits, so
-//! that a product of two of them fits a `wide` without its sign. Where a result does not fit, it is the nearest that does: what is
-//! earned is cut to the depth anyway, and a debt beyond the width stays one.
+//! that a product of two of them fits a `wide` without its sign. Where a result does not fit, it is the nearest that does: more than is
+//! earned in years at the highest rates, and a debt beyond the width stays one.
 
 macro_rules! arithmetic {
     ($(#[$attribute:meta])* $name:ident: count $count:ty, wide $wide:ty, without its sign $unsigned:ty) => {

@@ -288,7 +288,8 @@ fn a_super_packet_is_cut_where_it_would_never_pass_whole() {
 fn what_a_later_limit_drops_is_not_charged_to_the_first() {
     let (mut bridge, ports) = bridge(2);
     bridge.join(ports[0], ports[1]);
-    let burst = |bytes| LimitSettings { rate: BitRate::ZERO, burst: Bytes::new(bytes), mode: Mode::Drop };
+    let rate = BitRate::from_bits_per_sec(1);
+    let burst = |bytes| LimitSettings { rate, burst: Bytes::new(bytes), mode: Mode::Drop };
     let ids = [10_000, 3_000].map(|bytes| bridge.add_limit(at(0), burst(bytes)));
     let classes = ids.map(|id| {
         let (accounting, queue) = (Accounting::default(), ClassSettings::default());

@@ -18,7 +18,9 @@ mod tests;
 
 use std::sync::Arc;
 
-use weirgate_shape::{Borrow, Bucket, Fate, Gate, INTERVAL, Load, Member, Pacer, QueueId, Short, granularity, quantum};
+use weirgate_shape::{
+    Borrow, Bucket, Fate, Gate, INTERVAL, Limit, Load, Member, Pacer, QueueId, Short, granularity, quantum, take_all,
+};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 pub use weirgate_shape::{ClassSettings, CodelSettings, Signal};
@@ -205,6 +207,35 @@ impl State {
         if matches!(self.means, Means::Pace(_) | Means::Gate(..)) {
             self.counters.delayed += u64::from(waited > Duration::ZERO);
             self.counters.delays.add(waited);
+        }
+    }
+}
+
+impl Limit for State {
+    fn take(&mut self, now: Instant, size: Bytes) -> Result<(), Short> {
+        self.offered = self.offered.wrapping_add(size.as_u64());
+        // Whatever was saved up before.
+        let nothing = Err(Short { ready_at: None });
+        match &mut self.means {
+            Means::Pace(_) => Ok(()),
+            Means::Gate(gate, _) => gate.take(now, size),
+            Means::Borrow(borrow) if borrow.is_open(now) => {
+                borrow.handle_sent(now, size);
+                Ok(())
+            }
+            Means::Drop(bucket) if self.rate != BitRate::ZERO => bucket.take(now, size),
+            Means::Lease(member) if self.rate != BitRate::ZERO => take_lease(member, now, size),
+            Means::Borrow(_) | Means::Drop(_) | Means::Lease(_) => nothing,
+        }
+    }
+
+    fn refund(&mut self, size: Bytes) {
+        match &mut self.means {
+            Means::Gate(gate, _) => gate.refund(size),
+            Means::Drop(bucket) => bucket.refund(size),
+            Means::Lease(member) => member.refund(size),
+            // The article's has no way back, and a pacer charges as things leave.
+            Means::Borrow(_) | Means::Pace(_) => {}
         }
     }
 }
@@ -745,33 +776,9 @@ impl<T> Limits<T> {
 
     /// Charges the limits of the chain that cannot let the packet wait, all or none; which one refused.
     fn charge(&mut self, now: Instant, class: ClassId, gated_by: Option<LimitId>, size: Bytes) -> Result<(), LimitId> {
-        let chain = &self.classes[class.index()].chain;
-        for (at, limit) in chain.iter().enumerate() {
-            if Some(*limit) == gated_by {
-                continue;
-            }
-            let State { means, offered, .. } = &mut self.limits[limit.index()];
-            *offered = offered.wrapping_add(size.as_u64());
-            let taken = match means {
-                Means::Pace(_) => true,
-                Means::Gate(gate, _) => gate.take(now, size).is_ok(),
-                Means::Borrow(borrow) => {
-                    let open = borrow.is_open(now);
-                    if open {
-                        borrow.handle_sent(now, size);
-                    }
-                    open
-                }
-                Means::Drop(bucket) => bucket.take(now, size).is_ok(),
-                Means::Lease(member) => take_lease(member, now, size).is_ok(),
-            };
-            if !taken {
-                let (limit, before) = (*limit, at);
-                self.refund_first(class, before, gated_by, size);
-                return Err(limit);
-            }
-        }
-        Ok(())
+        let Self { limits, classes, .. } = self;
+        let chain = classes[class.index()].chain.iter().filter(|limit| Some(**limit) != gated_by);
+        take_all(now, size, limits, chain.map(|limit| limit.index())).map_err(|refused| LimitId(refused.by as u32))
     }
 
     /// Puts back what was charged for a packet that passed this class's limits, and was dropped by what came after them. Those that
@@ -782,23 +789,8 @@ impl<T> Limits<T> {
     }
 
     fn refund(&mut self, class: ClassId, gated_by: Option<LimitId>, size: Bytes) {
-        let all = self.classes[class.index()].chain.len();
-        self.refund_first(class, all, gated_by, size);
-    }
-
-    /// Puts back what the first limits of the chain were charged.
-    fn refund_first(&mut self, class: ClassId, first: usize, gated_by: Option<LimitId>, size: Bytes) {
-        for limit in &self.classes[class.index()].chain[..first] {
-            if Some(*limit) == gated_by {
-                continue;
-            }
-            match &mut self.limits[limit.index()].means {
-                Means::Gate(gate, _) => gate.refund(size),
-                Means::Drop(bucket) => bucket.refund(size),
-                Means::Lease(member) => member.refund(size),
-                // The article's has no way back, and a pacer charges as things leave.
-                Means::Borrow(_) | Means::Pace(_) => {}
-            }
+        for limit in self.classes[class.index()].chain.iter().filter(|limit| Some(**limit) != gated_by) {
+            self.limits[limit.index()].refund(size);
         }
     }
 }

@@ -8,7 +8,7 @@ use weirgate_units::{BitRate, Bytes, Instant};
 use super::{LimitSettings, Mode, PACKET};
 
 /// One limit of several [`Limits`](super::Limits), one on each thread. A limit that drops is leased from ([`Aggregate`]): its bound
-/// is the rate, the burst, and a lease and a packet for each thread. Others hold at their parts of the rate ([`Division`]), by the flows
+/// is the rate, the burst, and a lease for each thread. Others hold at their parts of the rate ([`Division`]), by the flows
 /// that wait there, each with as much of the burst, two packets at least.
 #[derive(Debug)]
 pub struct SharedLimit {

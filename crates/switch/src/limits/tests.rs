@@ -126,6 +126,30 @@ fn a_gates_turns_are_of_the_rate_that_it_has_now() {
 }
 
 #[test]
+fn a_rate_of_zero_lets_nothing_pass_whatever_was_saved_up() {
+    for mode in [Mode::Pace, Mode::Gate, Mode::Borrow, Mode::Drop] {
+        for members in [1, 2] {
+            let mut limits = limits();
+            let settings = LimitSettings { rate: mbit(10), burst: BURST, mode };
+            let id = match members {
+                1 => limits.add_limit(at(0), settings),
+                _ => limits.add_shared_limit(at(0), &Arc::new(SharedLimit::new(at(0), settings, members)), 0),
+            };
+            let class = limits.add_class(ClassSettings { codel: None, ..ClassSettings::default() }, &[id]);
+            // Of what is leased for this one, something is left.
+            _ = limits.handle_packet(at(0), arrival(class, None), 0);
+            limits.set_rate(at(0), id, BitRate::ZERO);
+            limits.balance(at(0));
+            assert_eq!(
+                offer(&mut limits, class, Duration::from_millis(1), Duration::from_millis(100)),
+                0,
+                "{mode:?} of {members}"
+            );
+        }
+    }
+}
+
+#[test]
 fn the_wheel_is_for_the_rates_that_there_are() {
     let mut limits: Limits<u64> = Limits::new(at(0), mbit(1), mbit(1), Bytes::new(u64::MAX));
     let ids = [mbit(1), BitRate::ZERO].map(|rate| limit(&mut limits, rate, Mode::Pace));
