@@ -44,9 +44,7 @@ pub fn text(view: &Shared, now: UnixTime) -> String {
     daemon(&mut out, &status);
     connections(&mut out, &status.totals, &networks.congestion_controls);
     losses(&mut out, &status.losses);
-    if let Some(sent) = &status.export {
-        export(&mut out, sent);
-    }
+    exports(&mut out, &status.exports);
     policy(&mut out, &status, decisions);
     let switch = view.switch(now);
     limits(&mut out, &switch.limits);
@@ -135,29 +133,36 @@ fn losses(out: &mut Text, losses: &api::Losses) {
     }
 }
 
-fn export(out: &mut Text, export: &api::Export) {
-    out.counter("export_records_total", "Records for Kafka, by what became of them.");
-    let states = [("acknowledged", export.acknowledged), ("sampled_out", export.sampled_out), ("found", export.found)];
-    for (state, records) in states {
-        out.sample("export_records_total", &[("state", state)], records);
+fn exports(out: &mut Text, exports: &[api::Export]) {
+    if exports.is_empty() {
+        return;
     }
-    let counters = [
-        ("export_messages_total", "Messages that brokers have acknowledged.", export.messages),
-        ("export_bytes_total", "Bytes of their keys and payloads, before compression.", export.bytes),
+    out.counter("export_records_total", "Records or tallies for Kafka, by topic and what became of them.");
+    for export in exports {
+        let states =
+            [("acknowledged", export.acknowledged), ("sampled_out", export.sampled_out), ("found", export.found)];
+        for (state, records) in states {
+            out.sample("export_records_total", &[("topic", &export.topic), ("state", state)], records);
+        }
+    }
+    type Value = fn(&api::Export) -> u64;
+    let counters: [(&str, &str, Value); 2] = [
+        ("export_messages_total", "Messages that brokers have acknowledged.", |export| export.messages),
+        ("export_bytes_total", "Bytes of their keys and payloads, before compression.", |export| export.bytes),
     ];
     for (name, help, value) in counters {
         out.counter(name, help);
-        out.sample(name, &[], value);
+        exports.iter().for_each(|export| out.sample(name, &[("topic", &export.topic)], value(export)));
     }
-    let gauges = [
-        ("export_waiting_records", "Records that no broker has acknowledged yet.", export.waiting),
-        ("export_spool_files", "Files of records in the spool.", export.spool_files),
-        ("export_spool_bytes", "Bytes of the files in the spool.", export.spool_bytes),
-        ("export_weight", "How many records one stands for that is handed over now.", export.weight.into()),
+    let gauges: [(&str, &str, Value); 4] = [
+        ("export_waiting_records", "Records that no broker has acknowledged yet.", |export| export.waiting),
+        ("export_spool_files", "Files of records in the spool.", |export| export.spool_files),
+        ("export_spool_bytes", "Bytes of the files in the spool.", |export| export.spool_bytes),
+        ("export_weight", "How many records one stands for that is handed over now.", |export| export.weight.into()),
     ];
     for (name, help, value) in gauges {
         out.gauge(name, help);
-        out.sample(name, &[], value);
+        exports.iter().for_each(|export| out.sample(name, &[("topic", &export.topic)], value(export)));
     }
 }
 

@@ -23,7 +23,7 @@ const ARROWS_IMPURE: &[(&str, &[&str])] = &[
     ("deflate", &[]),
     // Pure but for the libraries that encrypt.
     ("spray", &["units", "shape"]),
-    ("store", &["units", "sockets"]),
+    ("store", &["units", "sockets", "tune"]),
     ("linux", &["units", "sockets", "tune", "port", "shape", "switch", "spray"]),
     (
         "lab",

@@ -99,6 +99,8 @@ const USER: &str = "default";
 const CONNECT: Duration = Duration::from_secs(10);
 /// `ON CLUSTER` waits for 180 s (`distributed_ddl_task_timeout`) for all servers.
 const ANSWER: Duration = Duration::from_secs(200);
+/// Of a statement, as much as is shown.
+const STATEMENT_MAX: usize = 120;
 /// Of what a server says, as much as is shown.
 const SAID_MAX: usize = 600;
 
@@ -168,16 +170,35 @@ impl Server {
 
     /// Runs `statement`; its answer is tab-separated.
     pub(super) fn ask(&self, statement: &str) -> Result<String, ServerError> {
+        let mut answer = self.send(statement)?;
+        let status = answer.status().as_u16();
+        let is_exception = answer.headers().contains_key("X-ClickHouse-Exception-Code");
+        let text = answer.body_mut().read_to_string().map_err(|error| self.away(&error))?;
+        if status == 200 && !is_exception { Ok(text) } else { Err(self.error(statement, status, &text)) }
+    }
+
+    /// Runs `statement`, whose answer is bytes, and hands them to `read`.
+    pub(super) fn ask_for_bytes<T>(
+        &self,
+        statement: &str,
+        read: impl FnOnce(&mut dyn std::io::Read) -> T,
+    ) -> Result<T, ServerError> {
+        let mut answer = self.send(statement)?;
+        let status = answer.status().as_u16();
+        if status != 200 || answer.headers().contains_key("X-ClickHouse-Exception-Code") {
+            let text = answer.body_mut().read_to_string().map_err(|error| self.away(&error))?;
+            return Err(self.error(statement, status, &text));
+        }
+        Ok(read(&mut answer.body_mut().with_config().limit(u64::MAX).reader()))
+    }
+
+    fn send(&self, statement: &str) -> Result<ureq::http::Response<ureq::Body>, ServerError> {
         // The answer comes when all is done, so that its status tells of what failed on the way.
         let mut request = self.agent.post(format!("{}/?wait_end_of_query=1", self.url));
         for (name, value) in &self.login {
             request = request.header(*name, value);
         }
-        let mut answer = request.send(statement).map_err(|error| self.away(&error))?;
-        let status = answer.status().as_u16();
-        let is_exception = answer.headers().contains_key("X-ClickHouse-Exception-Code");
-        let text = answer.body_mut().read_to_string().map_err(|error| self.away(&error))?;
-        if status == 200 && !is_exception { Ok(text) } else { Err(self.error(statement, status, &text)) }
+        request.send(statement).map_err(|error| self.away(&error))
     }
 
     fn away(&self, error: &ureq::Error) -> ServerError {
@@ -197,7 +218,7 @@ impl Server {
 
     fn error(&self, statement: &str, status: u16, text: &str) -> ServerError {
         let (url, user) = (self.url.clone(), self.user.clone());
-        let statement = statement.lines().next().unwrap_or_default().to_owned();
+        let statement = statement.lines().next().unwrap_or_default().chars().take(STATEMENT_MAX).collect();
         let said = beginning(text);
         match code(text) {
             None => ServerError::Stranger { url, status, said },

@@ -96,8 +96,13 @@ struct Row {
 }
 
 /// The tables whose rows go after a time, and the column that it counts from.
-const AGEING: [(&str, &str); 4] =
-    [("sockets", "time"), ("networks_1m", "minute"), ("responses", "time"), ("responses_1m", "minute")];
+const AGEING: [(&str, &str); 5] = [
+    ("sockets", "time"),
+    ("networks_1m", "minute"),
+    ("responses", "time"),
+    ("responses_1m", "minute"),
+    ("tallies", "round"),
+];
 
 /// Makes what `tables` lack on `server`. Waits for the server for some minutes at most for each statement.
 pub fn init(server: &Server, tables: &Tables) -> Result<Done, InitError> {
@@ -230,7 +235,8 @@ mod tests {
     }
 
     fn with_kafka(topic: &str) -> Tables {
-        let kafka = Kafka { brokers: "kafka:9092".to_owned(), topic: topic.to_owned(), form: Form::Delimited };
+        let kafka =
+            Kafka { brokers: "kafka:9092".to_owned(), topic: topic.to_owned(), form: Form::Delimited, tallies: None };
         Tables { kafka: Some(kafka), ..tables() }
     }
 
@@ -247,14 +253,17 @@ mod tests {
         let files = Dialect::Current.files();
         assert_eq!(
             names(&tables(), &[]),
-            ["001_sockets", "002_networks_1m", "003_responses", "004_sockets_kafka_errors"]
+            ["001_sockets", "002_networks_1m", "003_responses", "004_sockets_kafka_errors", "005_tallies"]
         );
         let rows: Vec<Row> = files[..3].iter().map(|file| applied(file, &tables())).collect();
-        assert_eq!(names(&with_kafka("a"), &rows), ["004_sockets_kafka_errors", "900_sockets_kafka"]);
+        assert_eq!(names(&with_kafka("a"), &rows), ["004_sockets_kafka_errors", "005_tallies", "900_sockets_kafka"]);
         let rows: Vec<Row> = files.iter().map(|file| applied(file, &with_kafka("a"))).collect();
         assert!(names(&with_kafka("a"), &rows).is_empty());
         assert!(names(&tables(), &rows).is_empty(), "Kafka's stays where nobody asks for it");
         assert_eq!(names(&with_kafka("b"), &rows), ["900_sockets_kafka"], "another topic");
+        let mut summed = with_kafka("a");
+        summed.kafka.iter_mut().for_each(|kafka| kafka.tallies = Some("t".to_owned()));
+        assert_eq!(names(&summed, &rows), ["901_tallies_kafka"]);
     }
 
     #[test]
@@ -263,9 +272,9 @@ mod tests {
         let changed = Row { checksum: "0".repeat(32), ..applied(file, &tables()) };
         let said = missing(&tables(), Dialect::Current, &[changed]).unwrap_err().to_string();
         assert!(said.contains("another `001_sockets`") && said.contains("another --database"), "{said}");
-        let newer = Row { number: 5, name: "005_more".to_owned(), checksum: String::new() };
+        let newer = Row { number: 6, name: "006_more".to_owned(), checksum: String::new() };
         let said = missing(&tables(), Dialect::Current, &[applied(file, &tables()), newer]).unwrap_err().to_string();
-        assert!(said.contains("newer Weirgate, which applied `005_more`"), "{said}");
+        assert!(said.contains("newer Weirgate, which applied `006_more`"), "{said}");
         let said = missing(&tables(), Dialect::V18, &[applied(file, &tables())]).unwrap_err().to_string();
         assert!(said.contains("are those for ClickHouse 23.10 or later"), "{said}");
         let old = applied(&Dialect::V18.files()[0], &tables());

@@ -3,15 +3,19 @@
 //! - [`Tables`] is what is wanted: where, for how long, from which Kafka.
 //! - [`init`] brings a [`Server`] there; [`script`] is the SQL of that, for who applies it by hand.
 //!
-//! Records get there by Kafka or as JSON, never from here: nothing in Weirgate waits for this database.
+//! - [`round`] is what the connections of a point of presence came to in a round, for who decides for it.
+//!
+//! Records get there by Kafka or as JSON, never from here: no edge waits for this database.
 
 mod client;
 mod dialect;
 mod file;
 mod init;
+mod round;
 mod tables;
 
 pub use client::{Server, ServerError};
 pub use dialect::{Dialect, UnknownVersion};
 pub use init::{Done, InitError, init, script};
+pub use round::{RoundError, Source, round};
 pub use tables::{BadTables, Kafka, Tables};

@@ -22,8 +22,10 @@ pub struct Tables {
 pub struct Kafka {
     /// Its brokers, as `kafka1:9092,kafka2:9092`.
     pub brokers: String,
-    /// Its name.
+    /// The topic of records.
     pub topic: String,
+    /// The topic of tallies; `None`: they are not read.
+    pub tallies: Option<String>,
     /// How its messages hold records: `form` of `[export.kafka]`.
     pub form: Form,
 }
@@ -65,6 +67,7 @@ impl Tables {
             ("the cluster's name", self.cluster.as_ref()),
             ("the list of brokers", kafka.map(|kafka| &kafka.brokers)),
             ("the topic's name", kafka.map(|kafka| &kafka.topic)),
+            ("the name of the tallies' topic", kafka.and_then(|kafka| kafka.tallies.as_ref())),
         ];
         match texts.into_iter().find(|(_, text)| text.is_some_and(String::is_empty)) {
             Some((what, _)) => Err(BadTables::Empty(what)),
@@ -89,6 +92,7 @@ impl Tables {
             "ttl_days" => Some(self.ttl_days().to_string()),
             "brokers" => of_kafka(|kafka| &kafka.brokers),
             "topic" => of_kafka(|kafka| &kafka.topic),
+            "tallies" => of_kafka(|kafka| kafka.tallies.as_deref().unwrap_or_default()),
             "format" => of_kafka(|kafka| match kafka.form {
                 Form::Delimited => "Protobuf",
                 Form::Single => "ProtobufSingle",
@@ -130,7 +134,8 @@ mod tests {
 
     #[test]
     fn values_of_others_are_literals() {
-        let kafka = Kafka { brokers: "it's\\:9092".to_owned(), topic: "a".to_owned(), form: Form::Single };
+        let kafka =
+            Kafka { brokers: "it's\\:9092".to_owned(), topic: "a".to_owned(), tallies: None, form: Form::Single };
         let tables = Tables { cluster: Some("{cluster}".to_owned()), kafka: Some(kafka), ..tables() };
         assert_eq!(tables.value("brokers").as_deref(), Some("'it\\'s\\\\:9092'"));
         assert_eq!(tables.value("on_cluster").as_deref(), Some(" ON CLUSTER '{cluster}'"));

@@ -24,6 +24,7 @@ mod encode;
 mod fields;
 mod sender;
 mod spool;
+mod tally;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -32,7 +33,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use weirgate_sockets::record::{Origin, Record};
-use weirgate_units::{Bytes, Duration, UnixTime};
+use weirgate_tune::Tally;
+use weirgate_units::{Bytes, Duration, Prefix, UnixTime};
 
 use self::batch::{Loose, Place};
 pub use self::encode::Encoder as ProtobufEncoder;
@@ -41,6 +43,8 @@ use self::sender::Sender;
 pub use self::sender::{CheckError, check};
 use self::spool::Spool;
 pub use self::spool::SpoolError;
+pub use self::tally::TALLIES_PROTO;
+use self::tally::TallyEncoder;
 use crate::anonymise::Anonymise;
 
 /// Records in a batch at most: 3 to 4 MB of messages.
@@ -159,9 +163,10 @@ pub struct Status {
     pub trouble: Option<String>,
 }
 
-/// Records into Kafka. One per spool; dropping it closes it.
+/// Records, or tallies, into Kafka. One per spool; dropping it closes it.
 pub struct Exporter {
     encoder: ProtobufEncoder,
+    tallies: TallyEncoder,
     loose: Loose,
     /// When the batch that grows began.
     since: Option<UnixTime>,
@@ -183,13 +188,14 @@ impl Exporter {
         shared.found.store(found, Ordering::Relaxed);
         shared.look_at(&spool, options.spool_max);
         let encoder = ProtobufEncoder::new(origin, options.anonymise, !options.all_fields);
+        let tallies = TallyEncoder::new(origin);
         let interval = options.interval;
         let (batches, received) = mpsc::sync_channel(HANDED_OVER_MAX);
         let sender = Sender::new(options, origin.pop.clone(), spool, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("export".to_owned()).spawn(move || sender.run(&received));
         let thread = thread.map_err(|source| SpoolError::Folder { dir: PathBuf::from("a thread"), source })?;
         let (batches, thread) = (Some(batches), Some(thread));
-        Ok(Self { encoder, loose: Loose::default(), since: None, interval, shared, batches, thread })
+        Ok(Self { encoder, tallies, loose: Loose::default(), since: None, interval, shared, batches, thread })
     }
 
     /// Takes a record. Bounded work, no I/O, no waiting.
@@ -202,14 +208,23 @@ impl Exporter {
         }
         let start = self.loose.bytes.len();
         let prefix = self.encoder.push(record, weight, &mut self.loose.bytes);
+        self.place(record.network, start, prefix, record.time);
+    }
+
+    /// Takes a tally that was summed up at `time`, of the round that ends at `round`; whatever waits, none is left out. Bounded work, no
+    /// I/O, no waiting.
+    pub fn append_tally(&mut self, tally: &Tally, round: UnixTime, time: UnixTime) {
+        self.shared.appended.fetch_add(1, Ordering::Relaxed);
+        let start = self.loose.bytes.len();
+        let prefix = self.tallies.push(tally, round, time, &mut self.loose.bytes);
+        self.place(tally.network, start, prefix, time);
+    }
+
+    /// Notes what was written from `start` on.
+    fn place(&mut self, network: Prefix, start: usize, prefix: usize, time: UnixTime) {
         let end = self.loose.bytes.len();
-        self.loose.records.push(Place {
-            network: record.network,
-            start: start as u32,
-            end: end as u32,
-            prefix: prefix as u8,
-        });
-        self.since.get_or_insert(record.time);
+        self.loose.records.push(Place { network, start: start as u32, end: end as u32, prefix: prefix as u8 });
+        self.since.get_or_insert(time);
         if self.loose.records.len() >= BATCH_RECORDS {
             self.hand_over();
         }

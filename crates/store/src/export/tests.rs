@@ -3,7 +3,9 @@ use std::path::Path;
 use proptest::prelude::*;
 use prost_reflect::{DescriptorPool, DynamicMessage, Value};
 use weirgate_sockets::record::{Direction, Origin, Record};
-use weirgate_sockets::sample::{CcName, Field as Given, Sample, flag, state};
+use weirgate_sockets::sample::{Arm, CcName, Field as Given, Sample, flag, state};
+use weirgate_tune::sketch::Sketch;
+use weirgate_tune::{ArmSum, Did};
 use weirgate_units::{Prefix, UnixTime};
 
 use super::*;
@@ -54,16 +56,16 @@ fn record(sample: &Sample) -> Record<'_> {
     }
 }
 
-/// The message type of the schema file, by another implementation of protobuf.
-fn socket() -> prost_reflect::MessageDescriptor {
+/// A message type of a schema file, by another implementation of protobuf.
+fn schema(file: &str, message: &str) -> prost_reflect::MessageDescriptor {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/proto");
-    let files = protox::compile(["weirgate/v1/sockets.proto"], [folder]).unwrap();
+    let files = protox::compile([format!("weirgate/v1/{file}.proto")], [folder]).unwrap();
     let pool = DescriptorPool::from_file_descriptor_set(files).unwrap();
-    pool.get_message_by_name("weirgate.v1.Socket").unwrap()
+    pool.get_message_by_name(&format!("weirgate.v1.{message}")).unwrap()
 }
 
 fn decode(bytes: &[u8]) -> DynamicMessage {
-    let message = DynamicMessage::decode(socket(), bytes).unwrap();
+    let message = DynamicMessage::decode(schema("sockets", "Socket"), bytes).unwrap();
     assert_eq!(message.unknown_fields().count(), 0, "every field that was written is in the schema");
     message
 }
@@ -161,6 +163,61 @@ fn an_anonymised_record_does_not_name_its_client() {
         Value::Bytes(address.to_vec().into())
     );
     assert!(!message.has_field_by_name("remote_port"));
+}
+
+#[test]
+fn another_implementation_reads_a_tally() {
+    let mut fit = Sketch::default();
+    [1e6, 1e6, 5e9].into_iter().for_each(|vote| fit.add(vote));
+    let arm = ArmSum { votes: 4, fit: 3, rtts: 5, rtt_us: 150_000, log: 58.5, sent: 7_000_000, retransmitted: 9 };
+    let did = Did {
+        connections: 6,
+        acked: Bytes::new(6_999_991),
+        clients: 1 << 63 | 5,
+        small: 1,
+        no_metric: 1,
+        limited: 1,
+        arm,
+    };
+    let network = Prefix::client_network("198.51.100.9".parse().unwrap());
+    let tally = Tally { network, arm: Arm::Holdout, cc: CcName::new("bbr").unwrap(), did, fit: fit.clone() };
+    let [round, time] = [1_780_000_200_000_000_000, 1_780_000_123_456_789_012].map(UnixTime::from_nanos);
+    let mut bytes = Vec::new();
+    let prefix = TallyEncoder::new(&origin()).push(&tally, round, time, &mut bytes);
+    let message = DynamicMessage::decode(schema("tallies", "Tally"), &bytes[prefix..]).unwrap();
+    assert_eq!(message.unknown_fields().count(), 0);
+    let get = |name: &str| message.get_field_by_name(name).unwrap().into_owned();
+    let text = |text: &str| Value::String(text.to_owned());
+    let address = weirgate_sockets::sample::mapped("198.51.100.0".parse().unwrap());
+    let (bins, counts): (Vec<u16>, Vec<u32>) = fit.bins().iter().copied().unzip();
+    assert_eq!(counts, [2, 1]);
+    for (name, value) in [
+        ("time", Value::U64(time.as_nanos())),
+        ("round", Value::U64(1_780_000_200)),
+        ("network_address", Value::Bytes(address.to_vec().into())),
+        ("network_len", Value::U32(24)),
+        ("arm", text("holdout")),
+        ("cc", text("bbr")),
+        ("connections", Value::U64(6)),
+        ("acked", Value::U64(6_999_991)),
+        ("clients", Value::U64(1 << 63 | 5)),
+        ("small", Value::U64(1)),
+        ("no_metric", Value::U64(1)),
+        ("limited", Value::U64(1)),
+        ("votes", Value::U32(4)),
+        ("log", Value::F64(58.5)),
+        ("sent", Value::U64(7_000_000)),
+        ("retransmitted", Value::U64(9)),
+        ("rtts", Value::U32(5)),
+        ("rtt_us", Value::U64(150_000)),
+        ("bins", Value::List(bins.into_iter().map(|bin| Value::U32(bin.into())).collect())),
+        ("counts", Value::List(counts.into_iter().map(Value::U32).collect())),
+        ("host", text("edge-7")),
+        ("pop", text("ams")),
+        ("boot_id", text("b0")),
+    ] {
+        assert_eq!(get(name), value, "{name}");
+    }
 }
 
 proptest! {

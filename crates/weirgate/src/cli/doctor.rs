@@ -13,6 +13,7 @@ use weirgate_linux::facts::{Facts, holds_net_admin, not_loaded};
 use weirgate_linux::netns::Netns;
 use weirgate_linux::{bpffs, nft, route_cc, ways};
 use weirgate_store::Geo;
+use weirgate_store::export::CheckError;
 
 use super::output::Output;
 use super::{Common, Failure};
@@ -323,11 +324,20 @@ fn daemon(config: &Config, running: &Result<serde_json::Value, CallError>, check
 
 fn kafka(config: &Config, checks: &mut Checks) {
     let Some(kafka) = &config.kafka else { return };
-    let asked = options(kafka).and_then(|options| Ok(weirgate_store::export::check(&options)?));
-    match asked {
-        Ok(partitions) => checks.ok("kafka", format!("topic {} is there, with {partitions} partitions", kafka.topic)),
-        // What is recorded waits in the spool, so the daemon starts all the same.
-        Err(error) => checks.add("kafka", Verdict::Fails, format!("{}: {error:#}", kafka.brokers.join(", "))),
+    for topic in [&kafka.topic, &kafka.tallies].into_iter().flatten() {
+        let asked = options(kafka, topic, &kafka.spool).map_err(|error| (Verdict::Fails, format!("{error:#}")));
+        let asked = asked.and_then(|options| {
+            weirgate_store::export::check(&options).map_err(|error| match error {
+                // Brokers may make it with the first message.
+                CheckError::NoTopic(_) => (Verdict::Note, error.to_string()),
+                _ => (Verdict::Fails, error.to_string()),
+            })
+        });
+        match asked {
+            Ok(partitions) => checks.ok("kafka", format!("topic {topic} is there, with {partitions} partitions")),
+            // What is recorded waits in the spool, so the daemon starts all the same.
+            Err((verdict, error)) => checks.add("kafka", verdict, format!("{}: {error}", kafka.brokers.join(", "))),
+        }
     }
 }
 

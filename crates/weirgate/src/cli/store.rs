@@ -15,9 +15,13 @@ use super::output::Output;
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Make the tables in a ClickHouse server, or what they lack; safe to run again
-    Init(Init),
+    Init(Box<Init>),
     /// Print the schema of the messages that Kafka carries, for ClickHouse's folder `format_schemas`
-    Proto,
+    Proto {
+        /// That of tallies, instead of that of records
+        #[arg(long)]
+        tallies: bool,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -43,6 +47,9 @@ pub(super) struct Init {
     /// The topic that records are in
     #[arg(long, value_name = "TOPIC", default_value = "weirgate.sockets", requires = "kafka")]
     topic: String,
+    /// Read tallies too, from this topic
+    #[arg(long, value_name = "TOPIC", requires = "kafka")]
+    tallies: Option<String>,
     /// How messages hold records: `form` of [export.kafka]
     #[arg(long, value_name = "FORM", default_value = "delimited", requires = "kafka")]
     form: WordOfForm,
@@ -81,7 +88,8 @@ impl Command {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         match self {
             Self::Init(init) => init.run(out),
-            Self::Proto => Ok(out.bytes(export::proto().as_bytes())?),
+            Self::Proto { tallies: false } => Ok(out.bytes(export::proto().as_bytes())?),
+            Self::Proto { tallies: true } => Ok(out.bytes(export::TALLIES_PROTO.as_bytes())?),
         }
     }
 }
@@ -92,7 +100,7 @@ impl Init {
             WordOfForm::Delimited => Form::Delimited,
             WordOfForm::Single => Form::Single,
         };
-        let kafka = self.kafka.map(|brokers| Kafka { brokers, topic: self.topic, form });
+        let kafka = self.kafka.map(|brokers| Kafka { brokers, topic: self.topic, tallies: self.tallies, form });
         let tables = Tables { database: self.database, cluster: self.cluster, kafka, ttl: self.ttl };
         if self.print {
             let dialect = match self.dialect {
@@ -145,8 +153,11 @@ fn text_of(server: &Server, tables: &Tables, done: &Done, out: &mut Output) -> R
     if done.applied.is_empty() && done.retimed.is_empty() {
         out.line(&format!("nothing to do: all {} files were applied before", done.kept))?;
     }
-    if tables.kafka.is_some() && !done.applied.is_empty() {
-        out.line("the server reads messages by weirgate/v1/sockets.proto in its folder `format_schemas`: see `weirgate store proto`")?;
+    if let (Some(kafka), false) = (&tables.kafka, done.applied.is_empty()) {
+        let tallies = if kafka.tallies.is_some() { " and tallies.proto (`--tallies`)" } else { "" };
+        out.line(&format!(
+            "the server reads messages by weirgate/v1/sockets.proto{tallies} in its folder `format_schemas`: see `weirgate store proto`"
+        ))?;
     }
     Ok(())
 }

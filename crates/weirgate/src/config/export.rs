@@ -13,8 +13,10 @@ use super::{between, directory, or};
 pub struct Kafka {
     /// `HOST:PORT` of some brokers.
     pub brokers: Vec<String>,
-    /// The topic.
-    pub topic: String,
+    /// The topic of records; `None`: they are not sent.
+    pub topic: Option<String>,
+    /// The topic of tallies; `None`: none are made.
+    pub tallies: Option<String>,
     /// How a message holds its records.
     pub form: Form,
     /// Whether every field is sent.
@@ -98,6 +100,8 @@ pub enum Compression {
 pub(super) struct TypedKafka {
     brokers: Maybe<Vec<String>>,
     topic: Maybe<String>,
+    records: Maybe<bool>,
+    tallies: Maybe<String>,
     form: Maybe<Word<Form>>,
     fields: Maybe<Word<Fields>>,
     compression: Maybe<Word<Compression>>,
@@ -119,6 +123,8 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedKafka {
         export.table("kafka", |s| TypedKafka {
             brokers: s.list("brokers"),
             topic: s.parsed("topic"),
+            records: s.boolean("records"),
+            tallies: s.parsed("tallies"),
             form: s.parsed("form"),
             fields: s.parsed("fields"),
             compression: s.parsed("compression"),
@@ -142,6 +148,8 @@ pub(super) fn meaning(typed: TypedKafka, state: &Path, problems: &mut Vec<Proble
     let Some(brokers) = typed.brokers else {
         let others = [
             typed.topic.map(|topic| topic.problem("")),
+            typed.records.map(|records| records.problem("")),
+            typed.tallies.map(|topic| topic.problem("")),
             typed.spool.map(|spool| spool.problem("")),
             typed.sasl.map(|sasl| sasl.problem("")),
             typed.tls.map(|tls| tls.problem("")),
@@ -164,12 +172,19 @@ pub(super) fn meaning(typed: TypedKafka, state: &Path, problems: &mut Vec<Proble
     if let Some(broker) = brokers.value.iter().find(|broker| !is_address(broker)) {
         problems.push(brokers.problem(format!("`{broker}` is not HOST:PORT, as kafka1.example:9092")));
     }
-    let topic = or(typed.topic.clone(), "weirgate.sockets".to_owned());
-    let is_topic = (1..=249).contains(&topic.len())
-        && topic.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
-        && !matches!(topic.as_str(), "." | "..");
-    if let Some(typed) = typed.topic.filter(|_| !is_topic) {
-        problems.push(typed.problem(format!("`{topic}` is no topic: up to 249 letters, digits, `.`, `_` and `-`")));
+    for topic in [&typed.topic, &typed.tallies].into_iter().flatten().filter(|topic| !is_topic(&topic.value)) {
+        let name = &topic.value;
+        problems.push(topic.problem(format!("`{name}` is no topic: up to 249 letters, digits, `.`, `_` and `-`")));
+    }
+    let records = typed.records.as_ref().is_none_or(|records| records.value);
+    let topic = records.then(|| typed.topic.as_ref().map_or("weirgate.sockets", |topic| &topic.value).to_owned());
+    let tallies = typed.tallies.as_ref().map(|topic| topic.value.clone());
+    if let Some(records) = typed.records.filter(|records| !records.value && tallies.is_none()) {
+        problems
+            .push(records.problem("leaves nothing to be sent: name a topic for `tallies`, or leave the section out"));
+    }
+    if let Some(typed) = typed.tallies.filter(|_| topic.is_some() && topic == tallies) {
+        problems.push(typed.problem("is the topic of records: name another, the messages are not of one kind"));
     }
     let tls = typed.tls.as_ref().is_some_and(|tls| tls.value);
     for file in [&typed.ca, &typed.certificate, &typed.key].into_iter().flatten().filter(|_| !tls) {
@@ -201,6 +216,7 @@ pub(super) fn meaning(typed: TypedKafka, state: &Path, problems: &mut Vec<Proble
     Some(Kafka {
         brokers: brokers.value,
         topic,
+        tallies,
         form: or(typed.form, Word(Form::default())).0,
         fields: or(typed.fields, Word(Fields::default())).0,
         compression: or(typed.compression, Word(Compression::default())).0,
@@ -213,6 +229,12 @@ pub(super) fn meaning(typed: TypedKafka, state: &Path, problems: &mut Vec<Proble
         interval: between(typed.interval, "100 ms", "1 min", "4 s", problems),
         anonymise: or(typed.anonymise, false),
     })
+}
+
+fn is_topic(name: &str) -> bool {
+    (1..=249).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+        && !matches!(name, "." | "..")
 }
 
 fn wanting<T, U>(typed: &Typed<T>, what: &str, problems: &mut Vec<Problem>) -> Option<U> {

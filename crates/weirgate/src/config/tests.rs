@@ -159,6 +159,9 @@ fn an_export_that_cannot_be_is_refused() {
         ("tls = true\nkey = \"/key.pem\"\n", "needs `certificate` beside it"),
         ("sasl = \"scram\"\n", "did you mean"),
         ("topic = \"a b\"\n", "`a b` is no topic"),
+        ("tallies = \"a/b\"\n", "`a/b` is no topic"),
+        ("tallies = \"weirgate.sockets\"\n", "is the topic of records"),
+        ("records = false\n", "leaves nothing to be sent"),
         ("spool = \"here\"\n", "is not an absolute path"),
         ("interval = \"2 min\"\n", "write 100 ms to 1 min"),
     ] {
@@ -169,6 +172,17 @@ fn an_export_that_cannot_be_is_refused() {
         let text = problems(&format!("[export.kafka]\nbrokers = {brokers}"));
         assert!(text.contains("HOST:PORT") || text.contains("names no broker"), "{brokers}: {text}");
     }
+    let kafka = |more: &str| {
+        let text = format!("[export.kafka]\nbrokers = [\"kafka1:9092\"]\n{more}");
+        let kafka = Config::from_text(&text, &root()).unwrap().kafka.unwrap();
+        (kafka.topic, kafka.tallies)
+    };
+    let some = |topic: &str| Some(topic.to_owned());
+    assert_eq!(kafka(""), (some("weirgate.sockets"), None));
+    assert_eq!(kafka("tallies = \"t\"\n"), (some("weirgate.sockets"), some("t")));
+    assert_eq!(kafka("tallies = \"t\"\nrecords = false\n"), (None, some("t")));
+    let text = problems("[export.kafka]\ntallies = \"t\"\n");
+    assert!(text.contains("line 2: export.kafka.tallies: nothing is sent without `brokers`"), "{text}");
     let text = problems("[export.kafka]\ntopic = \"t\"\n");
     assert!(text.contains("line 2: export.kafka.topic: nothing is sent without `brokers`"), "{text}");
 }

@@ -15,6 +15,8 @@ use weirgate_store::{Anonymise, Geo, GeoError, Writer};
 use weirgate_tune::{Controller, Host, Round};
 use weirgate_units::{Duration, UnixTime};
 
+use super::export::options;
+use super::summed::Summed;
 use crate::config::{Config, Mode};
 use crate::journal;
 use crate::view::Collector;
@@ -26,6 +28,7 @@ pub(crate) struct Books {
     pub(crate) collector: Collector,
     pub(crate) writer: Option<Writer>,
     pub(crate) exporter: Option<Exporter>,
+    pub(crate) summed: Option<Summed>,
     geo: Option<Geo>,
     networks: ClientNetworks,
     /// What is added to time since boot to have civil time.
@@ -63,6 +66,7 @@ impl Books {
             geo: open_geo(config)?,
             writer: open_writer(config)?,
             exporter: open_exporter(config)?,
+            summed: open_summed(config)?,
             networks,
             civil: civil_offset(),
             newest: None,
@@ -99,7 +103,7 @@ impl Books {
             exporter.append(&record);
         }
         if let Some(progress) = &seen.last {
-            vote(&mut self.controller, &mut self.collector, progress);
+            vote(&mut self.controller, &mut self.collector, self.summed.as_mut(), progress);
         }
     }
 
@@ -110,33 +114,41 @@ impl Books {
 
     /// The poll of a namespace is whole.
     pub(crate) fn handle_poll_end(&mut self, netns: u32) {
-        let Self { ledger, controller, collector, .. } = self;
-        ledger.handle_poll_end(netns, clock::boottime(), &mut |progress| vote(controller, collector, progress));
+        let Self { ledger, controller, collector, summed, .. } = self;
+        ledger.handle_poll_end(netns, clock::boottime(), &mut |progress| {
+            vote(controller, collector, summed.as_mut(), progress)
+        });
         // That nobody is there is a measurement, too.
         self.newest = self.newest.max(Some(clock::unix()));
     }
 
     /// A namespace is gone.
     pub(crate) fn handle_namespace_gone(&mut self, netns: u32) {
-        let Self { ledger, controller, collector, .. } = self;
-        ledger.handle_namespace_gone(netns, &mut |progress| vote(controller, collector, progress));
+        let Self { ledger, controller, collector, summed, .. } = self;
+        ledger.handle_namespace_gone(netns, &mut |progress| vote(controller, collector, summed.as_mut(), progress));
     }
 
     /// Ends the round: every open connection votes, then it is decided.
     pub(crate) fn end_round(&mut self, host: Host) -> Round {
-        let Self { ledger, controller, collector, .. } = self;
-        ledger.take_round(&mut |progress| vote(controller, collector, progress));
+        let Self { ledger, controller, collector, summed, .. } = self;
+        ledger.take_round(&mut |progress| vote(controller, collector, summed.as_mut(), progress));
         controller.handle_host(host);
         let now = clock::unix();
         let round = controller.end_round(now, self.newest.take());
+        if let Some(summed) = summed {
+            summed.end_round(now);
+        }
         collector.handle_round_end(now);
         round
     }
 }
 
-fn vote(controller: &mut Controller, collector: &mut Collector, progress: &Progress) {
+fn vote(controller: &mut Controller, collector: &mut Collector, summed: Option<&mut Summed>, progress: &Progress) {
     controller.handle_progress(progress);
     collector.handle_progress(progress);
+    if let Some(summed) = summed {
+        summed.handle_progress(progress);
+    }
 }
 
 fn open_writer(config: &Config) -> Result<Option<Writer>, StoreError> {
@@ -153,9 +165,19 @@ fn open_writer(config: &Config) -> Result<Option<Writer>, StoreError> {
 }
 
 fn open_exporter(config: &Config) -> Result<Option<Exporter>, StoreError> {
-    let Some(kafka) = &config.kafka else { return Ok(None) };
-    let options = super::export::options(kafka).map_err(StoreError::Kafka)?;
+    let Some((kafka, topic)) = config.kafka.as_ref().and_then(|kafka| Some((kafka, kafka.topic.as_ref()?))) else {
+        return Ok(None);
+    };
+    let options = options(kafka, topic, &kafka.spool).map_err(StoreError::Kafka)?;
     Ok(Some(Exporter::open(&origin(config), options)?))
+}
+
+fn open_summed(config: &Config) -> Result<Option<Summed>, StoreError> {
+    let Some((kafka, topic)) = config.kafka.as_ref().and_then(|kafka| Some((kafka, kafka.tallies.as_ref()?))) else {
+        return Ok(None);
+    };
+    let options = options(kafka, topic, &kafka.spool.join("tallies")).map_err(StoreError::Kafka)?;
+    Ok(Some(Summed::open(&origin(config), options, config.tune.controller.clone(), clock::unix())?))
 }
 
 fn origin(config: &Config) -> Origin {

@@ -1,19 +1,21 @@
 //! What the exporter is told, from the configuration.
 
+use std::path::Path;
+
 use anyhow::Context;
 use weirgate_store::Anonymise;
 use weirgate_store::export::{Compression, Form, Options, Sasl, Security};
 
 use crate::config::export::{self, Fields, Kafka, Login, Mechanism};
 
-/// What `kafka` says, with the password that is in a file.
+/// What `kafka` says of `topic`, with the password that is in a file. What waits for it is below `spool`.
 ///
 /// # Errors
 /// The file cannot be read.
-pub(crate) fn options(kafka: &Kafka) -> anyhow::Result<Options> {
+pub(crate) fn options(kafka: &Kafka, topic: &str, spool: &Path) -> anyhow::Result<Options> {
     Ok(Options {
         brokers: kafka.brokers.clone(),
-        topic: kafka.topic.clone(),
+        topic: topic.to_owned(),
         form: match kafka.form {
             export::Form::Delimited => Form::Delimited,
             export::Form::Single => Form::Single,
@@ -32,7 +34,7 @@ pub(crate) fn options(kafka: &Kafka) -> anyhow::Result<Options> {
             certificate: kafka.certificate.clone(),
             sasl: kafka.login.as_ref().map(sasl).transpose()?,
         },
-        spool: kafka.spool.clone(),
+        spool: spool.to_owned(),
         spool_max: kafka.spool_max,
         interval: kafka.interval,
         anonymise: if kafka.anonymise { Anonymise::Client } else { Anonymise::Off },

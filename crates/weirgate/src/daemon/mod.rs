@@ -15,6 +15,7 @@ mod sense;
 mod shaper;
 pub(crate) mod sources;
 pub(crate) mod steer;
+mod summed;
 pub(crate) mod uplinks;
 
 use std::net::SocketAddr;
@@ -153,7 +154,10 @@ fn announce(config: &Config, status: &crate::view::api::Status, address: Option<
         None => tracing::info!("store: off"),
     }
     if let Some(kafka) = &config.kafka {
-        tracing::info!("kafka: records go to topic {} at {}", kafka.topic, kafka.brokers.join(", "));
+        for (what, topic) in [("records", &kafka.topic), ("tallies", &kafka.tallies)] {
+            let Some(topic) = topic else { continue };
+            tracing::info!("kafka: {what} go to topic {topic} at {}", kafka.brokers.join(", "));
+        }
     }
     tracing::info!("control: {}", config.control.display());
     if let Some(address) = address {

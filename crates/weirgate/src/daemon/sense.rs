@@ -19,6 +19,7 @@ use weirgate_linux::clock;
 use weirgate_linux::facts::{Congestion, not_loaded};
 use weirgate_sockets::sample::Field;
 use weirgate_store::OpenError;
+use weirgate_store::export::Exporter;
 use weirgate_tune::{Controller, Host, Policy};
 use weirgate_units::{Duration, Instant, UnixTime};
 
@@ -31,6 +32,7 @@ use super::seed;
 use super::shaper::Shaper;
 use super::sources::Sources;
 use super::steer::Steer;
+use super::summed::{self, Summed};
 use super::uplinks::Uplinks;
 use crate::config::{Config, Mode};
 use crate::control::{Call, Reply, Request};
@@ -171,7 +173,8 @@ impl Sense {
             uplinks,
             next_poll: now,
             next_drain: now + DRAIN,
-            next_round: now + config.tune.controller.round,
+            next_round: now
+                + summed::end_after(clock::unix(), config.tune.controller.round).saturating_since(clock::unix()),
             // The first policy may hold nothing but the default, which has to be set as well.
             unapplied: (mode == Mode::Apply).then(|| books.controller.policy().clone()),
             policy_since: clock::unix(),
@@ -286,6 +289,9 @@ impl Sense {
         if let Some(exporter) = &mut self.books.exporter {
             exporter.handle_tick(clock::unix());
         }
+        if let Some(summed) = &mut self.books.summed {
+            summed.handle_tick(clock::unix());
+        }
         self.next_drain = clock::boottime() + DRAIN;
     }
 
@@ -304,11 +310,16 @@ impl Sense {
             losses.store_lost = status.lost_disk + status.lost_slow;
             self.problem("store", status.trouble);
         }
-        if let (Some(exporter), Some(kafka)) = (&self.books.exporter, &self.config.kafka) {
-            let status = exporter.status();
-            losses.export_lost = status.lost;
-            self.shared.handle_export(exported(&kafka.topic, &status));
-            self.problem("kafka", status.trouble);
+        let records = self.books.exporter.as_ref().map(Exporter::status);
+        let tallies = self.books.summed.as_ref().map(Summed::status);
+        if let Some(kafka) = &self.config.kafka {
+            let statuses = [(&kafka.topic, records), (&kafka.tallies, tallies)];
+            let exports = statuses.into_iter().filter_map(|(topic, status)| Some((topic.as_ref()?, status?)));
+            let exports: Vec<_> = exports.collect();
+            losses.export_lost = exports.iter().map(|(_, status)| status.lost).sum();
+            self.shared.handle_exports(exports.iter().map(|(topic, status)| exported(topic, status)).collect());
+            let trouble = exports.into_iter().find_map(|(_, status)| status.trouble);
+            self.problem("kafka", trouble);
         }
         self.losses = losses;
         self.shared.handle_losses(losses);
@@ -607,14 +618,12 @@ impl Sense {
             let status = writer.close();
             tracing::info!(records = status.written, lost = status.lost_disk + status.lost_slow, "the store is closed");
         }
-        if let Some(exporter) = self.books.exporter.take() {
-            let status = exporter.close();
-            tracing::info!(
-                acknowledged = status.acknowledged,
-                left = status.waiting,
-                lost = status.lost,
-                "the export is closed"
-            );
+        let records = self.books.exporter.take().map(Exporter::close);
+        let tallies = self.books.summed.take().map(|summed| summed.close(clock::unix()));
+        for (what, status) in [("records", records), ("tallies", tallies)] {
+            let Some(status) = status else { continue };
+            let (acknowledged, left, lost) = (status.acknowledged, status.waiting, status.lost);
+            tracing::info!(acknowledged, left, lost, "the export of {what} is closed");
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct Status {
     pub losses: Losses,
     /// Records sent to Kafka; `null` where none are.
     #[serde(default)]
-    pub export: Option<Export>,
+    pub exports: Vec<Export>,
     /// The policy in force; of version 0 and without networks until one is decided.
     pub policy: Option<Policy>,
     /// The last round of decisions; `null` before the first.
@@ -156,7 +156,7 @@ pub struct Losses {
     pub export_lost: u64,
 }
 
-/// What became of the records for Kafka since the start. Those handed over and `found` together are those `acknowledged`,
+/// What became of the records, or of the tallies, for one topic of Kafka's since the start. Those handed over and `found` together are those `acknowledged`,
 /// `sampled_out`, `waiting` and [lost](Losses::export_lost).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Export {

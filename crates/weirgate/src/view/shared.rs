@@ -72,7 +72,7 @@ struct State {
     spare: Picture,
     history: History,
     losses: api::Losses,
-    export: Option<api::Export>,
+    exports: Vec<api::Export>,
     policy: Option<api::Policy>,
     round: Option<api::Round>,
     decisions: VecDeque<api::Decision>,
@@ -92,7 +92,7 @@ impl Shared {
             spare: Picture::default(),
             history: History::new(),
             losses: api::Losses::default(),
-            export: None,
+            exports: Vec::new(),
             policy: None,
             round: None,
             decisions: VecDeque::new(),
@@ -119,8 +119,8 @@ impl Shared {
     }
 
     /// Says what became of the records for Kafka.
-    pub fn handle_export(&self, export: api::Export) {
-        self.lock().export = Some(export);
+    pub fn handle_exports(&self, exports: Vec<api::Export>) {
+        self.lock().exports = exports;
     }
 
     /// Changes some of the totals of what was lost, where several threads count their own.
@@ -181,7 +181,7 @@ impl Shared {
             poll: state.picture.poll,
             totals: state.totals(),
             losses: state.losses,
-            export: state.export.clone(),
+            exports: state.exports.clone(),
             policy: state.policy.clone(),
             round: state.round.clone(),
             problems: state.problems.iter().map(|(_, text)| text.clone()).collect(),

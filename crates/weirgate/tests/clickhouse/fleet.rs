@@ -3,13 +3,15 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use weirgate_sockets::progress::Progress;
 use weirgate_sockets::record::{Direction, Origin, Record};
-use weirgate_sockets::sample::{Field, Kind, Sample, mapped, state};
+use weirgate_sockets::sample::{Arm, CcName, Field, Kind, Sample, mapped, state};
 use weirgate_store::Anonymise;
+use weirgate_store::clickhouse::{self, Source};
 use weirgate_store::export::{Compression, Exporter, Form, Options, Security};
+use weirgate_tune::{Config, Tallies, Tally};
 use weirgate_units::{Bytes, Prefix, UnixTime};
 
-use crate::message::Schema;
 use crate::server::{Broker, Server, done};
 
 /// How long anything may take on a busy machine; the engine asks Kafka now and then.
@@ -17,8 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 const CONNECTIONS: u64 = 300;
 
-/// Record `sequence` of each connection.
-fn send(broker: &Broker, spool: &str, topic: &str, form: Form, sequence: u32) {
+fn exporter(broker: &Broker, spool: &str, topic: &str, form: Form) -> Exporter {
     let options = Options {
         brokers: vec![broker.address.clone()],
         topic: topic.to_owned(),
@@ -32,7 +33,22 @@ fn send(broker: &Broker, spool: &str, topic: &str, form: Form, sequence: u32) {
         anonymise: Anonymise::Off,
     };
     let origin = Origin { host: "edge-7".into(), pop: "ams".into(), boot_id: "b0".into() };
-    let mut exporter = Exporter::open(&origin, options).unwrap();
+    Exporter::open(&origin, options).unwrap()
+}
+
+/// Waits until `count` are acknowledged.
+fn sent(exporter: &mut Exporter, count: u64) {
+    exporter.handle_tick(UnixTime::from_nanos(1_795_291_206_000_000_000));
+    let patience = Instant::now() + PATIENCE;
+    while exporter.status().acknowledged < count {
+        assert!(Instant::now() < patience, "{:?}", exporter.status());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Record `sequence` of each connection.
+fn send(broker: &Broker, spool: &str, topic: &str, form: Form, sequence: u32) {
+    let mut exporter = exporter(broker, spool, topic, form);
     for cookie in 0..CONNECTIONS {
         let address: IpAddr = match cookie % 3 {
             0 => format!("2001:db8:{:x}::7", cookie + 1).parse().unwrap(),
@@ -60,12 +76,7 @@ fn send(broker: &Broker, spool: &str, topic: &str, form: Form, sequence: u32) {
             country: [0; 2],
         });
     }
-    exporter.handle_tick(UnixTime::from_nanos(1_795_291_206_000_000_000));
-    let patience = Instant::now() + PATIENCE;
-    while exporter.status().acknowledged < CONNECTIONS {
-        assert!(Instant::now() < patience, "{:?}", exporter.status());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    sent(&mut exporter, CONNECTIONS);
 }
 
 fn until(server: &Server, sql: &str, count: u64) {
@@ -84,7 +95,7 @@ fn until(server: &Server, sql: &str, count: u64) {
 fn what_is_exported_arrives_in_both_forms() {
     let Some(server) = Server::that_reads_kafka() else { return };
     let Some(broker) = Broker::start() else { return };
-    server.put_schema(&Schema::load().text);
+    server.put_schemas();
     for (form, name) in [(Form::Delimited, "delimited"), (Form::Single, "single")] {
         send(&broker, name, name, form, 0);
         let args = ["--kafka", &broker.address, "--topic", name, "--form", name, "--database", name];
@@ -114,4 +125,56 @@ fn what_is_exported_arrives_in_both_forms() {
         until(&server, &format!("SELECT count() FROM {name}.sockets FINAL"), 2 * CONNECTIONS);
         until(&server, &format!("SELECT countIf(message = 'no message') FROM {name}.sockets_kafka_errors"), 1);
     }
+}
+
+#[test]
+fn what_hosts_sum_up_arrives_and_is_read_back_as_it_was() {
+    let Some(server) = Server::that_reads_kafka() else { return };
+    let Some(broker) = Broker::start() else { return };
+    server.put_schemas();
+    let round = UnixTime::from_nanos(1_795_291_500_000_000_000);
+    let config = Config::default();
+    let mut tallies = Tallies::new(config.clone());
+    for n in 1..=200_u64 {
+        let client: IpAddr = match n % 3 {
+            0 => format!("2001:db8:{:x}::7", n % 10).parse().unwrap(),
+            _ => format!("198.51.100.{}", n % 50).parse().unwrap(),
+        };
+        tallies.handle_progress(&Progress {
+            client,
+            local_port: 443,
+            direction: Direction::Accepted,
+            cc: CcName::new(["cubic", "bbr"][n as usize % 2]).unwrap(),
+            arm: [Arm::None, Arm::Treated, Arm::Holdout][n as usize % 3],
+            acked: Bytes::new(n * 10_000),
+            sent: Bytes::new(n * 10_100),
+            retransmitted: Bytes::new(n * 100),
+            busy: weirgate_units::Duration::from_millis(n % 7 * 100),
+            rwnd_limited: weirgate_units::Duration::from_millis(n % 5 * 100),
+            sndbuf_limited: weirgate_units::Duration::ZERO,
+            delivery_rate: None,
+            min_rtt: weirgate_units::Duration::from_millis(n % 4),
+            closed: true,
+        });
+    }
+    let mut expected = tallies.take();
+    done(&server.init(&["--kafka", &broker.address, "--tallies", "t"]));
+    let mut exporter = exporter(&broker, "tallies", "t", Form::Delimited);
+    for tally in &expected {
+        exporter.append_tally(tally, round, UnixTime::from_nanos(1_795_291_205_000_000_001));
+    }
+    sent(&mut exporter, expected.len() as u64);
+    until(&server, "SELECT count() FROM weirgate.tallies FINAL", expected.len() as u64);
+    let asked = clickhouse::Server::new(&server.url, None, None).unwrap();
+    let mut read = Vec::new();
+    let of = |pop, end, read: &mut Vec<Tally>| {
+        clickhouse::round(&asked, "weirgate", Source::Tallies, (pop, end), &config, &mut |tally| read.push(tally))
+            .unwrap()
+    };
+    assert_eq!(of("ams", round, &mut read), expected.len() as u64);
+    let key = |tally: &Tally| (tally.network, tally.arm as u8, tally.cc.as_str().to_owned());
+    read.sort_by_key(key);
+    expected.sort_by_key(key);
+    assert_eq!(read, expected);
+    assert_eq!((of("fra", round, &mut read), of("ams", round + config.round, &mut read)), (0, 0));
 }

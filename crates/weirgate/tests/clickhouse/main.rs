@@ -6,4 +6,5 @@ mod current;
 mod debian;
 mod fleet;
 mod message;
+mod rounds;
 mod server;

@@ -6,7 +6,6 @@ use crate::server::{done, weirgate};
 
 /// The fields' numbers, by name.
 pub(crate) struct Schema {
-    pub(crate) text: String,
     numbers: HashMap<String, u64>,
 }
 
@@ -20,7 +19,7 @@ impl Schema {
                 Some((left.split(' ').nth(1)?.to_owned(), number.trim_end_matches(';').parse().ok()?))
             })
             .collect();
-        Self { text, numbers }
+        Self { numbers }
     }
 
     pub(crate) fn message(&self) -> Message<'_> {

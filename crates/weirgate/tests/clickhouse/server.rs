@@ -61,11 +61,12 @@ impl Server {
         text(&output.stdout)
     }
 
-    /// Puts the schema of messages where the engine looks for it.
-    pub(crate) fn put_schema(&self, text: &str) {
+    /// Puts the schemas of messages where the engine looks for them.
+    pub(crate) fn put_schemas(&self) {
         let dir = self.folder.path().join("weirgate/v1");
         std::fs::create_dir_all(&dir).unwrap();
-        std::fs::write(dir.join("sockets.proto"), text).unwrap();
+        std::fs::write(dir.join("sockets.proto"), done(&weirgate(&["store", "proto"]))).unwrap();
+        std::fs::write(dir.join("tallies.proto"), done(&weirgate(&["store", "proto", "--tallies"]))).unwrap();
     }
 
     /// `weirgate store init` on it.
