@@ -58,7 +58,6 @@ const RESERVED: &[(&str, &[&str])] = &[
     // ClickHouse is spoken to by HTTP.
     ("ureq", &["store"]),
     ("arrow", &["store"]),
-    // ClickHouse is spoken to by HTTP.
     ("libbpf-rs", &["linux"]),
     ("rtnetlink", &["linux"]),
     ("vhost", &["linux"]),

@@ -212,7 +212,9 @@ impl Sense {
                 // The round goes with the poll nearest to its end, so that its measurements are fresh.
                 if clock::boottime() + self.config.sockets.interval.min(Duration::from_secs(1)) >= self.next_round {
                     self.end_round();
-                    self.next_round = (self.next_round + self.config.tune.controller.round).max(clock::boottime());
+                    let now = clock::unix();
+                    let end = summed::next_end(now, self.config.tune.controller.round);
+                    self.next_round = clock::boottime() + end.saturating_since(now);
                 }
             } else if now >= self.next_drain {
                 self.drain();

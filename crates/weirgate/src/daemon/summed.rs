@@ -47,9 +47,7 @@ impl Summed {
     /// The round is over, and every connection has voted in it.
     pub(crate) fn end_round(&mut self, now: UnixTime) {
         self.hand_over(now);
-        // The end that is nearest to now is the one that was meant.
-        let half = Duration::from_nanos(self.round.as_nanos() / 2);
-        self.ends = end_after(now + half, self.round);
+        self.ends = next_end(now, self.round);
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -76,6 +74,11 @@ pub(crate) fn end_after(time: UnixTime, round: Duration) -> UnixTime {
     UnixTime::from_nanos((time.as_nanos() / round + 1).saturating_mul(round))
 }
 
+/// The end of the round that begins as one is ended at `now`: a little before the instant that was meant, or after it.
+pub(crate) fn next_end(now: UnixTime, round: Duration) -> UnixTime {
+    end_after(now + Duration::from_nanos(round.as_nanos() / 2), round)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,8 +88,7 @@ mod tests {
         let round = Duration::from_secs(300);
         let at = |secs: u64| UnixTime::from_nanos(secs * 1_000_000_000);
         assert_eq!([0, 299, 300, 301].map(|secs| end_after(at(secs), round)), [300, 300, 600, 600].map(at));
-        let half = Duration::from_secs(150);
         // Just before or just after the end of the round that ends at 600: the next one ends at 900.
-        assert_eq!([599, 601].map(|secs| end_after(at(secs) + half, round)), [at(900); 2]);
+        assert_eq!([599, 601].map(|secs| next_end(at(secs), round)), [at(900); 2]);
     }
 }
