@@ -7,7 +7,7 @@ use crate::holdout::Holdout;
 
 /// Which client networks are sent to with which congestion control. A value: made by the controller, validated, applied
 /// by `linux`, and replaced as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Grows with every policy that differs from the one before; 0 is the empty policy of a host that never decided.
     pub version: u32,

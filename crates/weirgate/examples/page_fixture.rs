@@ -141,6 +141,8 @@ fn fill(collector: &mut Collector, shared: &Shared, now: UnixTime) {
         expires_ms: Some(now.as_nanos() / 1_000_000 + 3_600_000),
         holdout_share: 0.1,
         switch_after_bytes: 100_000,
+        fleet_version: None,
+        fleet_until_ms: None,
     }));
 }
 

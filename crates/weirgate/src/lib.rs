@@ -11,6 +11,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod fabric;
+mod fleet;
 mod groups;
 pub mod http;
 pub mod journal;

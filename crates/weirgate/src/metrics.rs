@@ -372,6 +372,12 @@ fn policy(out: &mut Text, status: &api::Status, decisions: u64) {
         out.sample("policy_networks", &[], policy.networks);
         out.gauge("policy_applied", "1 where the kernel has the policy, 0 where it is only shown.");
         out.sample("policy_applied", &[], u8::from(policy.applied));
+        if let Some((version, until)) = policy.fleet_version.zip(policy.fleet_until_ms) {
+            out.gauge("fleet_policy_version", "Version of the fleet's snapshot that is obeyed.");
+            out.sample("fleet_policy_version", &[], version);
+            out.gauge("fleet_policy_expiry_timestamp_seconds", "Until when it may be obeyed, Unix time.");
+            out.sample("fleet_policy_expiry_timestamp_seconds", &[], seconds_of_ms(until));
+        }
         if let Some(expires) = policy.expires_ms {
             out.gauge("policy_expiry_timestamp_seconds", "When the kernel drops the policy unless renewed, Unix time.");
             out.sample("policy_expiry_timestamp_seconds", &[], seconds_of_ms(expires));

@@ -4,6 +4,7 @@
 //! seen enough (exit 0).
 
 mod accelerator;
+mod controller;
 mod deflate;
 mod doctor;
 mod fabric;
@@ -81,6 +82,9 @@ enum Command {
     /// A fleet's telemetry in ClickHouse: make its tables
     #[command(subcommand)]
     Store(store::Command),
+    /// Decide for a fleet: policies for every point of presence, from ClickHouse, signed
+    #[command(subcommand)]
+    Controller(controller::Command),
     /// Remove everything Weirgate changed on this host, after a crash too
     Undo(undo::Undo),
     /// Print the man page (roff)
@@ -173,6 +177,7 @@ fn dispatch(command: Command, out: &mut Output) -> Result<(), Failure> {
         }
         Command::Query(query) => query.run(out),
         Command::Store(store) => store.run(out),
+        Command::Controller(controller) => controller.run(out),
         Command::Undo(undo) => undo.run(out),
         Command::Man => man(out),
         Command::Completions { shell } => {

@@ -4,6 +4,7 @@
 //! means ([`Config`]) are two types: the first knows lines and keys, the second is all that the rest of the program sees.
 
 pub(crate) mod export;
+pub(crate) mod fleet;
 pub(crate) mod read;
 pub(crate) mod shaping;
 mod tune;
@@ -47,6 +48,10 @@ pub struct Config {
     pub kafka: Option<Kafka>,
     /// `[tune]`.
     pub tune: Tune,
+    /// `[fleet]`; `None` where this host decides for itself.
+    pub fleet: Option<fleet::Fleet>,
+    /// `[controller]`; `None` where it decides for nobody else.
+    pub decides: Option<fleet::Controller>,
     /// `[[port]]`, `[[limit]]` and `[[class]]`.
     pub shaping: Shaping,
     /// `[[uplink]]`, `[[steer]]` and `[steering]`.
@@ -293,6 +298,8 @@ fn meaning(file: typed::File, around: &Surroundings, problems: &mut Vec<Problem>
         store: store(file.store, &host.state, problems),
         kafka: export::meaning(file.kafka, &host.state, problems),
         tune: tune::meaning(file.tune, problems),
+        fleet: fleet::fleet(file.fleet.0, &host.pop, problems),
+        decides: fleet::controller(file.fleet.1, &host.state, problems),
         shaping: shaping::meaning(file.shaping, problems),
         uplinks: uplinks::meaning(file.uplinks, problems),
         host,

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use weirgate_units::{Bytes, Duration, Prefix};
 
 use super::export::{self, TypedKafka};
+use super::fleet::{self, TypedController, TypedFleet};
 use super::read::{self, Lines, Problem, Section, Typed};
 use super::shaping::{self, TypedShaping};
 use super::tune::{self, TypedTune};
@@ -24,6 +25,7 @@ pub(super) struct File {
     pub(super) store: Store,
     pub(super) kafka: TypedKafka,
     pub(super) tune: TypedTune,
+    pub(super) fleet: (TypedFleet, TypedController),
     pub(super) shaping: TypedShaping,
     pub(super) uplinks: TypedUplinks,
 }
@@ -84,6 +86,7 @@ pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
         store: root.table("store", store),
         kafka: export::read(&mut root),
         tune: root.table("tune", tune::read),
+        fleet: fleet::read(&mut root),
         shaping: shaping::read(&mut root),
         uplinks: uplinks::read(&mut root),
     };

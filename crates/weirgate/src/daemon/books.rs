@@ -205,7 +205,8 @@ pub(crate) fn controller(config: &Config, host: Host, path: &PathBuf) -> (Contro
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => (fresh(settings, host), None),
         Err(error) => (fresh(settings, host), Some(format!("{}: {error}: history is gathered anew", path.display()))),
     };
-    controller.handle_mode(config.tune.mode == Mode::Apply);
+    // Where the fleet's controller decides, this host's own is heard by nobody.
+    controller.handle_mode(config.tune.mode == Mode::Apply && config.fleet.is_none());
     (controller, problem)
 }
 

@@ -36,6 +36,7 @@ use super::summed::{self, Summed};
 use super::uplinks::Uplinks;
 use crate::config::{Config, Mode};
 use crate::control::{Call, Reply, Request};
+use crate::fleet::follow::Follow;
 use crate::journal::Actor;
 use crate::view::{self, Collector, PollEnd, Shared, api};
 
@@ -70,6 +71,8 @@ pub(crate) struct Sense {
     next_poll: Instant,
     next_drain: Instant,
     next_round: Instant,
+    /// Whose policy is obeyed, if not this host's own.
+    follow: Option<Follow>,
     /// The policy that was decided and is not yet in the kernel, for want of success.
     unapplied: Option<Policy>,
     policy_since: UnixTime,
@@ -176,8 +179,11 @@ impl Sense {
             next_round: now
                 + summed::end_after(clock::unix(), config.tune.controller.round).saturating_since(clock::unix()),
             // The first policy may hold nothing but the default, which has to be set as well.
-            unapplied: (mode == Mode::Apply).then(|| books.controller.policy().clone()),
+            unapplied: (mode == Mode::Apply && config.fleet.is_none()).then(|| books.controller.policy().clone()),
             policy_since: clock::unix(),
+            follow: config.fleet.clone().map(|fleet| {
+                Follow::open(fleet, &config.host.name, &config.host.pop, &config.host.state, clock::unix())
+            }),
             _lock: lock,
             losses: api::Losses::default(),
             namespaces,
@@ -219,6 +225,7 @@ impl Sense {
             } else if now >= self.next_drain {
                 self.drain();
             }
+            self.obey();
             self.renew();
             self.look_at_uplinks();
             if self.wait() {
@@ -343,7 +350,8 @@ impl Sense {
         self.shared.handle_round(&round);
         let unread = self.books.refresh_geo();
         self.problem("geo", unread);
-        if let Some(policy) = round.policy {
+        // Where another decides, this host's decisions are shown, and nothing more.
+        if let Some(policy) = round.policy.filter(|_| self.follow.is_none()) {
             self.policy_since = round.time;
             self.unapplied = (self.mode == Mode::Apply).then_some(policy);
         }
@@ -390,6 +398,20 @@ impl Sense {
                 self.unapplied = Some(policy);
             }
         }
+    }
+
+    /// Obeys the fleet's controller, where there is one.
+    fn obey(&mut self) {
+        let Some(follow) = &mut self.follow else { return };
+        let policy = follow.handle_time(clock::unix());
+        let trouble = follow.trouble();
+        if let Some(policy) = policy {
+            self.policy_since = clock::unix();
+            self.unapplied = (self.mode == Mode::Apply).then_some(policy);
+            self.apply_unapplied(&Actor::own("fleet"));
+            self.show_policy();
+        }
+        self.problem("fleet", trouble);
     }
 
     fn renew(&mut self) {
@@ -484,12 +506,12 @@ impl Sense {
         }
         self.take_up_namespaces();
         self.mode = Mode::Apply;
-        self.books.controller.handle_mode(true);
-        self.unapplied = Some(self.books.controller.policy().clone());
+        self.books.controller.handle_mode(self.follow.is_none());
+        self.unapplied = Some(self.policy().clone());
         self.apply_unapplied(actor);
         self.show_facts();
         self.show_policy();
-        let networks = self.books.controller.policy().networks.len();
+        let networks = self.policy().networks.len();
         let said = match &self.unapplied {
             None => format!("decisions are applied from now on; {networks} networks are selected"),
             Some(_) => "decisions are applied from now on, but the present policy could not be: see the log".to_owned(),
@@ -557,8 +579,14 @@ impl Sense {
         });
     }
 
+    /// What is to be obeyed: the fleet's policy, or this host's own.
+    fn policy(&self) -> &Policy {
+        self.follow.as_ref().and_then(Follow::policy).unwrap_or_else(|| self.books.controller.policy())
+    }
+
     fn show_policy(&self) {
-        let policy = self.books.controller.policy();
+        let policy = self.policy();
+        let obeyed = self.follow.as_ref().and_then(Follow::obeyed);
         let (applied, until) = self.steer.standing();
         let now = clock::boottime();
         let expires = until.map(|until| clock::unix() + until.saturating_since(now));
@@ -570,6 +598,8 @@ impl Sense {
             expires_ms: expires.map(ms),
             holdout_share: f64::from(policy.holdout.share_ppm) / 1e6,
             switch_after_bytes: policy.switch_after.as_u64(),
+            fleet_version: obeyed.map(|snapshot| snapshot.version),
+            fleet_until_ms: obeyed.map(|snapshot| ms(snapshot.until)),
         }));
     }
 

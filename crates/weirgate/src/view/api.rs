@@ -213,6 +213,12 @@ pub struct Policy {
     pub holdout_share: f64,
     /// A response is switched only once this much of it was acknowledged.
     pub switch_after_bytes: u64,
+    /// The version of the fleet's snapshot that is obeyed; `null` where this host decides itself or none is alive.
+    #[serde(default)]
+    pub fleet_version: Option<u64>,
+    /// Until when that may be obeyed.
+    #[serde(default)]
+    pub fleet_until_ms: Option<u64>,
 }
 
 /// One round of decisions.

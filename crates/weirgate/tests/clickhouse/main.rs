@@ -2,6 +2,7 @@
 //! Python library behind HTTP; with Apache Kafka before it, and with messages from files.
 #![allow(clippy::disallowed_methods, reason = "real servers on loopback")]
 
+mod controller;
 mod current;
 mod debian;
 mod fleet;

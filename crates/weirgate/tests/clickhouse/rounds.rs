@@ -11,9 +11,9 @@ use weirgate_units::{Bytes, Duration, Prefix, UnixTime};
 use crate::server::{Server, done};
 
 const ROUNDS: u32 = 20;
-const HOSTS: usize = 3;
+pub(crate) const HOSTS: usize = 3;
 
-fn config() -> Config {
+pub(crate) fn config() -> Config {
     Config {
         window_rounds: 16,
         known_enter_min: 4,
@@ -83,7 +83,7 @@ fn record(n: usize, host: usize, time: UnixTime, progress: &Progress) -> String 
 }
 
 /// What each host has summed up, a minute before the round's end and at it.
-fn summed(hosts: &mut [Tallies], end: UnixTime, connections: &[Progress]) -> String {
+pub(crate) fn summed(hosts: &mut [Tallies], end: UnixTime, connections: &[Progress]) -> String {
     let mut rows = String::new();
     for (minute, part) in connections.chunks(connections.len().div_ceil(2).max(1)).enumerate() {
         for (n, progress) in part.iter().enumerate() {
