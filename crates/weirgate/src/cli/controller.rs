@@ -7,13 +7,19 @@ use std::thread::sleep;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use weirgate_linux::clock;
+use weirgate_units::Duration;
 
 use super::output::Output;
 use super::{Common, Failure, log};
 use crate::daemon::seed;
 use crate::fabric::run::interruption;
-use crate::fleet::controller::{Decided, Decider, pause};
+use crate::fleet::controller::{Decided, Decider};
 use crate::fleet::keys::Signer;
+
+/// How often it is looked whether a round's data are there, and for signals.
+const LOOK: Duration = Duration::from_secs(1);
+/// After which time what failed is tried again.
+const RETRY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -59,20 +65,21 @@ impl Run {
         let mut decider = Decider::open(&config, seed).map_err(Failure::Usage)?;
         let is_ended = interruption().context("signals cannot be caught")?;
         tracing::info!("edges have to trust {}", decider.public_key());
-        loop {
-            let decided = decider.decide(&mut |decided| say(&decided));
-            if self.once {
-                return Ok(decided?);
+        let mut not_before = clock::unix();
+        while !is_ended.load(Ordering::Relaxed) {
+            if clock::unix() >= not_before {
+                let decided = decider.decide(&mut |decided| say(&decided));
+                if self.once {
+                    return Ok(decided?);
+                }
+                if let Err(error) = decided {
+                    tracing::warn!("{error:#}; tried again in {RETRY}");
+                    not_before = clock::unix() + RETRY;
+                }
             }
-            if let Err(error) = decided {
-                tracing::warn!("{error:#}; the round is decided again in a minute at the latest");
-            }
-            let until = decider.next().max(clock::unix());
-            sleep(pause(until).min(std::time::Duration::from_secs(1)));
-            if is_ended.load(Ordering::Relaxed) {
-                return Ok(());
-            }
+            sleep(LOOK.to_std());
         }
+        Ok(())
     }
 }
 

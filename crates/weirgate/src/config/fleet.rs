@@ -6,6 +6,7 @@ use std::str::FromStr;
 use weirgate_units::Duration;
 
 use super::read::{Problem, Section};
+use super::tune::Share;
 use super::typed::{Maybe, Word, words};
 use super::{between, directory, or};
 
@@ -79,7 +80,7 @@ pub(super) struct TypedController {
     publish: Maybe<String>,
     life: Maybe<Duration>,
     settle: Maybe<Duration>,
-    canary_share: Maybe<f64>,
+    canary_share: Maybe<Share>,
     canary_rounds: Maybe<u64>,
     available: Maybe<Vec<String>>,
 }
@@ -97,7 +98,7 @@ pub(super) fn read(root: &mut Section<'_>) -> (TypedFleet, TypedController) {
         publish: s.parsed("publish"),
         life: s.parsed("life"),
         settle: s.parsed("settle"),
-        canary_share: s.share("canary_share"),
+        canary_share: s.parsed("canary_share"),
         canary_rounds: s.integer("canary_rounds", 0, 10_000),
         available: s.list("available"),
     });
@@ -160,7 +161,7 @@ pub(super) fn controller(typed: TypedController, state: &Path, problems: &mut Ve
         publish: directory(typed.publish, problems).unwrap_or_else(|| state.join("published")),
         life: between(typed.life, "1 min", "30 d", "30 min", problems),
         settle: between(typed.settle, "0 s", "1 h", "30 s", problems),
-        canary: ((or(typed.canary_share, 0.1) * 1e6) as u32, or(typed.canary_rounds, 36) as u32),
+        canary: ((or(typed.canary_share, Share(0.1)).0 * 1e6).round() as u32, or(typed.canary_rounds, 36) as u32),
         available,
     })
 }

@@ -146,6 +146,33 @@ fn the_example_s_export_is_sound_and_shown_in_full() {
 }
 
 #[test]
+fn the_example_s_fleet_and_controller_are_sound_and_shown_in_full() {
+    let (_, lines) = EXAMPLE.split_once("# [fleet]").expect("the example shows the fleet");
+    let (lines, _) = lines.split_once("\n\n[tune]").expect("[tune] comes after it");
+    let lines = lines.replace("\n\n# A host that decides", "\n# # A host that decides");
+    let text = uncommented(&format!("# [host]\n# pop = \"ams\"\n# [fleet]{lines}"));
+    let config = Config::from_text(&text, &root()).unwrap();
+    assert_eq!(config.fleet.unwrap().trust.len(), 1);
+    let shown = config.decides.unwrap();
+    let least = "[controller]\nclickhouse = \"http://127.0.0.1:8123\"\npops = [\"ams\", \"fra\"]";
+    let defaults = Config::from_text(least, &root()).unwrap().decides.unwrap();
+    let of = |c: &fleet::Controller| {
+        (c.database.clone(), c.source, c.key.clone(), c.life, c.settle, c.canary, c.available.clone())
+    };
+    assert_eq!(of(&shown), of(&defaults));
+    for table in ["fleet", "controller"] {
+        let text = problems(&format!("[{table}]\nxyzzyxyzzy = 1"));
+        let (_, known) = text.split_once("known here: ").expect("a list of the known keys");
+        for key in known.lines().next().unwrap_or("").split(", ") {
+            assert!(
+                EXAMPLE.contains(&format!("# {key} = ")),
+                "weirgate.example.toml does not show `{key}` of [{table}]"
+            );
+        }
+    }
+}
+
+#[test]
 fn an_export_that_cannot_be_is_refused() {
     let refused = |more: &str| problems(&format!("[export.kafka]\nbrokers = [\"kafka1:9092\"]\n{more}"));
     for (more, what) in [

@@ -296,7 +296,7 @@ fn rule(typed: TypedRule, before: &[Rule], problems: &mut Vec<Problem>) -> Optio
 
 /// A share, written in percent, held as 0..=1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Share(f64);
+pub(super) struct Share(pub(super) f64);
 
 impl FromStr for Share {
     type Err = String;

@@ -329,6 +329,7 @@ impl Sense {
             self.shared.handle_exports(exports.iter().map(|(topic, status)| exported(topic, status)).collect());
             let trouble = exports.into_iter().find_map(|(_, status)| status.trouble);
             self.problem("kafka", trouble);
+            self.problem("tallies", self.books.summed.as_ref().and_then(Summed::trouble));
         }
         self.losses = losses;
         self.shared.handle_losses(losses);

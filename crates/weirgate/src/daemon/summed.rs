@@ -50,6 +50,12 @@ impl Summed {
         self.ends = next_end(now, self.round);
     }
 
+    /// What is wrong, for people.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let lost = self.tallies.untracked();
+        (lost > 0).then(|| format!("{lost} connections are in no tally: raise networks_max in [tune]"))
+    }
+
     pub(crate) fn status(&self) -> Status {
         self.exporter.status()
     }

@@ -4,7 +4,6 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration as Wall;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::FlockOperation;
@@ -13,7 +12,7 @@ use weirgate_sockets::sample::CcName;
 use weirgate_store::clickhouse::{self, Server, Source};
 use weirgate_tune::snapshot::Snapshot;
 use weirgate_tune::{Controller, Host, Round};
-use weirgate_units::{Duration, UnixTime};
+use weirgate_units::UnixTime;
 
 use super::keys::Signer;
 use crate::config::Config;
@@ -89,34 +88,18 @@ impl Decider {
         self.means.signer.public()
     }
 
-    /// When the data of the next round are there.
-    pub(crate) fn next(&self) -> UnixTime {
-        let waiting = self.pops.iter().map(|pop| pop.next_end(&self.means.config, clock::unix())).min();
-        waiting.unwrap_or_else(clock::unix) + self.means.settings.settle
-    }
-
-    /// Decides every round whose data are there, the oldest first; what became of each.
+    /// Decides every round whose data are there, the oldest first, and publishes the last one; what became of each goes to `each`.
     ///
     /// # Errors
-    /// ClickHouse cannot be asked, or what was decided cannot be written. What was not published is decided again.
+    /// The first of a point of presence that could not be decided or published, which is tried again the next time; the others are.
     pub(crate) fn decide(&mut self, each: &mut dyn FnMut(Decided)) -> Result<()> {
         let Self { means, pops, .. } = self;
+        let mut failed = Ok(());
         for pop in pops {
-            let is_due =
-                |pop: &Pop| pop.next_end(&means.config, clock::unix()) + means.settings.settle <= clock::unix();
-            if !is_due(pop) {
-                continue;
-            }
-            loop {
-                let decided = pop.decide(means)?;
-                each(decided);
-                if !is_due(pop) {
-                    break;
-                }
-            }
-            pop.publish(means)?;
+            let done = pop.catch_up(means, each).with_context(|| format!("point of presence `{}`", pop.name));
+            failed = failed.and(done);
         }
-        Ok(())
+        failed
     }
 }
 
@@ -133,6 +116,15 @@ impl Pop {
         };
         let (number, ended) = controller.round();
         Ok(Self { name: name.to_owned(), controller, ended: (number > 0).then_some(ended) })
+    }
+
+    fn catch_up(&mut self, means: &Means, each: &mut dyn FnMut(Decided)) -> Result<()> {
+        let mut is_news = false;
+        while self.next_end(&means.config, clock::unix()) + means.settings.settle <= clock::unix() {
+            each(self.decide(means)?);
+            is_news = true;
+        }
+        if is_news { self.publish(means) } else { Ok(()) }
     }
 
     /// The end of the next round to decide: the one after the last, but no longer ago than what a history holds. Who knows nothing begins
@@ -218,10 +210,4 @@ fn first_line(path: &Path) -> Result<String> {
     let line = text.lines().next().unwrap_or_default();
     ensure!(!line.is_empty(), "[controller] password_file: {}: its first line is empty", path.display());
     Ok(line.to_owned())
-}
-
-/// How long to sleep until `then`, a second at least and a minute at most.
-pub(crate) fn pause(then: UnixTime) -> Wall {
-    let wait = then.saturating_since(clock::unix());
-    wait.clamp(Duration::from_secs(1), Duration::from_secs(60)).to_std()
 }

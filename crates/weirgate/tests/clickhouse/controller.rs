@@ -52,7 +52,7 @@ fn an_edge_obeys_what_was_decided_from_the_database() {
     let controller = path("controller.toml");
     let text = format!(
         "[host]\nstate = \"{}\"\n[tune]\nround = \"{ROUND} s\"\nwindow_rounds = 16\nknown_enter_min = 4\nknown_leave_min = 2\n\
-         [controller]\nclickhouse = \"{}\"\npops = [\"ams\", \"fra\"]\nkey = \"{}\"\npublish = \"{}\"\nsettle = \"0 s\"\ncanary_share = 1.0\n",
+         [controller]\nclickhouse = \"{}\"\npops = [\"ams\", \"fra\"]\nkey = \"{}\"\npublish = \"{}\"\nsettle = \"0 s\"\ncanary_share = \"100 %\"\n",
         path("decider"),
         server.url,
         path("key"),
