@@ -22,7 +22,7 @@ fn switched(ground: &Ground, count: usize) -> Vec<Client> {
 fn everything_goes_back_when_the_owner_is_killed_and_its_time_has_passed() {
     let Some(mut ground) = Ground::new(50) else { return };
     ground.serve();
-    let owner = ground.owner(6);
+    let owner = ground.owner(10);
     let attached = Instant::now();
     owner.kill().unwrap(); // SIGKILL
     owner.wait().unwrap();
@@ -30,7 +30,7 @@ fn everything_goes_back_when_the_owner_is_killed_and_its_time_has_passed() {
     let mut clients = switched(&ground, 4);
     assert_eq!(ground.algorithms(), [CHOSEN; 4]);
     let mut idle = ground.connect("10.99.0.1");
-    std::thread::sleep(Duration::from_secs(7).saturating_sub(attached.elapsed()));
+    std::thread::sleep(Duration::from_secs(11).saturating_sub(attached.elapsed()));
     // Active ones with the next acknowledgements.
     for client in &mut clients {
         client.read(600_000);
