@@ -8,9 +8,12 @@ use weirgate_tune::{Config, Controller};
 
 use world::{host, quick, two_classes};
 
+/// How many networks a share of the edges treated first, and how many all of them, after each round.
+type Treated = Vec<(usize, usize)>;
+
 /// The rounds of a world whose slow networks do `effect` times as well when treated: how many were treated first by a share of the edges
 /// and how many by all after each, and when all were given up, with the effect that was found.
-fn rounds(effect: f64, trial: u32) -> (Vec<(usize, usize)>, Option<(usize, f32)>) {
+fn rounds(effect: f64, trial: u32) -> (Treated, Option<(usize, f32)>) {
     let mut world = Synthetic::new(two_classes(6, effect, 100, 11));
     // Single networks are looked at too late to be rolled back here.
     let config = Config { rollback_blocks_min: 30, idle_rounds: 1_000, bar_rounds: 1_000, ..quick() };
