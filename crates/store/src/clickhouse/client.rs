@@ -93,6 +93,13 @@ pub enum ServerError {
     },
 }
 
+impl ServerError {
+    /// `server` said something that no ClickHouse says.
+    pub(super) fn stranger(server: &Server, said: &str) -> Self {
+        Self::Stranger { url: server.url.clone(), status: 200, said: beginning(said) }
+    }
+}
+
 /// Who asks where nobody is named.
 const USER: &str = "default";
 /// Nobody is further away.
@@ -163,7 +170,7 @@ impl Server {
         let version = answer.trim();
         // A web server says 200 to whatever it is sent.
         if version.is_empty() || !version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-            return Err(ServerError::Stranger { url: self.url.clone(), status: 200, said: beginning(&answer) });
+            return Err(ServerError::stranger(self, &answer));
         }
         Ok(version.to_owned())
     }

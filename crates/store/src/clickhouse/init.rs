@@ -253,10 +253,20 @@ mod tests {
         let files = Dialect::Current.files();
         assert_eq!(
             names(&tables(), &[]),
-            ["001_sockets", "002_networks_1m", "003_responses", "004_sockets_kafka_errors", "005_tallies"]
+            [
+                "001_sockets",
+                "002_networks_1m",
+                "003_responses",
+                "004_sockets_kafka_errors",
+                "005_tallies",
+                "007_controller"
+            ]
         );
         let rows: Vec<Row> = files[..3].iter().map(|file| applied(file, &tables())).collect();
-        assert_eq!(names(&with_kafka("a"), &rows), ["004_sockets_kafka_errors", "005_tallies", "900_sockets_kafka"]);
+        assert_eq!(
+            names(&with_kafka("a"), &rows),
+            ["004_sockets_kafka_errors", "005_tallies", "007_controller", "900_sockets_kafka"]
+        );
         let rows: Vec<Row> = files.iter().map(|file| applied(file, &with_kafka("a"))).collect();
         assert!(names(&with_kafka("a"), &rows).is_empty());
         assert!(names(&tables(), &rows).is_empty(), "Kafka's stays where nobody asks for it");
@@ -272,9 +282,9 @@ mod tests {
         let changed = Row { checksum: "0".repeat(32), ..applied(file, &tables()) };
         let said = missing(&tables(), Dialect::Current, &[changed]).unwrap_err().to_string();
         assert!(said.contains("another `001_sockets`") && said.contains("another --database"), "{said}");
-        let newer = Row { number: 6, name: "006_more".to_owned(), checksum: String::new() };
+        let newer = Row { number: 99, name: "099_more".to_owned(), checksum: String::new() };
         let said = missing(&tables(), Dialect::Current, &[applied(file, &tables()), newer]).unwrap_err().to_string();
-        assert!(said.contains("newer Weirgate, which applied `006_more`"), "{said}");
+        assert!(said.contains("newer Weirgate, which applied `099_more`"), "{said}");
         let said = missing(&tables(), Dialect::V18, &[applied(file, &tables())]).unwrap_err().to_string();
         assert!(said.contains("are those for ClickHouse 23.10 or later"), "{said}");
         let old = applied(&Dialect::V18.files()[0], &tables());

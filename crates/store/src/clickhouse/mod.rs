@@ -4,6 +4,7 @@
 //! - [`init`] brings a [`Server`] there; [`script`] is the SQL of that, for who applies it by hand.
 //!
 //! - [`round`] is what the connections of a point of presence came to in a round, for who decides for it.
+//! - [`standby`] tells controllers which of them decides, and what the one before knew.
 //!
 //! Records get there by Kafka or as JSON, never from here: no edge waits for this database.
 
@@ -12,6 +13,7 @@ mod dialect;
 mod file;
 mod init;
 mod round;
+pub mod standby;
 mod tables;
 
 pub use client::{Server, ServerError};

@@ -9,3 +9,4 @@ mod fleet;
 mod message;
 mod rounds;
 mod server;
+mod standby;
