@@ -4,7 +4,7 @@
 //! client networks among the labels: thousands of them, coming and going, are what the store and the page are for, and
 //! would cost the scraper more than the daemon. Fewer than 120 series, whatever the host sees; where there is a software switch,
 //! [`SWITCH_SERIES`], and [`LIMIT_SERIES`] for each limit and [`PORT_SERIES`] for each port; where processes compress,
-//! [`DEFLATE_SERIES`]; [`UPLINK_SERIES`] for each uplink; and [`EXPORT_SERIES`] where records are sent to Kafka.
+//! [`DEFLATE_SERIES`]; [`UPLINK_SERIES`] for each uplink; [`EXPORT_SERIES`] where records are sent to Kafka; and [`FLEET_SERIES`] where the fleet's controller is obeyed.
 
 use std::fmt::{Display, Write};
 
@@ -32,6 +32,9 @@ pub const UPLINK_SERIES: usize = 3 * STATES.len() + 5 + 6;
 /// Series of the export to Kafka.
 pub const EXPORT_SERIES: usize = 9;
 
+/// Series of an edge that obeys the fleet's controller.
+pub const FLEET_SERIES: usize = 11;
+
 /// Series of processes that compress, once there was one.
 pub const DEFLATE_SERIES: usize = 2 + 4 * Maker::ALL.len() + Reason::ALL.len();
 
@@ -40,11 +43,12 @@ pub fn text(view: &Shared, now: UnixTime) -> String {
     let status = view.status(now);
     let networks = view.networks(now, Order::Name, 0);
     let decisions = view.decisions(now, 0).total;
-    let mut out = Text(String::with_capacity(16_384));
+    let mut out = Text::new();
     daemon(&mut out, &status);
     connections(&mut out, &status.totals, &networks.congestion_controls);
     losses(&mut out, &status.losses);
     exports(&mut out, &status.exports);
+    fleet(&mut out, status.fleet.as_ref());
     policy(&mut out, &status, decisions);
     let switch = view.switch(now);
     limits(&mut out, &switch.limits);
@@ -362,6 +366,19 @@ fn limits(out: &mut Text, limits: &[api::Limit]) {
     }
 }
 
+fn fleet(out: &mut Text, fleet: Option<&api::Fleet>) {
+    let Some(fleet) = fleet else { return };
+    out.counter("fleet_policies_total", "Policies of the fleet's that came, by what became of them.");
+    out.sample("fleet_policies_total", &[("outcome", "obeyed")], fleet.obeyed);
+    for (why, count) in &fleet.refused {
+        out.sample("fleet_policies_total", &[("outcome", why)], count);
+    }
+    out.counter("fleet_expired_total", "Policies that expired before a newer one came; nothing is treated then.");
+    out.sample("fleet_expired_total", &[], fleet.expired);
+    out.counter("fleet_failures_total", "Times that no policy could be had: no file, or no controller that answers.");
+    out.sample("fleet_failures_total", &[], fleet.failed);
+}
+
 fn policy(out: &mut Text, status: &api::Status, decisions: u64) {
     out.counter("decisions_total", "Decisions taken since the daemon started.");
     out.sample("decisions_total", &[], decisions);
@@ -426,14 +443,18 @@ fn seconds_of_ms(ms: u64) -> f64 {
 }
 
 /// The text under construction. Every name gets `weirgate_` before it.
-struct Text(String);
+pub(crate) struct Text(pub(crate) String);
 
 impl Text {
-    fn gauge(&mut self, name: &str, help: &str) {
+    pub(crate) fn new() -> Self {
+        Self(String::with_capacity(16_384))
+    }
+
+    pub(crate) fn gauge(&mut self, name: &str, help: &str) {
         self.family(name, help, "gauge");
     }
 
-    fn counter(&mut self, name: &str, help: &str) {
+    pub(crate) fn counter(&mut self, name: &str, help: &str) {
         self.family(name, help, "counter");
     }
 
@@ -445,12 +466,12 @@ impl Text {
         self.family(name, help, "histogram");
     }
 
-    fn family(&mut self, name: &str, help: &str, kind: &str) {
+    pub(crate) fn family(&mut self, name: &str, help: &str, kind: &str) {
         // Writing to a String does not fail.
         let _ = writeln!(self.0, "# HELP weirgate_{name} {help}\n# TYPE weirgate_{name} {kind}");
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let _ = write!(self.0, "weirgate_{name}");
         for (at, (label, value)) in labels.iter().enumerate() {
             let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");

@@ -55,8 +55,8 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("datafusion", &["store"]),
     ("parquet", &["store"]),
     ("rdkafka", &["store"]),
-    // ClickHouse is spoken to by HTTP.
-    ("ureq", &["store"]),
+    // ClickHouse is spoken to by HTTP, and controllers are.
+    ("ureq", &["store", "weirgate"]),
     ("arrow", &["store"]),
     ("libbpf-rs", &["linux"]),
     ("rtnetlink", &["linux"]),

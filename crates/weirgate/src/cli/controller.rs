@@ -4,22 +4,19 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result, anyhow};
 use clap::{Args, Subcommand};
-use weirgate_linux::clock;
 use weirgate_units::Duration;
 
 use super::output::Output;
 use super::{Common, Failure, log};
-use crate::daemon::seed;
 use crate::fabric::run::interruption;
-use crate::fleet::controller::{Decided, Decider};
+use crate::fleet::controller::{Decided, Decider, Standing};
 use crate::fleet::keys::Signer;
+use crate::fleet::serve;
 
 /// How often it is looked whether a round's data are there, and for signals.
 const LOOK: Duration = Duration::from_secs(1);
-/// After which time what failed is tried again.
-const RETRY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -27,6 +24,8 @@ pub(super) enum Command {
     Run(Run),
     /// Print the public key that edges trust; a key is made where there is none
     Key(Key),
+    /// Forget what is known of a point of presence, after this clock was ahead or its books were lost; edges go back to what is decided then
+    Reset(Reset),
 }
 
 #[derive(Debug, Args)]
@@ -40,17 +39,43 @@ pub(super) struct Run {
 
 #[derive(Debug, Args)]
 pub(super) struct Key {
-    /// The file of the secret key
-    #[arg(long, value_name = "FILE", default_value = "/etc/weirgate/controller.key")]
-    key: PathBuf,
+    #[command(flatten)]
+    common: Common,
+    /// The file of the secret key; default: what `[controller] key` says
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Reset {
+    #[command(flatten)]
+    common: Common,
+    /// The point of presence
+    #[arg(value_name = "POP")]
+    pop: String,
 }
 
 impl Command {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         match self {
             Self::Run(run) => run.run(),
-            Self::Key(key) => Ok(out.line(&Signer::load_or_make(&key.key)?.public())?),
+            Self::Key(key) => key.run(out),
+            Self::Reset(reset) => reset.run(out),
         }
+    }
+}
+
+impl Key {
+    fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let path = match self.key {
+            Some(path) => path,
+            None => self
+                .common
+                .load()?
+                .decides
+                .map_or_else(|| crate::config::controller::KEY.into(), |settings| settings.key),
+        };
+        Ok(out.line(&Signer::load_or_make(&path)?.public())?)
     }
 }
 
@@ -58,37 +83,94 @@ impl Run {
     fn run(self) -> Result<(), Failure> {
         let config = self.common.load()?;
         log();
-        let (seed, wrong) = seed::load(&config.host.state).context("the holdout's seed cannot be drawn")?;
-        if let Some(wrong) = wrong {
-            tracing::warn!("{wrong}");
+        let mut decider = Decider::open(&config, None).map_err(Failure::Usage)?;
+        if let (Some(settings), false) = (&config.decides, self.once) {
+            serve::start(settings, &decider.board()).map_err(Failure::Usage)?;
         }
-        let mut decider = Decider::open(&config, seed).map_err(Failure::Usage)?;
         let is_ended = interruption().context("signals cannot be caught")?;
         tracing::info!("edges have to trust {}", decider.public_key());
-        let mut not_before = clock::unix();
+        let mut before = None;
         while !is_ended.load(Ordering::Relaxed) {
-            if clock::unix() >= not_before {
-                let decided = decider.decide(&mut |decided| say(&decided));
-                if self.once {
-                    return Ok(decided?);
+            let mut failed = None;
+            let standing = decider.handle_time(&mut |pop, decided| match decided {
+                Ok(decided) => say(pop, &decided),
+                Err(error) => {
+                    tracing::warn!(pop, "{error:#}; tried again in a while");
+                    failed = Some(error.context(format!("point of presence `{pop}`")));
                 }
-                if let Err(error) = decided {
-                    tracing::warn!("{error:#}; tried again in {RETRY}");
-                    not_before = clock::unix() + RETRY;
+            });
+            let standing = match standing {
+                Ok(standing) => Some(standing),
+                Err(error) => {
+                    failed = failed.or(Some(error));
+                    None
                 }
+            };
+            match (standing.clone(), self.once) {
+                (Some(Standing::Active), true) | (None, true) => {
+                    decider.close()?;
+                    return failed.map_or(Ok(()), |error| Err(error.into()));
+                }
+                (Some(Standing::Standby(other)), true) => {
+                    return Err(anyhow!("{other} decides: nothing is decided here").into());
+                }
+                (None, false) => {
+                    failed.iter().for_each(|error| tracing::warn!("whose turn it is cannot be known: {error:#}"))
+                }
+                (Some(now), _) if before.as_ref() != Some(&now) => say_standing(&now),
+                _ => {}
             }
+            before = standing;
             sleep(LOOK.to_std());
         }
-        Ok(())
+        Ok(decider.close()?)
     }
 }
 
-fn say(decided: &Decided) {
-    let Decided { pop, rows, round, halted } = decided;
+impl Reset {
+    fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let config = self.common.load()?;
+        let mut decider = Decider::open(&config, Some(&self.pop)).map_err(Failure::Usage)?;
+        loop {
+            match decider.take_turn()? {
+                Standing::Active => break,
+                Standing::Standby(other) => {
+                    return Err(anyhow!("{other} decides: stop it first, and any other controller").into());
+                }
+                Standing::Waits => sleep(LOOK.to_std()),
+            }
+        }
+        decider.reset(&self.pop)?;
+        decider.close()?;
+        Ok(out.line(&format!("what was known of {} is forgotten: the next controller begins anew", self.pop))?)
+    }
+}
+
+fn say_standing(standing: &Standing) {
+    match standing {
+        Standing::Active => tracing::info!("this controller decides"),
+        Standing::Waits => tracing::info!("this controller may decide in a moment"),
+        Standing::Standby(other) => {
+            tracing::info!("{other} decides; this controller takes over when it is not heard of")
+        }
+    }
+}
+
+fn say(pop: &str, decided: &Decided) {
+    let Decided { end, rows, round, halted } = decided;
+    let end = end.as_secs();
+    let Some(round) = round else {
+        tracing::warn!(
+            pop,
+            round = end,
+            "no data of this round have come: nothing is decided, and nothing is published"
+        );
+        return;
+    };
     let stats = &round.stats;
     tracing::info!(
         pop,
-        round = round.time.as_secs(),
+        round = end,
         rows,
         connections = stats.connections,
         votes = stats.votes(),

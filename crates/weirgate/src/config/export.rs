@@ -173,8 +173,7 @@ pub(super) fn meaning(typed: TypedKafka, state: &Path, problems: &mut Vec<Proble
         problems.push(brokers.problem(format!("`{broker}` is not HOST:PORT, as kafka1.example:9092")));
     }
     for topic in [&typed.topic, &typed.tallies].into_iter().flatten().filter(|topic| !is_topic(&topic.value)) {
-        let name = &topic.value;
-        problems.push(topic.problem(format!("`{name}` is no topic: up to 249 letters, digits, `.`, `_` and `-`")));
+        problems.push(no_topic(topic));
     }
     let records = typed.records.as_ref().is_none_or(|records| records.value);
     let topic = records.then(|| typed.topic.as_ref().map_or("weirgate.sockets", |topic| &topic.value).to_owned());
@@ -190,12 +189,7 @@ pub(super) fn meaning(typed: TypedKafka, state: &Path, problems: &mut Vec<Proble
     for file in [&typed.ca, &typed.certificate, &typed.key].into_iter().flatten().filter(|_| !tls) {
         problems.push(file.problem("is of no use without `tls = true`"));
     }
-    let certificate = match (typed.certificate, typed.key) {
-        (None, None) => None,
-        (Some(certificate), Some(key)) => directory(Some(certificate), problems).zip(directory(Some(key), problems)),
-        (Some(one), None) => wanting(&one, "`key`, the file of its key", problems),
-        (None, Some(one)) => wanting(&one, "`certificate`", problems),
-    };
+    let certificate = pair((typed.certificate, typed.key), "key", problems);
     let login = match (typed.sasl, typed.user, typed.password_file) {
         (None, None, None) => None,
         (Some(mechanism), Some(user), Some(file)) => {
@@ -231,7 +225,25 @@ pub(super) fn meaning(typed: TypedKafka, state: &Path, problems: &mut Vec<Proble
     })
 }
 
-fn is_topic(name: &str) -> bool {
+/// A certificate and its key, which is called `key` there: both or none.
+pub(super) fn pair(
+    typed: (Maybe<String>, Maybe<String>),
+    key: &str,
+    problems: &mut Vec<Problem>,
+) -> Option<(PathBuf, PathBuf)> {
+    match typed {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => directory(Some(certificate), problems).zip(directory(Some(key), problems)),
+        (Some(one), None) => wanting(&one, &format!("`{key}`, the file of its key,"), problems),
+        (None, Some(one)) => wanting(&one, "`certificate`", problems),
+    }
+}
+
+pub(super) fn no_topic(typed: &Typed<String>) -> Problem {
+    typed.problem(format!("`{}` is no topic: up to 249 letters, digits, `.`, `_` and `-`", typed.value))
+}
+
+pub(super) fn is_topic(name: &str) -> bool {
     (1..=249).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
         && !matches!(name, "." | "..")

@@ -1,59 +1,44 @@
-//! `[fleet]` and `[controller]`: policies from elsewhere, and for others.
+//! `[fleet]`: policies from elsewhere.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use weirgate_units::Duration;
-
-use super::read::{Problem, Section};
-use super::tune::Share;
-use super::typed::{Maybe, Word, words};
-use super::{between, directory, or};
+use super::directory;
+use super::export::{self, Kafka};
+use super::read::{Problem, Section, Typed};
+use super::typed::Maybe;
 
 /// `[fleet]`: this host obeys the controller of its fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fleet {
-    /// The file of the snapshot to obey, which somebody else writes.
-    pub policy: PathBuf,
-    /// The public keys, one of which has signed it.
+    /// Where snapshots come from.
+    pub origin: Origin,
+    /// The public keys, one of which has signed what is obeyed.
     pub trust: Vec<Key>,
 }
 
-/// `[controller]`: this host decides for others.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Controller {
-    /// The HTTP address of ClickHouse.
-    pub clickhouse: String,
-    /// The database of the fleet's tables.
-    pub database: String,
-    /// Who asks, and the file of the password.
-    pub login: (Option<String>, Option<PathBuf>),
-    /// What is asked.
-    pub source: Source,
-    /// The points of presence that are decided for.
-    pub pops: Vec<String>,
-    /// The file of the secret key that signs.
-    pub key: PathBuf,
-    /// Where each point of presence's snapshot is put.
-    pub publish: PathBuf,
-    /// For how long a snapshot may be obeyed.
-    pub life: Duration,
-    /// How long after the end of a round its data are there.
-    pub settle: Duration,
-    /// The share of edges that treat a network first, in parts per million, and for how many rounds.
-    pub canary: (u32, u32),
-    /// The congestion controls that every edge has.
-    pub available: Vec<String>,
+/// Where snapshots come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A file, which somebody else writes.
+    File(PathBuf),
+    /// Controllers, asked by HTTPS.
+    Controllers(Controllers),
+    /// This topic of the brokers in `[export.kafka]`.
+    Topic(String),
 }
 
-/// What the controller decides from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Source {
-    /// What hosts have summed up.
-    #[default]
-    Tallies,
-    /// Single connections' records.
-    Records,
+/// Controllers, and how this host and they know each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Controllers {
+    /// `https://HOST:PORT` of each.
+    pub urls: Vec<String>,
+    /// The authority that signs their certificates; `None`: those of the system.
+    pub ca: Option<PathBuf>,
+    /// The first line of this file is sent along.
+    pub token_file: Option<PathBuf>,
+    /// This host's certificate, and its key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
 /// A public key.
@@ -64,106 +49,122 @@ pub struct Key(pub [u8; 32]);
 #[derive(Debug)]
 pub(super) struct TypedFleet {
     policy: Maybe<String>,
+    controllers: Maybe<Vec<String>>,
+    topic: Maybe<String>,
     trust: Maybe<Vec<Key>>,
+    ca: Maybe<String>,
+    token_file: Maybe<String>,
+    certificate: Maybe<String>,
+    certificate_key: Maybe<String>,
 }
 
-/// As typed.
-#[derive(Debug)]
-pub(super) struct TypedController {
-    clickhouse: Maybe<String>,
-    database: Maybe<String>,
-    user: Maybe<String>,
-    password_file: Maybe<String>,
-    source: Maybe<Word<Source>>,
-    pops: Maybe<Vec<String>>,
-    key: Maybe<String>,
-    publish: Maybe<String>,
-    life: Maybe<Duration>,
-    settle: Maybe<Duration>,
-    canary_share: Maybe<Share>,
-    canary_rounds: Maybe<u64>,
-    available: Maybe<Vec<String>>,
-}
-
-pub(super) fn read(root: &mut Section<'_>) -> (TypedFleet, TypedController) {
-    let fleet = root.table("fleet", |s| TypedFleet { policy: s.parsed("policy"), trust: s.list("trust") });
-    let controller = root.table("controller", |s| TypedController {
-        clickhouse: s.parsed("clickhouse"),
-        database: s.parsed("database"),
-        user: s.parsed("user"),
-        password_file: s.parsed("password_file"),
-        source: s.parsed("source"),
-        pops: s.list("pops"),
-        key: s.parsed("key"),
-        publish: s.parsed("publish"),
-        life: s.parsed("life"),
-        settle: s.parsed("settle"),
-        canary_share: s.parsed("canary_share"),
-        canary_rounds: s.integer("canary_rounds", 0, 10_000),
-        available: s.list("available"),
-    });
-    (fleet, controller)
-}
-
-pub(super) fn fleet(typed: TypedFleet, pop: &str, problems: &mut Vec<Problem>) -> Option<Fleet> {
-    match (typed.policy, typed.trust) {
-        (None, None) => None,
-        (Some(policy), None) => {
-            problems.push(policy.problem("needs `trust` beside it: the controller's public key"));
-            None
-        }
-        (None, Some(trust)) => {
-            problems.push(trust.problem("needs `policy` beside it: the file of the snapshot"));
-            None
-        }
-        (Some(policy), Some(trust)) => {
-            if trust.value.is_empty() {
-                problems.push(trust.problem("names no key: nothing would ever be obeyed"));
-            }
-            if pop.is_empty() {
-                problems.push(policy.problem("is of a point of presence: write [host] pop"));
-            }
-            Some(Fleet { policy: directory(Some(policy), problems)?, trust: trust.value })
-        }
-    }
-}
-
-/// `None` where no ClickHouse is named.
-pub(super) fn controller(typed: TypedController, state: &Path, problems: &mut Vec<Problem>) -> Option<Controller> {
-    let Some(clickhouse) = typed.clickhouse else {
-        // Silence would be taken for success.
-        if let Some(pops) = &typed.pops {
-            problems.push(
-                pops.problem(
-                    "nothing is decided without `clickhouse`: write its address, as \"http://127.0.0.1:8123\"",
-                ),
-            );
-        }
-        return None;
-    };
-    let pops = typed.pops.as_ref().map_or(&[][..], |pops| &pops.value);
-    if pops.is_empty() {
-        problems.push(clickhouse.problem("needs `pops` beside it: the points of presence to decide for"));
-    }
-    let is_name =
-        |pop: &&String| !pop.is_empty() && pop.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
-    if let (Some(typed), Some(pop)) = (&typed.pops, pops.iter().find(|pop| !is_name(pop))) {
-        problems.push(typed.problem(format!("`{pop}` is no name for a file: letters, digits, `-` and `_`")));
-    }
-    let available = or(typed.available, vec!["cubic".to_owned(), "bbr".to_owned()]);
-    Some(Controller {
-        clickhouse: clickhouse.value,
-        database: or(typed.database, "weirgate".to_owned()),
-        login: (typed.user.map(|user| user.value), directory(typed.password_file, problems)),
-        source: or(typed.source, Word(Source::default())).0,
-        pops: pops.to_vec(),
-        key: directory(typed.key, problems).unwrap_or_else(|| "/etc/weirgate/controller.key".into()),
-        publish: directory(typed.publish, problems).unwrap_or_else(|| state.join("published")),
-        life: between(typed.life, "1 min", "30 d", "30 min", problems),
-        settle: between(typed.settle, "0 s", "1 h", "30 s", problems),
-        canary: ((or(typed.canary_share, Share(0.1)).0 * 1e6).round() as u32, or(typed.canary_rounds, 36) as u32),
-        available,
+pub(super) fn read(root: &mut Section<'_>) -> TypedFleet {
+    root.table("fleet", |s| TypedFleet {
+        policy: s.parsed("policy"),
+        controllers: s.list("controllers"),
+        topic: s.parsed("topic"),
+        trust: s.list("trust"),
+        ca: s.parsed("ca"),
+        token_file: s.parsed("token_file"),
+        certificate: s.parsed("certificate"),
+        certificate_key: s.parsed("certificate_key"),
     })
+}
+
+/// `None` where this host decides for itself. `kafka` is what `[export.kafka]` says, `pop` what `[host]` does.
+pub(super) fn meaning(
+    typed: TypedFleet,
+    kafka: Option<&Kafka>,
+    pop: &str,
+    problems: &mut Vec<Problem>,
+) -> Option<Fleet> {
+    let TypedFleet { policy, controllers, topic, trust, ca, token_file, certificate, certificate_key } = typed;
+    let all = [
+        problem_of(&policy, ""),
+        problem_of(&controllers, ""),
+        problem_of(&topic, ""),
+        problem_of(&trust, ""),
+        problem_of(&ca, ""),
+        problem_of(&token_file, ""),
+        problem_of(&certificate, ""),
+        problem_of(&certificate_key, ""),
+    ];
+    let mut here = all.into_iter().flatten();
+    let mut first = here.next()?;
+    first.what.clear();
+    let mut say = |what: &str| problems.push(Problem { what: what.to_owned(), ..first.clone() });
+    match [policy.is_some(), controllers.is_some(), topic.is_some()].iter().filter(|is_there| **is_there).count() {
+        0 => {
+            say("needs to know where policies come from: write `policy` (a file), `controllers` or `topic` beside it");
+        }
+        1 => {}
+        _ => say("is one of `policy`, `controllers` and `topic`: write one of them"),
+    }
+    match &trust {
+        None => say("needs `trust` beside it: the controller's public key, which `weirgate controller key` prints"),
+        Some(trust) if trust.value.is_empty() => {
+            problems.push(trust.problem("names no key: nothing would ever be obeyed"));
+        }
+        Some(_) => {}
+    }
+    if pop.is_empty() {
+        problems.push(Problem { what: "is of a point of presence: write [host] pop".to_owned(), ..first });
+    }
+    if controllers.is_none() {
+        let of_no_use = [&ca, &token_file, &certificate, &certificate_key];
+        for file in of_no_use.into_iter().flatten() {
+            problems.push(file.problem("is of no use without `controllers`"));
+        }
+    }
+    let origin = if let Some(urls) = controllers {
+        Origin::Controllers(meant(urls, ca, token_file, (certificate, certificate_key), problems))
+    } else if let Some(topic) = topic {
+        if kafka.is_none() {
+            problems.push(topic.problem("is a topic of which brokers? Write [export.kafka] brokers"));
+        }
+        if !export::is_topic(&topic.value) {
+            problems.push(export::no_topic(&topic));
+        }
+        Origin::Topic(topic.value)
+    } else {
+        Origin::File(directory(policy, problems)?)
+    };
+    Some(Fleet { origin, trust: trust?.value })
+}
+
+fn problem_of<T>(typed: &Maybe<T>, what: &str) -> Option<Problem> {
+    typed.as_ref().map(|typed| typed.problem(what))
+}
+
+fn meant(
+    urls: Typed<Vec<String>>,
+    ca: Maybe<String>,
+    token_file: Maybe<String>,
+    certificate: (Maybe<String>, Maybe<String>),
+    problems: &mut Vec<Problem>,
+) -> Controllers {
+    if urls.value.is_empty() {
+        problems.push(urls.problem("names no controller: list some, or leave the section out"));
+    }
+    let is_address = |url: &&String| {
+        url.strip_prefix("https://")
+            .map(|rest| rest.trim_end_matches('/'))
+            .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(':') && !rest.contains(['@', '?', '#', '/', ' ']))
+    };
+    if let Some(url) = urls.value.iter().find(|url| !is_address(url)) {
+        problems.push(urls.problem(format!("`{url}` is not https://HOST:PORT, as https://controller.example:8443")));
+    }
+    if token_file.is_none() && certificate.0.is_none() {
+        problems.push(urls.problem(
+            "are asked by nobody in particular: write `token_file`, or `certificate` and `certificate_key`, beside it",
+        ));
+    }
+    Controllers {
+        urls: urls.value.iter().map(|url| url.trim_end_matches('/').to_owned()).collect(),
+        ca: directory(ca, problems),
+        token_file: directory(token_file, problems),
+        certificate: export::pair(certificate, "certificate_key", problems),
+    }
 }
 
 impl FromStr for Key {
@@ -179,12 +180,9 @@ impl FromStr for Key {
     }
 }
 
-words! {
-    Source: "tallies" = Source::Tallies, "records" = Source::Records;
-}
-
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::config::{Config, Surroundings};
 
     fn read(text: &str) -> Result<Config, String> {
@@ -194,27 +192,50 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_obeyed_or_decided_is_said() {
+    fn what_cannot_be_obeyed_is_said() {
         let key = "ab".repeat(32);
+        let with = |fleet: &str| format!("[host]\npop = \"a\"\n[fleet]\n{fleet}\ntrust = [\"{key}\"]\n");
         for (text, what) in [
             ("[fleet]\npolicy = \"/p\"\n".to_owned(), "line 2: fleet.policy: needs `trust`"),
-            (format!("[fleet]\ntrust = [\"{key}\"]\n"), "needs `policy`"),
+            (format!("[fleet]\ntrust = [\"{key}\"]\n"), "write `policy` (a file), `controllers` or `topic`"),
             (format!("[fleet]\npolicy = \"/p\"\ntrust = [\"{key}\"]\n"), "write [host] pop"),
             ("[host]\npop = \"a\"\n[fleet]\npolicy = \"/p\"\ntrust = []\n".to_owned(), "names no key"),
             ("[fleet]\ntrust = [\"abc\"]\n".to_owned(), "64 hexadecimal digits"),
-            ("[controller]\npops = [\"a\"]\n".to_owned(), "nothing is decided without `clickhouse`"),
-            ("[controller]\nclickhouse = \"http://c:8123\"\n".to_owned(), "needs `pops`"),
+            (with("policy = \"/p\"\ntopic = \"t\""), "write one of them"),
+            (with("topic = \"t\""), "Write [export.kafka] brokers"),
+            (with("policy = \"/p\"\nca = \"/ca\""), "fleet.ca: is of no use without `controllers`"),
+            (with("controllers = [\"http://c:8443\"]\ntoken_file = \"/t\""), "is not https://HOST:PORT"),
+            (with("controllers = [\"https://c:8443\"]"), "asked by nobody in particular"),
             (
-                "[controller]\nclickhouse = \"http://c:8123\"\npops = [\"a/b\"]\n".to_owned(),
-                "`a/b` is no name for a file",
+                with("controllers = [\"https://c:8443\"]\ncertificate = \"/c\""),
+                "needs `certificate_key`, the file of its key",
             ),
         ] {
             let said = read(&text).expect_err(&text);
             assert!(said.contains(what), "{text}: {said}");
         }
-        let config = read(&format!("[host]\npop = \"a\"\n[fleet]\npolicy = \"/p\"\ntrust = [\"{key}\"]\n")).unwrap();
-        assert_eq!(config.fleet.unwrap().trust[0].0, [0xab; 32]);
-        let config = read("[controller]\nclickhouse = \"http://c:8123\"\npops = [\"ams\"]\n").unwrap();
-        assert_eq!(config.decides.unwrap().canary, (100_000, 36));
+    }
+
+    #[test]
+    fn each_origin_is_read() {
+        let key = "ab".repeat(32);
+        let origin = |fleet: &str, more: &str| {
+            let text = format!("[host]\npop = \"a\"\n[fleet]\n{fleet}\ntrust = [\"{key}\"]\n{more}");
+            let fleet = read(&text).unwrap().fleet.unwrap();
+            assert_eq!(fleet.trust, [Key([0xab; 32])]);
+            fleet.origin
+        };
+        assert_eq!(origin("policy = \"/p\"", ""), Origin::File("/p".into()));
+        let kafka = "[export.kafka]\nbrokers = [\"k:9092\"]\n";
+        assert_eq!(origin("topic = \"weirgate.policies\"", kafka), Origin::Topic("weirgate.policies".to_owned()));
+        let Origin::Controllers(two) =
+            origin("controllers = [\"https://a:1/\", \"https://b\"]\ntoken_file = \"/t\"", "")
+        else {
+            panic!("these are controllers")
+        };
+        assert_eq!(
+            (two.urls, two.token_file),
+            (vec!["https://a:1".to_owned(), "https://b".to_owned()], Some("/t".into()))
+        );
     }
 }

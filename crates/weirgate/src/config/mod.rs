@@ -3,6 +3,7 @@
 //! Read first: `weirgate.example.toml`, which a test holds equal to the defaults. What was typed (`typed`) and what it
 //! means ([`Config`]) are two types: the first knows lines and keys, the second is all that the rest of the program sees.
 
+pub(crate) mod controller;
 pub(crate) mod export;
 pub(crate) mod fleet;
 pub(crate) mod read;
@@ -51,7 +52,7 @@ pub struct Config {
     /// `[fleet]`; `None` where this host decides for itself.
     pub fleet: Option<fleet::Fleet>,
     /// `[controller]`; `None` where it decides for nobody else.
-    pub decides: Option<fleet::Controller>,
+    pub decides: Option<controller::Controller>,
     /// `[[port]]`, `[[limit]]` and `[[class]]`.
     pub shaping: Shaping,
     /// `[[uplink]]`, `[[steer]]` and `[steering]`.
@@ -291,15 +292,17 @@ fn meaning(file: typed::File, around: &Surroundings, problems: &mut Vec<Problem>
         problems.push(interval.problem(format!("is longer than a round of decisions ([tune] round is {round})")));
     }
     let control = directory(file.control.socket, problems).unwrap_or_else(|| around.run.join("control.sock"));
+    let kafka = export::meaning(file.kafka, &host.state, problems);
+    let around = (host.state.as_path(), file.tune.round(), kafka.as_ref());
     Config {
         http,
         control,
         sockets: sockets(file.sockets, problems),
         store: store(file.store, &host.state, problems),
-        kafka: export::meaning(file.kafka, &host.state, problems),
+        fleet: fleet::meaning(file.fleet, kafka.as_ref(), &host.pop, problems),
+        decides: controller::meaning(file.controller, around, problems),
         tune: tune::meaning(file.tune, problems),
-        fleet: fleet::fleet(file.fleet.0, &host.pop, problems),
-        decides: fleet::controller(file.fleet.1, &host.state, problems),
+        kafka,
         shaping: shaping::meaning(file.shaping, problems),
         uplinks: uplinks::meaning(file.uplinks, problems),
         host,

@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use weirgate_units::{Bytes, Duration, Prefix};
 
+use super::controller::{self, TypedController};
 use super::export::{self, TypedKafka};
-use super::fleet::{self, TypedController, TypedFleet};
+use super::fleet::{self, TypedFleet};
 use super::read::{self, Lines, Problem, Section, Typed};
 use super::shaping::{self, TypedShaping};
 use super::tune::{self, TypedTune};
@@ -25,7 +26,8 @@ pub(super) struct File {
     pub(super) store: Store,
     pub(super) kafka: TypedKafka,
     pub(super) tune: TypedTune,
-    pub(super) fleet: (TypedFleet, TypedController),
+    pub(super) fleet: TypedFleet,
+    pub(super) controller: TypedController,
     pub(super) shaping: TypedShaping,
     pub(super) uplinks: TypedUplinks,
 }
@@ -87,6 +89,7 @@ pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
         kafka: export::read(&mut root),
         tune: root.table("tune", tune::read),
         fleet: fleet::read(&mut root),
+        controller: controller::read(&mut root),
         shaping: shaping::read(&mut root),
         uplinks: uplinks::read(&mut root),
     };

@@ -36,7 +36,7 @@ use super::summed::{self, Summed};
 use super::uplinks::Uplinks;
 use crate::config::{Config, Mode};
 use crate::control::{Call, Reply, Request};
-use crate::fleet::follow::Follow;
+use crate::fleet::follow::{self, Follow};
 use crate::journal::Actor;
 use crate::view::{self, Collector, PollEnd, Shared, api};
 
@@ -75,6 +75,8 @@ pub(crate) struct Sense {
     follow: Option<Follow>,
     /// The policy that was decided and is not yet in the kernel, for want of success.
     unapplied: Option<Policy>,
+    /// Until when the fleet's policy that is in the kernel may be obeyed.
+    applied_until: Option<UnixTime>,
     policy_since: UnixTime,
     /// Held while the state directory is ours.
     _lock: Option<File>,
@@ -170,6 +172,11 @@ impl Sense {
             }
             Err(error) => tracing::warn!("{error:#}"),
         }
+        let follow = config
+            .fleet
+            .clone()
+            .map(|fleet| Follow::open(fleet, &config.host.name, &config.host.pop, &config.host.state, clock::unix()));
+        let follow = follow.transpose().context("[fleet]")?;
         let now = clock::boottime();
         let mut sense = Self {
             compressors: compressors.ok(),
@@ -180,10 +187,9 @@ impl Sense {
                 + summed::end_after(clock::unix(), config.tune.controller.round).saturating_since(clock::unix()),
             // The first policy may hold nothing but the default, which has to be set as well.
             unapplied: (mode == Mode::Apply && config.fleet.is_none()).then(|| books.controller.policy().clone()),
+            applied_until: None,
             policy_since: clock::unix(),
-            follow: config.fleet.clone().map(|fleet| {
-                Follow::open(fleet, &config.host.name, &config.host.pop, &config.host.state, clock::unix())
-            }),
+            follow,
             _lock: lock,
             losses: api::Losses::default(),
             namespaces,
@@ -405,17 +411,30 @@ impl Sense {
     fn obey(&mut self) {
         let Some(follow) = &mut self.follow else { return };
         let policy = follow.handle_time(clock::unix());
-        let trouble = follow.trouble();
-        if let Some(policy) = policy {
+        let (trouble, counts) = (follow.trouble(), follow.counts());
+        let until = follow.obeyed().map(|snapshot| snapshot.until);
+        if let Some(mut policy) = policy {
+            // What this host is told not to touch, nobody else makes it touch.
+            let exclude = &self.config.tune.controller.exclude;
+            policy.networks.retain(|(network, _)| !exclude.iter().any(|excluded| excluded.overlaps(*network)));
             self.policy_since = clock::unix();
             self.unapplied = (self.mode == Mode::Apply).then_some(policy);
             self.apply_unapplied(&Actor::own("fleet"));
             self.show_policy();
         }
+        if self.unapplied.is_none() {
+            self.applied_until = until;
+        }
+        self.shared.handle_fleet(of_fleet(counts));
         self.problem("fleet", trouble);
     }
 
     fn renew(&mut self) {
+        // Where what follows cannot be applied, the kernel drops what is in force by itself.
+        let is_over = self.applied_until.is_some_and(|until| until <= clock::unix());
+        if is_over && self.unapplied.is_some() {
+            return;
+        }
         let renewed = self.steer.handle_time(&Actor::own("renewal"), clock::boottime(), &self.namespaces);
         if let Err(error) = renewed {
             self.problem("steering", Some(error.to_string()));
@@ -533,10 +552,15 @@ impl Sense {
         self.policy_since = clock::unix();
         self.show_facts();
         self.show_policy();
-        let mut lines = vec![format!(
-            "{} networks released (they are not selected again for a while); decisions are only shown from now on",
-            decisions.len()
-        )];
+        let mut lines = vec![match &self.follow {
+            Some(_) => {
+                "the fleet's policy is only shown from now on, and obeyed again by `weirgate tune apply`".to_owned()
+            }
+            None => format!(
+                "{} networks released (they are not selected again for a while); decisions are only shown from now on",
+                decisions.len()
+            ),
+        }];
         lines.extend(said);
         Reply::Ok(serde_json::json!({ "mode": "observe", "version": policy.version, "said": lines }))
     }
@@ -764,6 +788,11 @@ fn exported(topic: &str, status: &weirgate_store::export::Status) -> api::Export
         spool_bytes: status.spool_bytes,
         weight: status.weight,
     }
+}
+
+fn of_fleet(counts: follow::Counts) -> api::Fleet {
+    let refused = follow::WHYS.iter().map(|why| (*why).to_owned()).zip(counts.refused).collect();
+    api::Fleet { obeyed: counts.obeyed, refused, expired: counts.expired, failed: counts.failed }
 }
 
 fn ms(time: UnixTime) -> u64 {

@@ -1,30 +1,44 @@
 //! The fleet's controller: for each point of presence, each round that has ended is read from ClickHouse and decided, and what was decided is
-//! signed and published as a file, which is replaced as a whole.
+//! signed and published.
 
 use std::fs::{self, File};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail};
 use rustix::fs::FlockOperation;
 use weirgate_linux::clock;
 use weirgate_sockets::sample::CcName;
+use weirgate_store::clickhouse::standby::{memories, recall, remember};
 use weirgate_store::clickhouse::{self, Server, Source};
 use weirgate_tune::snapshot::Snapshot;
 use weirgate_tune::{Controller, Host, Round};
-use weirgate_units::UnixTime;
+use weirgate_units::{Duration, UnixTime};
 
+use super::board::Board;
 use super::keys::Signer;
+use super::memory::{Memory, Sealed};
+use super::turn::Turn;
+use super::{replace, secret};
 use crate::config::Config;
-use crate::config::fleet::{self, Controller as Settings};
+use crate::config::controller::{self, Controller as Settings};
 
 /// Rounds that passed while nobody decided are read after all, as far as a history goes back, and no more than this.
 const CATCH_UP: u64 = 128;
+/// After which time what failed is tried again, and data that are not there yet are asked for again.
+const RETRY: Duration = Duration::from_secs(10);
+/// How far a round's end may lie ahead of this clock, which is set back now and then.
+const AHEAD: Duration = Duration::from_secs(5);
+/// A version of a memory is the epoch above so many bits, and the last round's end in seconds.
+const ENDED_BITS: u32 = 40;
 
 /// Decides for all points of presence.
 pub(crate) struct Decider {
     means: Means,
     pops: Vec<Pop>,
+    /// Whose turn it is; `None`: always ours.
+    turn: Option<Turn>,
     /// Held while the memory is ours.
     _lock: File,
 }
@@ -38,28 +52,53 @@ struct Means {
     host: Host,
     /// The folder of what is known of each.
     memory: PathBuf,
+    board: Arc<Board>,
+    /// Under which lease we decide; 1 without one, 0 where we do not.
+    epoch: u64,
 }
 
 /// One point of presence.
 struct Pop {
     name: String,
     controller: Controller,
-    /// The end of the last round that was published.
+    goes_back: bool,
+    sealed: Option<Sealed>,
+    /// Whether `sealed` is where edges find it.
+    is_published: bool,
+    /// The end of the last round that was decided, or found empty.
     ended: Option<UnixTime>,
+    not_before: UnixTime,
+    /// The version under which the memory was taken from the database last.
+    recalled: u64,
 }
 
 /// What became of a round of a point of presence.
 pub(crate) struct Decided {
-    pub(crate) pop: String,
+    /// When it ended.
+    pub(crate) end: UnixTime,
     pub(crate) rows: u64,
-    pub(crate) round: Round,
+    /// `None`: there were no data of it.
+    pub(crate) round: Option<Round>,
     /// Why all networks on trial were given up, if they were.
     pub(crate) halted: Option<String>,
 }
 
+/// Whether this controller decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Active,
+    /// It knows in a moment.
+    Waits,
+    /// That one decides.
+    Standby(String),
+}
+
 impl Decider {
-    /// Takes up what an earlier one knew.
-    pub(crate) fn open(config: &Config, seed: u64) -> Result<Self> {
+    /// Takes up what an earlier one knew, but of the point of presence `forgotten`, of which what is kept may be damaged.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, the key or what is kept.
+    pub(crate) fn open(config: &Config, forgotten: Option<&str>) -> Result<Self> {
         let settings = config.decides.clone().context(
             "there is nobody to decide for: write [controller] with `clickhouse` and `pops` into the configuration",
         )?;
@@ -73,14 +112,21 @@ impl Decider {
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .with_context(|| format!("another controller runs with {}", memory.display()))?;
         let (user, password) = &settings.login;
-        let password = password.as_deref().map(first_line).transpose()?;
+        let password = password.as_deref().map(|path| secret("[controller] password_file", path)).transpose()?;
         let server = Server::new(&settings.clickhouse, user.clone(), password)?;
-        let tune = weirgate_tune::Config { seed, ..config.tune.controller.clone() };
-        let available_cc = settings.available.iter().filter_map(|name| CcName::new(name)).collect();
-        let host = Host { available_cc, system_cc: tune.default_cc.or(CcName::new("cubic")) };
-        let pop = |name: &String| Pop::load(name, &memory, &tune, &host);
-        let pops = settings.pops.iter().map(pop).collect::<Result<Vec<_>>>()?;
-        Ok(Self { means: Means { server, settings, config: tune, signer, host, memory }, pops, _lock: lock })
+        let tune = config.tune.controller.clone();
+        let host =
+            Host { available_cc: settings.available.clone(), system_cc: tune.default_cc.or(CcName::new("cubic")) };
+        let turn =
+            settings.lease.map(|length| Turn::new(&config.host.name, &settings.database, &settings.pops, length));
+        let board = Arc::new(Board::new(&settings.pops));
+        let means = Means { server, settings, config: tune, signer, host, memory, board, epoch: 0 };
+        let load = |name: &String| match forgotten == Some(name.as_str()) {
+            true => Pop::with(name, &means, None),
+            false => Pop::load(name, &means),
+        };
+        let pops = means.settings.pops.iter().map(load).collect::<Result<Vec<_>>>()?;
+        Ok(Self { means, pops, turn: turn.transpose()?, _lock: lock })
     }
 
     /// The public key that edges have to trust.
@@ -88,43 +134,151 @@ impl Decider {
         self.means.signer.public()
     }
 
-    /// Decides every round whose data are there, the oldest first, and publishes the last one; what became of each goes to `each`.
+    /// What can be seen of it from outside.
+    pub(crate) fn board(&self) -> Arc<Board> {
+        Arc::clone(&self.means.board)
+    }
+
+    /// Decides every round whose data are there, the oldest first, and publishes the last one; what became of each, or why it could not
+    /// be, goes to `each` with the point of presence's name. What failed is tried again. To be called every second or so.
     ///
     /// # Errors
-    /// The first of a point of presence that could not be decided or published, which is tried again the next time; the others are.
-    pub(crate) fn decide(&mut self, each: &mut dyn FnMut(Decided)) -> Result<()> {
-        let Self { means, pops, .. } = self;
-        let mut failed = Ok(());
-        for pop in pops {
-            let done = pop.catch_up(means, each).with_context(|| format!("point of presence `{}`", pop.name));
-            failed = failed.and(done);
+    /// It cannot be known whether it is our turn.
+    pub(crate) fn handle_time(&mut self, each: &mut dyn FnMut(&str, Result<Decided>)) -> Result<Standing> {
+        for at in 0..self.pops.len() {
+            // Deciding for many takes time, and the turn has to be kept meanwhile.
+            let standing = self.take_turn()?;
+            if standing != Standing::Active {
+                return Ok(standing);
+            }
+            let Self { means, pops, .. } = self;
+            let pop = &mut pops[at];
+            if let Err(error) = pop.catch_up(means, each) {
+                means.board.count(&pop.name, |numbers| numbers.failed += 1);
+                pop.not_before = clock::unix() + RETRY;
+                each(&pop.name, Err(error));
+            }
         }
-        failed
+        Ok(Standing::Active)
+    }
+
+    /// Forgets what is known of `pop`; its next policy may follow those of higher versions.
+    ///
+    /// # Errors
+    /// It cannot be forgotten here, or in the database.
+    pub(crate) fn reset(&mut self, pop: &str) -> Result<()> {
+        let Self { means, pops, .. } = self;
+        let Some(pop) = pops.iter_mut().find(|known| known.name == pop) else {
+            bail!("there is no point of presence `{pop}` in [controller] pops")
+        };
+        *pop = Pop::with(&pop.name, means, None)?;
+        pop.goes_back = true;
+        pop.save(means)
+    }
+
+    /// Lets another one decide.
+    pub(crate) fn close(mut self) -> Result<()> {
+        self.turn.as_mut().map_or(Ok(()), |turn| turn.give_back(&self.means.server))
+    }
+
+    /// Whose turn it is. Who comes to decide takes up what the one before knew; who does not shows what the other publishes.
+    pub(crate) fn take_turn(&mut self) -> Result<Standing> {
+        let Self { means, pops, turn, .. } = self;
+        let Some(turn) = turn else {
+            means.set_epoch(1);
+            return Ok(Standing::Active);
+        };
+        let epoch = turn.handle_time(&means.server).unwrap_or_else(|error| {
+            tracing::debug!("{error:#}");
+            None
+        });
+        if epoch == Some(means.epoch) {
+            return Ok(Standing::Active);
+        }
+        // Not ours while it is not known what the one before has left.
+        means.set_epoch(0);
+        for (name, version) in memories(&means.server, &means.settings.database)? {
+            let Some(pop) = pops.iter_mut().find(|pop| pop.name == name && pop.recalled < version) else { continue };
+            let recalled = recall(&means.server, &means.settings.database, &name)?;
+            let Some(memory) = recalled.map(|bytes| Memory::from_bytes(&bytes)).transpose()? else { continue };
+            *pop = Pop::with(&name, means, Some(memory))?;
+            pop.recalled = version;
+            pop.publish(means)?;
+        }
+        means.set_epoch(epoch.unwrap_or(0));
+        Ok(match (epoch, turn.other()) {
+            (Some(_), _) => Standing::Active,
+            (None, Some(other)) => Standing::Standby(other.to_owned()),
+            (None, None) => Standing::Waits,
+        })
+    }
+}
+
+impl Means {
+    fn set_epoch(&mut self, epoch: u64) {
+        self.epoch = epoch;
+        self.board.set_epoch(epoch);
     }
 }
 
 impl Pop {
-    fn load(name: &str, memory: &Path, config: &weirgate_tune::Config, host: &Host) -> Result<Self> {
-        let path = memory_of(memory, name);
-        let controller = match fs::read(&path) {
-            Ok(bytes) => Controller::load(config.clone(), host.clone(), &bytes)
-                .with_context(|| format!("{}: what is known of `{name}`", path.display()))?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Controller::new(config.clone(), host.clone())?
-            }
-            Err(error) => return Err(error).with_context(|| path.display().to_string()),
-        };
-        let (number, ended) = controller.round();
-        Ok(Self { name: name.to_owned(), controller, ended: (number > 0).then_some(ended) })
+    /// As it was left.
+    fn load(name: &str, means: &Means) -> Result<Self> {
+        let memory = Memory::load(&means.memory, name)?;
+        Self::with(name, means, memory).with_context(|| format!("what is known of point of presence `{name}`"))
     }
 
-    fn catch_up(&mut self, means: &Means, each: &mut dyn FnMut(Decided)) -> Result<()> {
+    /// With what is known of it, if anything is.
+    fn with(name: &str, means: &Means, memory: Option<Memory>) -> Result<Self> {
+        // Each has a seed of its own: who reads one policy knows nothing of another's arms.
+        let config = weirgate_tune::Config { seed: means.signer.seed(name), ..means.config.clone() };
+        let Memory { goes_back, sealed, state } = memory.unwrap_or_default();
+        let controller = match state.is_empty() {
+            true => Controller::new(config, means.host.clone())?,
+            false => Controller::load(config, means.host.clone(), &state)?,
+        };
+        let (number, ended) = controller.round();
+        Ok(Self {
+            name: name.to_owned(),
+            is_published: sealed.is_none(),
+            ended: (number > 0).then_some(ended),
+            not_before: UnixTime::default(),
+            recalled: 0,
+            controller,
+            goes_back,
+            sealed,
+        })
+    }
+
+    fn catch_up(&mut self, means: &Means, each: &mut dyn FnMut(&str, Result<Decided>)) -> Result<()> {
+        let now = clock::unix();
+        if now < self.not_before && self.not_before <= now + RETRY {
+            return Ok(());
+        }
+        if let Some(ended) = self.ended.filter(|ended| *ended > now + AHEAD) {
+            bail!(
+                "its last round ended {} from now: was this clock ahead? Nothing is decided until then; `weirgate controller \
+                 reset {}` begins anew",
+                ended.saturating_since(now),
+                self.name
+            );
+        }
+        if !self.is_published {
+            self.publish(means)?;
+        }
+        let began = Instant::now();
         let mut is_news = false;
         while self.next_end(&means.config, clock::unix()) + means.settings.settle <= clock::unix() {
-            each(self.decide(means)?);
-            is_news = true;
+            let Some(decided) = self.decide(means)? else { break };
+            is_news |= decided.round.is_some();
+            each(&self.name, Ok(decided));
         }
-        if is_news { self.publish(means) } else { Ok(()) }
+        if is_news {
+            self.seal(means)?;
+            means.board.count(&self.name, |numbers| numbers.took_s = began.elapsed().as_secs_f64());
+            self.publish(means)?;
+        }
+        Ok(())
     }
 
     /// The end of the next round to decide: the one after the last, but no longer ago than what a history holds. Who knows nothing begins
@@ -137,77 +291,93 @@ impl Pop {
         UnixTime::from_nanos((ended + 1).max(oldest).saturating_mul(round))
     }
 
-    fn decide(&mut self, Means { server, settings, config, host, memory, .. }: &Means) -> Result<Decided> {
+    /// Decides the next round; `None`: its data may yet come.
+    fn decide(&mut self, Means { server, settings, config, board, .. }: &Means) -> Result<Option<Decided>> {
         let end = self.next_end(config, clock::unix());
         let source = match settings.source {
-            fleet::Source::Tallies => Source::Tallies,
-            fleet::Source::Records => Source::Records,
+            controller::Source::Tallies => Source::Tallies,
+            controller::Source::Records => Source::Records,
         };
-        let controller = &mut self.controller;
-        let read = clickhouse::round(server, &settings.database, source, (&self.name, end), config, &mut |tally| {
-            controller.handle_tally(&tally);
-        });
-        let rows = match read {
-            Ok(rows) => rows,
-            Err(error) => {
-                // What was counted of a round that broke off is forgotten, with those that were not published yet.
-                *self = Self::load(&self.name, memory, config, host)?;
-                return Err(error.into());
+        // All of it before anything is counted: a round that breaks off is asked for again.
+        let mut tallies = Vec::new();
+        let rows = clickhouse::round(server, &settings.database, source, (&self.name, end), config, &mut |tally| {
+            tallies.push(tally);
+        })?;
+        if tallies.is_empty() {
+            let patience = Duration::from_nanos(config.round.as_nanos() / 2);
+            if clock::unix() < end + settings.settle + patience {
+                self.not_before = clock::unix() + RETRY;
+                return Ok(None);
             }
-        };
-        let round = controller.end_round(end, (rows > 0).then_some(end));
-        let halted = controller.halt_trial(settings.canary.1);
+            // As if nobody had been there to decide: what was published last lives on until its time is over.
+            self.ended = Some(end);
+            board.count(&self.name, |numbers| numbers.empty += 1);
+            return Ok(Some(Decided { end, rows, round: None, halted: None }));
+        }
+        tallies.iter().for_each(|tally| self.controller.handle_tally(tally));
+        let round = self.controller.end_round(end, Some(end));
+        let halted = self.controller.halt_trial(settings.canary.1);
         let halted = halted.map(|(effect, ..)| format!("all networks on trial are given up: together {effect}"));
         self.ended = Some(end);
-        Ok(Decided { pop: self.name.clone(), rows, round, halted })
+        board.count(&self.name, |numbers| {
+            numbers.decided += 1;
+            numbers.halted += u64::from(halted.is_some());
+            (numbers.ended, numbers.rows) = (end, rows);
+            (numbers.connections, numbers.votes) = (round.stats.connections, round.stats.votes());
+        });
+        Ok(Some(Decided { end, rows, round: Some(round), halted }))
     }
 
-    /// Publishes what was decided last, and only then saves what is known.
-    fn publish(&mut self, means: &Means) -> Result<()> {
-        let Means { settings, signer, memory, .. } = means;
-        let (share_ppm, trial) = settings.canary;
+    /// Signs what is in force, and keeps it with what is known.
+    fn seal(&mut self, means: &Means) -> Result<()> {
+        let (share_ppm, trial) = means.settings.canary;
         let (policy, first) = self.controller.in_parts(trial);
+        let now = clock::unix();
         let snapshot = Snapshot {
             pop: self.name.clone(),
             version: self.ended.unwrap_or_default().as_secs(),
-            made: clock::unix(),
-            until: clock::unix() + settings.life,
-            goes_back: false,
+            made: now,
+            until: now + means.settings.life,
+            goes_back: self.goes_back,
             policy,
             first: (share_ppm, first),
         };
-        let (networks, first) = (snapshot.policy.networks.len(), snapshot.first.1.len());
-        let path = settings.publish.join(format!("{}.snapshot", self.name));
-        let written = replace(&path, &snapshot.seal(|bytes| signer.sign(bytes)))
-            .and_then(|()| replace(&memory_of(memory, &self.name), &self.controller.save()));
-        if let Err(error) = written {
-            *self = Self::load(&self.name, memory, &means.config, &means.host)?;
-            return Err(error);
+        let bytes = snapshot.seal(|bytes| means.signer.sign(bytes));
+        self.sealed = Some(Sealed { version: snapshot.version, until: snapshot.until, bytes });
+        self.is_published = false;
+        means.board.count(&self.name, |numbers| {
+            numbers.networks = snapshot.policy.networks.len() as u64;
+            numbers.on_trial = snapshot.first.1.len() as u64;
+        });
+        self.save(means).inspect_err(|_| self.forget_unsaved(means))
+    }
+
+    /// Where what was decided could not be kept, it was not decided.
+    fn forget_unsaved(&mut self, means: &Means) {
+        match Self::load(&self.name, means) {
+            Ok(kept) => *self = kept,
+            Err(error) => tracing::error!(pop = self.name, "{error:#}"),
         }
-        tracing::info!(pop = self.name, version = snapshot.version, networks, first, "published");
+    }
+
+    fn save(&mut self, means: &Means) -> Result<()> {
+        let (goes_back, sealed, state) = (self.goes_back, self.sealed.clone(), self.controller.save());
+        let memory = Memory { goes_back, sealed, state };
+        if means.settings.lease.is_some() {
+            let version = means.epoch << ENDED_BITS | self.ended.unwrap_or_default().as_secs();
+            remember(&means.server, &means.settings.database, (&self.name, version), &memory.to_bytes())?;
+            self.recalled = version;
+        }
+        memory.save(&means.memory, &self.name)
+    }
+
+    /// Puts what was signed last where edges find it.
+    fn publish(&mut self, means: &Means) -> Result<()> {
+        let Some(sealed) = &self.sealed else { return Ok(()) };
+        means.board.publish(&self.name, sealed);
+        replace(&means.settings.publish.join(format!("{}.snapshot", self.name)), 0o644, &sealed.bytes)?;
+        self.is_published = true;
+        tracing::info!(pop = self.name, version = sealed.version, bytes = sealed.bytes.len(), "published");
         Ok(())
     }
-}
-
-fn memory_of(memory: &Path, pop: &str) -> PathBuf {
-    memory.join(format!("{pop}.state"))
-}
-
-/// Writes `bytes` in the place of `path`, all or nothing.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let beside = path.with_extension("new");
-    let write = || {
-        let mut file = File::create(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    };
-    write().with_context(|| format!("{}: cannot be written", path.display()))
-}
-
-fn first_line(path: &Path) -> Result<String> {
-    let text = fs::read_to_string(path).with_context(|| format!("[controller] password_file: {}", path.display()))?;
-    let line = text.lines().next().unwrap_or_default();
-    ensure!(!line.is_empty(), "[controller] password_file: {}: its first line is empty", path.display());
-    Ok(line.to_owned())
 }

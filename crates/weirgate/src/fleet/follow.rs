@@ -1,85 +1,130 @@
-//! An edge that obeys its fleet's controller: it looks at the snapshot's file now and then, and takes what it may obey.
+//! An edge that obeys its fleet's controller: it looks where policies come from now and then, and takes what it may obey.
 //!
 //! What was obeyed last is kept beside this host's state: it is obeyed again after a restart for as long as it is alive, and nothing
 //! older is ever obeyed. Where nothing is alive, nothing is treated.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{self, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::SystemTime;
 
+use anyhow::{Context as _, Result, ensure};
+use rustix::fs::OFlags;
 use weirgate_tune::Policy;
-use weirgate_tune::snapshot::{Held, Snapshot};
+use weirgate_tune::snapshot::{Held, Refused, SIZE_MAX, Snapshot};
 use weirgate_units::{Duration, UnixTime};
 
-use super::controller::replace;
+use super::fetch::{self, News};
 use super::keys::is_signed;
-use crate::config::fleet::Fleet;
+use super::replace;
+use crate::config::fleet::{Fleet, Key, Origin};
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The edge's side.
 pub(crate) struct Follow {
-    fleet: Fleet,
+    source: Source,
+    trust: Vec<Key>,
     host: String,
     pop: String,
-    /// What was obeyed last, as it came, and its version, which outlives it.
+    /// The version of what was obeyed last, which outlives it, and what it was, as it came: one file, so that neither is older.
     kept: PathBuf,
-    held_file: PathBuf,
     held: Held,
-    obeyed: Option<Snapshot>,
-    /// What the file was like when it was looked at last: a clock's tick may be longer than the time between two of them.
-    seen: Option<(SystemTime, u64, u64)>,
-    looked: UnixTime,
+    obeyed: Option<Obeyed>,
     trouble: Option<String>,
+    counts: Counts,
     /// The last policy that was handed out.
     given: Option<Policy>,
+    /// Whether what is obeyed has changed since then.
+    is_new: bool,
+}
+
+/// A snapshot that may be obeyed, and how it came.
+struct Obeyed {
+    snapshot: Snapshot,
+    bytes: Vec<u8>,
+}
+
+/// What became of snapshots that came, since this daemon was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Obeyed.
+    pub(crate) obeyed: u64,
+    /// Refused, for each of [`WHYS`].
+    pub(crate) refused: [u64; WHYS.len()],
+    /// That expired before a newer one came.
+    pub(crate) expired: u64,
+    /// Times that nothing could be had.
+    pub(crate) failed: u64,
+}
+
+/// Why snapshots are refused.
+pub(crate) const WHYS: [&str; 6] = ["damaged", "signature", "other_pop", "older", "expired", "future"];
+
+enum Source {
+    File {
+        path: PathBuf,
+        /// What it was like when it was looked at last: a clock's tick may be longer than the time between two of them.
+        seen: Option<(SystemTime, u64, u64)>,
+        looked: UnixTime,
+    },
+    /// Somebody who asks.
+    Asking(Receiver<News>),
 }
 
 impl Follow {
     /// Takes up what was obeyed last, if it is still alive.
-    pub(crate) fn open(fleet: Fleet, host: &str, pop: &str, state: &Path, now: UnixTime) -> Self {
+    ///
+    /// # Errors
+    /// Nobody can be set to ask.
+    pub(crate) fn open(fleet: Fleet, host: &str, pop: &str, state: &Path, now: UnixTime) -> Result<Self> {
+        let source = match fleet.origin {
+            Origin::File(path) => Source::File { path, seen: None, looked: UnixTime::default() },
+            Origin::Controllers(controllers) => Source::Asking(fetch::from_controllers(controllers, pop)?),
+            Origin::Topic(_) => anyhow::bail!("no topics yet"),
+        };
         let mut follow = Self {
-            fleet,
+            source,
+            trust: fleet.trust,
             host: host.to_owned(),
             pop: pop.to_owned(),
-            kept: state.join("policy.snapshot"),
-            held_file: state.join("policy.held"),
+            kept: state.join("policy.kept"),
             held: Held::default(),
             obeyed: None,
-            seen: None,
-            looked: UnixTime::default(),
             trouble: None,
+            counts: Counts::default(),
             given: None,
+            is_new: true,
         };
-        if let Ok(bytes) = fs::read(&follow.kept)
-            && let Ok(snapshot) = follow.check(Held::default(), &bytes, now)
+        if let Ok(kept) = fs::read(&follow.kept)
+            && let Some((held, bytes)) = split(&kept)
         {
-            follow.held = snapshot.held();
-            follow.obeyed = Some(snapshot);
+            follow.held = held;
+            if let Ok(snapshot) = follow.check(Held::default(), bytes, now) {
+                follow.obeyed = Some(Obeyed { snapshot, bytes: bytes.to_vec() });
+            }
         }
-        let text = fs::read_to_string(&follow.held_file).unwrap_or_default();
-        let mut numbers = text.split_whitespace().filter_map(|number| number.parse().ok());
-        if let (Some(version), Some(made)) = (numbers.next(), numbers.next())
-            && version > follow.held.version
-        {
-            follow.held = Held { version, made: UnixTime::from_nanos(made) };
-        }
-        follow
+        Ok(follow)
     }
 
     /// To be called every second or so. The policy to obey from now on, where that is another than before.
     pub(crate) fn handle_time(&mut self, now: UnixTime) -> Option<Policy> {
-        if now < self.looked || now.saturating_since(self.looked) >= LOOK {
-            self.looked = now;
-            self.look(now);
+        for news in self.look(now) {
+            self.handle_news(news, now);
         }
-        if self.obeyed.as_ref().is_some_and(|snapshot| !snapshot.is_alive(now)) {
+        if self.obeyed.as_ref().is_some_and(|obeyed| !obeyed.snapshot.is_alive(now)) {
             self.trouble = Some("the last policy has expired and no newer one has come: nothing is treated".into());
+            self.counts.expired += 1;
             self.obeyed = None;
+            self.is_new = true;
         }
-        let policy = self.obeyed.as_ref().map_or_else(Policy::default, |snapshot| snapshot.policy_for(&self.host));
+        if !core::mem::take(&mut self.is_new) {
+            return None;
+        }
+        let policy = self.obeyed.as_ref().map_or_else(Policy::default, |obeyed| obeyed.snapshot.policy_for(&self.host));
         let same = |given: &Policy| Policy { version: given.version, ..policy.clone() } == *given;
         if self.given.as_ref().is_some_and(same) {
             return None;
@@ -96,8 +141,13 @@ impl Follow {
     }
 
     /// What is obeyed; `None`: nothing is alive.
-    pub(crate) const fn obeyed(&self) -> Option<&Snapshot> {
-        self.obeyed.as_ref()
+    pub(crate) fn obeyed(&self) -> Option<&Snapshot> {
+        self.obeyed.as_ref().map(|obeyed| &obeyed.snapshot)
+    }
+
+    /// What became of what came.
+    pub(crate) const fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// The last policy that was handed out.
@@ -105,59 +155,133 @@ impl Follow {
         self.given.as_ref()
     }
 
-    fn look(&mut self, now: UnixTime) {
-        let path = &self.fleet.policy;
-        let seen = fs::metadata(path).and_then(|metadata| Ok((metadata.modified()?, metadata.len(), metadata.ino())));
-        let seen = match seen {
-            Ok(seen) => seen,
-            Err(error) => {
-                self.trouble = Some(format!("{}: {error}", path.display()));
-                self.seen = None;
+    /// What is new where policies come from.
+    fn look(&mut self, now: UnixTime) -> Vec<News> {
+        match &mut self.source {
+            Source::Asking(news) => {
+                let mut all = Vec::new();
+                loop {
+                    match news.try_recv() {
+                        Ok(one) => all.push(one),
+                        Err(TryRecvError::Empty) => return all,
+                        Err(TryRecvError::Disconnected) => {
+                            all.push(News::Trouble("nobody asks any more: restart the daemon; see the log".into()));
+                            return all;
+                        }
+                    }
+                }
+            }
+            Source::File { path, seen, looked } => {
+                if now >= *looked && now.saturating_since(*looked) < LOOK {
+                    return vec![];
+                }
+                *looked = now;
+                let read = read(path, seen);
+                if read.is_err() {
+                    *seen = None;
+                }
+                match read {
+                    Ok(None) => vec![],
+                    Ok(Some(bytes)) => vec![News::Snapshot(bytes)],
+                    Err(error) => vec![News::Trouble(format!("{}: {error:#}", path.display()))],
+                }
+            }
+        }
+    }
+
+    fn handle_news(&mut self, news: News, now: UnixTime) {
+        let bytes = match news {
+            News::Snapshot(bytes) => bytes,
+            News::Same => {
+                // Who asked before in vain has been answered.
+                if self.obeyed.is_some() {
+                    self.trouble = None;
+                }
+                return;
+            }
+            News::Trouble(why) => {
+                self.counts.failed += 1;
+                self.trouble = Some(why);
                 return;
             }
         };
-        if self.seen == Some(seen) {
+        // As it is when this host starts again, for example.
+        if self.obeyed.as_ref().is_some_and(|obeyed| obeyed.bytes == bytes) {
+            self.trouble = None;
             return;
         }
-        self.seen = Some(seen);
-        let read = fs::read(path).map_err(|error| error.to_string());
-        let checked = read.and_then(|bytes| {
-            let snapshot = self.check(self.held, &bytes, now).map_err(|refused| refused.to_string())?;
-            Ok((snapshot, bytes))
-        });
-        match checked {
-            Ok((snapshot, bytes)) => {
-                self.held = snapshot.held();
-                let held = format!("{} {}\n", self.held.version, self.held.made.as_nanos());
-                let kept = replace(&self.held_file, held.as_bytes()).and_then(|()| replace(&self.kept, &bytes));
-                self.trouble =
-                    kept.err().map(|error| format!("{error:#}: after a restart an older policy could be obeyed"));
-                tracing::info!(
-                    version = snapshot.version,
-                    networks = snapshot.policy.networks.len(),
-                    first = snapshot.first.1.len(),
-                    "the fleet's policy is obeyed"
-                );
-                self.obeyed = Some(snapshot);
-            }
-            // The file as it is when this host starts again is what it obeys already.
-            Err(_) if self.obeyed.as_ref().is_some_and(|obeyed| self.is(obeyed)) => self.trouble = None,
+        match self.check(self.held, &bytes, now) {
+            Ok(snapshot) => self.obey(Obeyed { snapshot, bytes }),
             Err(why) => {
-                self.trouble =
-                    Some(format!("{}: {why}; what was obeyed before is obeyed still", self.fleet.policy.display()))
+                self.counts.refused[place(&why)] += 1;
+                let still =
+                    if self.obeyed.is_some() { "what was obeyed before is obeyed still" } else { "nothing is treated" };
+                let from = match &self.source {
+                    Source::File { path, .. } => format!("{}: ", path.display()),
+                    Source::Asking(_) => String::new(),
+                };
+                self.trouble = Some(format!("{from}{why}; {still}"));
             }
         }
     }
 
-    /// Whether the file is of the snapshot that is obeyed.
-    fn is(&self, obeyed: &Snapshot) -> bool {
-        let read = fs::read(&self.fleet.policy);
-        read.is_ok_and(|bytes| bytes.ends_with(&obeyed.to_bytes()))
+    fn obey(&mut self, new: Obeyed) {
+        let snapshot = &new.snapshot;
+        self.held = snapshot.held();
+        let numbers = [self.held.version.to_le_bytes(), self.held.made.as_nanos().to_le_bytes()].concat();
+        let kept = replace(&self.kept, 0o600, &[&numbers, &new.bytes[..]].concat());
+        self.trouble = kept.err().map(|error| format!("{error:#}: after a restart an older policy could be obeyed"));
+        tracing::info!(
+            version = snapshot.version,
+            networks = snapshot.policy.networks.len(),
+            first = snapshot.first.1.len(),
+            "the fleet's policy is obeyed"
+        );
+        self.counts.obeyed += 1;
+        self.obeyed = Some(new);
+        self.is_new = true;
     }
 
-    fn check(&self, held: Held, bytes: &[u8], now: UnixTime) -> Result<Snapshot, weirgate_tune::snapshot::Refused> {
-        held.check(bytes, &self.pop, now, |signed, signature| is_signed(&self.fleet.trust, signed, signature))
+    fn check(&self, held: Held, bytes: &[u8], now: UnixTime) -> Result<Snapshot, Refused> {
+        held.check(bytes, &self.pop, now, |signed, signature| is_signed(&self.trust, signed, signature))
     }
+}
+
+/// The place of a reason in [`WHYS`].
+const fn place(why: &Refused) -> usize {
+    match why {
+        Refused::Damaged(_) => 0,
+        Refused::Signature => 1,
+        Refused::OtherPop(_) => 2,
+        Refused::Older { .. } => 3,
+        Refused::Expired(_) => 4,
+        Refused::Future(_) => 5,
+    }
+}
+
+/// The two parts of what is kept.
+fn split(kept: &[u8]) -> Option<(Held, &[u8])> {
+    let (version, rest) = kept.split_first_chunk::<8>()?;
+    let (made, bytes) = rest.split_first_chunk::<8>()?;
+    let held = Held { version: u64::from_le_bytes(*version), made: UnixTime::from_nanos(u64::from_le_bytes(*made)) };
+    Some((held, bytes))
+}
+
+/// What is in the file at `path`, where that is another than was `seen` there.
+fn read(path: &Path, seen: &mut Option<(SystemTime, u64, u64)>) -> Result<Option<Vec<u8>>> {
+    // A pipe would be waited for.
+    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
+    let metadata = file.metadata()?;
+    ensure!(metadata.is_file(), "is no file");
+    let now = (metadata.modified()?, metadata.len(), metadata.ino());
+    if *seen == Some(now) {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    file.take(SIZE_MAX.as_u64() + 1).read_to_end(&mut bytes).context("cannot be read")?;
+    *seen = Some(now);
+    Ok(Some(bytes))
 }
 
 #[cfg(test)]
@@ -185,8 +309,8 @@ mod tests {
 
         fn edge(&self) -> Follow {
             let trust = vec![self.signer.public().parse().unwrap()];
-            let fleet = Fleet { policy: self.folder.path().join("ams.snapshot"), trust };
-            Follow::open(fleet, "edge-1", "ams", self.folder.path(), self.now)
+            let fleet = Fleet { origin: Origin::File(self.folder.path().join("ams.snapshot")), trust };
+            Follow::open(fleet, "edge-1", "ams", self.folder.path(), self.now).unwrap()
         }
 
         /// A snapshot that selects `networks`, each a number.
@@ -206,7 +330,7 @@ mod tests {
 
         fn publish(&self, snapshot: &Snapshot, signer: &Signer) {
             let bytes = snapshot.seal(|bytes| signer.sign(bytes));
-            replace(&self.folder.path().join("ams.snapshot"), &bytes).unwrap();
+            replace(&self.folder.path().join("ams.snapshot"), 0o644, &bytes).unwrap();
         }
 
         /// Ten seconds later.
@@ -255,7 +379,7 @@ mod tests {
         for (bytes, why) in
             [(forged, "not signed"), (torn, "not signed"), (again, "is older than 6"), (fra, "point of presence `fra`")]
         {
-            replace(&path, &bytes).unwrap();
+            replace(&path, 0o644, &bytes).unwrap();
             assert_eq!(ground.look(&mut edge), None, "{why}");
             let said = edge.trouble().unwrap();
             assert!(said.contains(why) && said.contains("is obeyed still"), "{said}");

@@ -12,14 +12,15 @@ use weirgate_tune::snapshot::SIGNATURE;
 use crate::config::fleet::Key;
 use crate::random;
 
-/// What signs.
-pub(crate) struct Signer(Ed25519KeyPair);
+/// What signs, and from what it was made.
+pub(crate) struct Signer(Ed25519KeyPair, [u8; 32]);
 
 impl Signer {
     /// The key in `path`: 64 hexadecimal digits, which nobody else may read.
     pub(crate) fn load(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path)
-            .with_context(|| format!("{}: no key: `weirgate controller key` makes one", path.display()))?;
+        let text = fs::read_to_string(path).with_context(|| {
+            format!("{}: no key: `weirgate controller key` makes one, with the same -c FILE", path.display())
+        })?;
         let mode = fs::metadata(path)?.mode();
         ensure!(mode & 0o077 == 0, "{}: others may read this key: chmod 600 it", path.display());
         let Key(seed) =
@@ -43,7 +44,16 @@ impl Signer {
     }
 
     fn of(seed: &[u8; 32]) -> Result<Self> {
-        Ed25519KeyPair::from_seed_unchecked(seed).map(Self).map_err(|_| anyhow!("the key cannot be used"))
+        let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| anyhow!("the key cannot be used"))?;
+        Ok(Self(pair, *seed))
+    }
+
+    /// The seed of `pop`'s holdout. All controllers that have this key draw alike, and nobody else can tell it, nor one point of
+    /// presence's from another's.
+    pub(crate) fn seed(&self, pop: &str) -> u64 {
+        let key = blake3::derive_key("weirgate 2026 seed of a point of presence's holdout", &self.1);
+        let [a, b, c, d, e, f, g, h, ..] = *blake3::keyed_hash(&key, pop.as_bytes()).as_bytes();
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
     }
 
     /// What others know it by.
@@ -76,6 +86,7 @@ mod tests {
     fn signatures_are_those_of_the_rfc() {
         let key: Key = "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb".parse().unwrap();
         let signer = Signer::of(&key.0).unwrap();
+        assert_ne!(signer.seed("ams"), signer.seed("fra"));
         assert_eq!(signer.public(), "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c");
         let signature = signer.sign(&[0x72]);
         assert!(hexadecimal(&signature).starts_with("92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8f"));

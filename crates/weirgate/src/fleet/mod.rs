@@ -1,9 +1,45 @@
-//! Policies for a fleet: [`keys`] sign them and say whose they are, the [`controller`] decides them from ClickHouse and publishes them, and
-//! an edge [`follow`]s them.
+//! Policies for a fleet: [`keys`] sign them and say whose they are, the [`controller`] decides them from ClickHouse and publishes them (a file,
+//! HTTPS, a topic), and an edge [`follow`]s them.
 //!
-//! The order of things: read a round, decide, sign, publish, and only then save what was learnt. Whoever is killed in between decides the
-//! same round again, from the same data and the same memory, and so publishes the same.
+//! The order of things: read a round, decide, sign, save what was learnt and what was signed in one piece, and only then publish. Whoever is
+//! killed before he has saved decides the same round again, from the same data and the same memory; whoever is killed after that
+//! publishes what he has saved.
 
+mod board;
 pub(crate) mod controller;
+mod fetch;
 pub(crate) mod follow;
 pub(crate) mod keys;
+mod memory;
+pub(crate) mod serve;
+mod tls;
+mod turn;
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+
+/// Writes `bytes` in the place of `path`, all or nothing, for those that `mode` says.
+fn replace(path: &Path, mode: u32, bytes: &[u8]) -> Result<()> {
+    let beside = path.with_extension("new");
+    let write = || {
+        // A crash may have left one, which keeps the mode that it was made with.
+        let _ = fs::remove_file(&beside);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    write().with_context(|| format!("{}: cannot be written", path.display()))
+}
+
+/// The first line of a file that holds a secret, which the configuration calls `key`.
+fn secret(key: &str, path: &Path) -> Result<String> {
+    let text = fs::read_to_string(path).with_context(|| format!("{key}: {}", path.display()))?;
+    let line = text.lines().next().unwrap_or_default().trim();
+    ensure!(!line.is_empty(), "{key}: {}: its first line is empty", path.display());
+    Ok(line.to_owned())
+}

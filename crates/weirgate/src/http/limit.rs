@@ -21,14 +21,14 @@ const CONNECTIONS_MAX: usize = 64;
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
 /// A listener that keeps to the limits.
-pub(super) struct Limited {
+pub(crate) struct Limited {
     listener: TcpListener,
     room: Arc<Semaphore>,
     idle_max: Duration,
 }
 
 /// A connection that counts against the limits until it is dropped.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     idle: Pin<Box<Sleep>>,
     idle_max: Duration,
@@ -36,8 +36,14 @@ pub(super) struct Connection {
 }
 
 impl Limited {
-    pub(super) fn new(listener: TcpListener) -> Self {
-        Self { listener, room: Arc::new(Semaphore::new(CONNECTIONS_MAX)), idle_max: IDLE_MAX }
+    /// The limits of a page on loopback.
+    pub(crate) fn new(listener: TcpListener) -> Self {
+        Self::with(listener, CONNECTIONS_MAX, IDLE_MAX)
+    }
+
+    /// At most `connections_max` at a time, of which none says nothing for longer than `idle_max`.
+    pub(crate) fn with(listener: TcpListener, connections_max: usize, idle_max: Duration) -> Self {
+        Self { listener, room: Arc::new(Semaphore::new(connections_max)), idle_max }
     }
 }
 

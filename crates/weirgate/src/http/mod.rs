@@ -31,7 +31,7 @@ use weirgate_units::UnixTime;
 
 use crate::metrics;
 use crate::view::{DECISIONS_MAX, NETWORKS_MAX, Order, Shared, api};
-use limit::Limited;
+pub(crate) use limit::{Connection, Limited};
 
 /// Rows of an answer whose request does not say how many.
 const ROWS_DEFAULT: usize = 200;
@@ -214,7 +214,7 @@ fn read_only() -> Response {
 }
 
 /// Before anything else: whose name the request was made to, and by which method. After: the security headers.
-async fn guard(request: Request, next: Next) -> Response {
+pub(crate) async fn guard(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
     let mut response = if !host.is_some_and(is_loopback_name) {
         let text = "the Host header does not name a loopback address: open the page as http://127.0.0.1 or \

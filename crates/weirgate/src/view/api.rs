@@ -22,6 +22,9 @@ pub struct Status {
     /// Records sent to Kafka; `null` where none are.
     #[serde(default)]
     pub exports: Vec<Export>,
+    /// What became of the fleet's snapshots; `null` where this host decides itself.
+    #[serde(default)]
+    pub fleet: Option<Fleet>,
     /// The policy in force; of version 0 and without networks until one is decided.
     pub policy: Option<Policy>,
     /// The last round of decisions; `null` before the first.
@@ -194,6 +197,19 @@ impl Losses {
             ..Self::default()
         }
     }
+}
+
+/// Snapshots of the fleet's policy, since the daemon started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fleet {
+    /// Obeyed.
+    pub obeyed: u64,
+    /// Refused, by why: `damaged`, `signature`, `other_pop`, `older`, `expired`, `future`.
+    pub refused: std::collections::BTreeMap<String, u64>,
+    /// That expired before a newer one came.
+    pub expired: u64,
+    /// Times that none could be had.
+    pub failed: u64,
 }
 
 /// The policy in force.

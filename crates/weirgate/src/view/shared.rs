@@ -73,6 +73,7 @@ struct State {
     history: History,
     losses: api::Losses,
     exports: Vec<api::Export>,
+    fleet: Option<api::Fleet>,
     policy: Option<api::Policy>,
     round: Option<api::Round>,
     decisions: VecDeque<api::Decision>,
@@ -93,6 +94,7 @@ impl Shared {
             history: History::new(),
             losses: api::Losses::default(),
             exports: Vec::new(),
+            fleet: None,
             policy: None,
             round: None,
             decisions: VecDeque::new(),
@@ -121,6 +123,11 @@ impl Shared {
     /// Says what became of the records for Kafka.
     pub fn handle_exports(&self, exports: Vec<api::Export>) {
         self.lock().exports = exports;
+    }
+
+    /// Says what became of the fleet's snapshots.
+    pub fn handle_fleet(&self, fleet: api::Fleet) {
+        self.lock().fleet = Some(fleet);
     }
 
     /// Changes some of the totals of what was lost, where several threads count their own.
@@ -182,6 +189,7 @@ impl Shared {
             totals: state.totals(),
             losses: state.losses,
             exports: state.exports.clone(),
+            fleet: state.fleet.clone(),
             policy: state.policy.clone(),
             round: state.round.clone(),
             problems: state.problems.iter().map(|(_, text)| text.clone()).collect(),

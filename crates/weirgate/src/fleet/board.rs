@@ -1,0 +1,190 @@
+//! What a controller shows to those who ask: the snapshot of each point of presence, and numbers about it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Bytes;
+use tokio::sync::watch;
+use weirgate_units::UnixTime;
+
+use super::memory::Sealed;
+use crate::metrics::Text;
+
+/// All points of presence.
+#[derive(Debug)]
+pub(crate) struct Board {
+    pops: BTreeMap<String, Row>,
+    /// The epoch in which this controller decides; 0: another does.
+    epoch: AtomicU64,
+    /// Edges that were answered, by how.
+    pub(super) answers: Answers,
+}
+
+/// Answers to edges.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    pub(super) sent: AtomicU64,
+    pub(super) unchanged: AtomicU64,
+    pub(super) nothing: AtomicU64,
+    pub(super) refused: AtomicU64,
+    /// Edges that wait for news now.
+    pub(super) waiting: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Row {
+    document: watch::Sender<Option<Arc<Document>>>,
+    numbers: Mutex<Numbers>,
+}
+
+/// A snapshot as it is sent.
+#[derive(Debug)]
+pub(super) struct Document {
+    /// What its bytes are told from others by (RFC 9110, 8.8.3), in quotes.
+    pub(super) etag: String,
+    pub(super) bytes: Bytes,
+    until: UnixTime,
+    version: u64,
+}
+
+/// What became of a point of presence's rounds since this controller was started, and the last of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Numbers {
+    /// Rounds with data that were decided.
+    pub(super) decided: u64,
+    /// Rounds without.
+    pub(super) empty: u64,
+    /// Attempts that failed.
+    pub(super) failed: u64,
+    /// Times that all networks on trial were given up.
+    pub(super) halted: u64,
+    /// Of the last round with data: its end, rows, connections, votes; networks that all treat, and those on trial.
+    pub(super) ended: UnixTime,
+    pub(super) rows: u64,
+    pub(super) connections: u64,
+    pub(super) votes: u64,
+    pub(super) networks: u64,
+    pub(super) on_trial: u64,
+    /// How long it took from the question to the signature, in seconds.
+    pub(super) took_s: f64,
+}
+
+impl Document {
+    pub(super) fn is_alive(&self, now: UnixTime) -> bool {
+        now < self.until
+    }
+}
+
+impl Board {
+    pub(crate) fn new(pops: &[String]) -> Self {
+        let row = || Row { document: watch::Sender::new(None), numbers: Mutex::default() };
+        let pops = pops.iter().map(|pop| (pop.clone(), row())).collect();
+        Self { pops, epoch: AtomicU64::new(0), answers: Answers::default() }
+    }
+
+    /// From now on `sealed` is what edges of `pop` are sent.
+    pub(super) fn publish(&self, pop: &str, sealed: &Sealed) {
+        let etag = format!("\"{}\"", &blake3::hash(&sealed.bytes).to_hex()[..32]);
+        let Some(row) = self.pops.get(pop) else { return };
+        let document =
+            Document { etag, bytes: sealed.bytes.clone().into(), until: sealed.until, version: sealed.version };
+        row.document.send_if_modified(|shown| {
+            let is_news = shown.as_ref().is_none_or(|shown| shown.etag != document.etag);
+            if is_news {
+                *shown = Some(Arc::new(document));
+            }
+            is_news
+        });
+    }
+
+    /// What edges of `pop` are sent, now and whenever it changes; `None`: there is no such point of presence.
+    pub(super) fn watch(&self, pop: &str) -> Option<watch::Receiver<Option<Arc<Document>>>> {
+        self.pops.get(pop).map(|row| row.document.subscribe())
+    }
+
+    pub(super) fn count(&self, pop: &str, count: impl FnOnce(&mut Numbers)) {
+        if let Some(row) = self.pops.get(pop) {
+            count(&mut row.numbers.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// This controller decides in `epoch`; 0: it does not.
+    pub(super) fn set_epoch(&self, epoch: u64) {
+        self.epoch.store(epoch, Ordering::Relaxed);
+    }
+
+    /// In Prometheus' text format.
+    pub(super) fn metrics(&self) -> String {
+        let mut out = Text::new();
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        out.gauge("controller_active", "Whether this controller decides: 0 where another does.");
+        out.sample("controller_active", &[], u8::from(epoch > 0));
+        out.gauge("controller_epoch", "The number of the lease under which it decides; 1 without a lease.");
+        out.sample("controller_epoch", &[], epoch);
+        let answers = &self.answers;
+        out.counter("controller_answers_total", "Answers to edges that asked for their policy, by what they were.");
+        for (what, count) in [
+            ("sent", &answers.sent),
+            ("unchanged", &answers.unchanged),
+            ("nothing", &answers.nothing),
+            ("refused", &answers.refused),
+        ] {
+            out.sample("controller_answers_total", &[("answer", what)], count.load(Ordering::Relaxed));
+        }
+        out.gauge("controller_waiting_edges", "Edges that wait for a newer policy now.");
+        out.sample("controller_waiting_edges", &[], answers.waiting.load(Ordering::Relaxed));
+        self.pops_in(&mut out);
+        out.0
+    }
+
+    fn pops_in(&self, out: &mut Text) {
+        let rows: Vec<(&str, Numbers, Option<Arc<Document>>)> = self
+            .pops
+            .iter()
+            .map(|(pop, row)| {
+                let numbers = *row.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+                (pop.as_str(), numbers, row.document.borrow().clone())
+            })
+            .collect();
+        type Value = fn(&Numbers) -> f64;
+        let counters: [(&str, &str, Value); 4] = [
+            ("controller_rounds_total", "Rounds that were decided.", |n| n.decided as f64),
+            ("controller_empty_rounds_total", "Rounds of which there were no data.", |n| n.empty as f64),
+            ("controller_failures_total", "Attempts to decide or to publish that failed.", |n| n.failed as f64),
+            ("controller_halts_total", "Times that all networks on trial were given up.", |n| n.halted as f64),
+        ];
+        let gauges: [(&str, &str, Value); 7] = [
+            ("controller_round_end_timestamp_seconds", "When the last decided round ended, Unix time.", |n| {
+                n.ended.as_secs() as f64
+            }),
+            ("controller_round_rows", "Rows that it was decided from.", |n| n.rows as f64),
+            ("controller_round_connections", "Connections in them.", |n| n.connections as f64),
+            ("controller_round_votes", "Votes in them.", |n| n.votes as f64),
+            ("controller_round_seconds", "How long it took, from the question to the signature.", |n| n.took_s),
+            ("controller_networks", "Client networks that all edges treat.", |n| n.networks as f64),
+            ("controller_networks_on_trial", "Client networks that the first edges treat.", |n| n.on_trial as f64),
+        ];
+        let all = counters.map(|of| ("counter", of)).into_iter().chain(gauges.map(|of| ("gauge", of)));
+        for (kind, (name, help, value)) in all {
+            out.family(name, help, kind);
+            rows.iter().for_each(|(pop, numbers, _)| out.sample(name, &[("pop", pop)], value(numbers)));
+        }
+        type Of = fn(&Document) -> u64;
+        let documents: [(&str, &str, Of); 3] = [
+            ("controller_policy_version", "Version of the policy that is published.", |d| d.version),
+            ("controller_policy_expiry_timestamp_seconds", "Until when it may be obeyed, Unix time.", |d| {
+                d.until.as_secs()
+            }),
+            ("controller_policy_bytes", "Its size.", |d| d.bytes.len() as u64),
+        ];
+        for (name, help, value) in documents {
+            out.gauge(name, help);
+            for (pop, _, document) in &rows {
+                if let Some(document) = document {
+                    out.sample(name, &[("pop", pop)], value(document));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Where edges ask for their policy: HTTPS with a token, a certificate or both, and an answer as soon as there is a newer one.
+//!
+//! `GET /v1/policy/POP` is the snapshot, signed. `If-None-Match` (RFC 9110, 13.1.2) says which ones the edge has, `Prefer: wait=SECONDS` (RFC
+//! 7240, 4.3) for how long it waits for another, 55 at most. What is sent is signed, and the edge looks at nothing else: TLS and the token keep others from
+//! reading which networks are treated.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use weirgate_linux::clock;
+
+use super::board::Board;
+use super::{secret, tls};
+use crate::config::controller::{Controller as Settings, Serve};
+use crate::http::{self, Connection, Limited};
+use crate::metrics;
+
+/// An edge waits so long at most, less than proxies and firewalls forget connections in.
+const WAIT_MAX: Duration = Duration::from_secs(55);
+/// A connection on which nobody says anything is closed after this.
+const IDLE_MAX: Duration = Duration::from_secs(120);
+/// Edges at a time, each of which holds one connection; more wait to be accepted.
+const CONNECTIONS_MAX: usize = 16_384;
+/// A client that takes longer to greet is no client.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How often it is looked whether a certificate was renewed.
+const RENEWED: Duration = Duration::from_secs(60);
+
+/// Serves `board` from a thread of its own for as long as this process lives: to edges where `settings` say so, and its metrics.
+///
+/// # Errors
+/// An address cannot be listened at, or a file cannot be used.
+pub(crate) fn start(settings: &Settings, board: &Arc<Board>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let edges = settings.serve.as_ref().map(|serve| Edges::open(serve, board)).transpose()?;
+    let edges = edges.map(|edges| Ok::<_, anyhow::Error>((runtime.block_on(bind(edges.listen, "listen"))?, edges)));
+    let edges = edges.transpose()?;
+    let metrics = settings.metrics.map(|address| runtime.block_on(bind(address, "metrics"))).transpose()?;
+    let board = Arc::clone(board);
+    let serve = async move {
+        let metrics = async {
+            match metrics {
+                Some(listener) => axum::serve(Limited::new(listener), numbers(board)).await,
+                None => std::future::pending().await,
+            }
+        };
+        let edges = async {
+            match edges {
+                Some((listener, edges)) => edges.serve(listener).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::join!(metrics, edges)
+    };
+    std::thread::Builder::new().name("serve".to_owned()).spawn(move || runtime.block_on(serve))?;
+    Ok(())
+}
+
+async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener> {
+    let listener = TcpListener::bind(address).await.with_context(|| {
+        format!("[controller] {key}: {address} cannot be listened at: choose another, as `ss -tlnp` shows who is there")
+    })?;
+    tracing::info!("{key}: {}", listener.local_addr()?);
+    Ok(listener)
+}
+
+/// `/metrics` on a loopback address, guarded as the daemon's page is.
+fn numbers(board: Arc<Board>) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route(
+            "/metrics",
+            get(async |State(board): State<Arc<Board>>| {
+                ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], board.metrics())
+            }),
+        )
+        .with_state(board)
+        .layer(middleware::from_fn(http::guard))
+}
+
+/// Answers edges.
+struct Edges {
+    listen: SocketAddr,
+    serve: Serve,
+    board: Arc<Board>,
+    /// What a client has to send, hashed, which takes as long to compare whatever was sent.
+    token: Option<Arc<RwLock<blake3::Hash>>>,
+    tls: Arc<RwLock<Arc<rustls::ServerConfig>>>,
+}
+
+impl Edges {
+    fn open(serve: &Serve, board: &Arc<Board>) -> Result<Self> {
+        let tls = tls::server(serve).context("[controller] listen")?;
+        let token = serve.token_file.as_deref().map(|_| token(serve)).transpose()?;
+        Ok(Self {
+            listen: serve.listen,
+            serve: serve.clone(),
+            board: Arc::clone(board),
+            token: token.map(|token| Arc::new(RwLock::new(token))),
+            tls: Arc::new(RwLock::new(Arc::new(tls))),
+        })
+    }
+
+    async fn serve(self, listener: TcpListener) -> io::Result<()> {
+        let accepting = Tls::new(listener, Arc::clone(&self.tls));
+        let Self { board, token, tls, serve, .. } = self;
+        let asked = Asked { board, token: token.clone() };
+        let router = Router::new()
+            .route("/v1/policy/{pop}", get(policy))
+            .with_state(Arc::clone(&asked.board))
+            .layer(middleware::from_fn_with_state(asked, is_known));
+        let renewed = async {
+            loop {
+                sleep(RENEWED).await;
+                // A certificate that is being replaced may not fit its key yet: the old ones do until they do.
+                match tls::server(&serve) {
+                    Ok(new) => *tls.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new),
+                    Err(error) => tracing::warn!("[controller] listen: {error:#}; those from before are used"),
+                }
+                if let Some(known) = &token {
+                    match self::token(&serve) {
+                        Ok(new) => *known.write().unwrap_or_else(PoisonError::into_inner) = new,
+                        Err(error) => tracing::warn!("{error:#}; the one from before is used"),
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            served = async { axum::serve(accepting, router).await } => served,
+            never = renewed => never,
+        }
+    }
+}
+
+fn token(serve: &Serve) -> Result<blake3::Hash> {
+    let path = serve.token_file.as_deref().context("no token is asked for")?;
+    Ok(blake3::hash(secret("[controller] token_file", path)?.as_bytes()))
+}
+
+#[derive(Clone)]
+struct Asked {
+    board: Arc<Board>,
+    token: Option<Arc<RwLock<blake3::Hash>>>,
+}
+
+/// Before anything is answered: whether who asks has the token, where one is wanted. Certificates were looked at before.
+async fn is_known(State(asked): State<Asked>, request: Request, next: Next) -> Response {
+    if let Some(token) = &asked.token {
+        let sent =
+            request.headers().get(header::AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        let wanted = *token.read().unwrap_or_else(PoisonError::into_inner);
+        if sent.is_none_or(|sent| blake3::hash(sent) != wanted) {
+            asked.board.answers.refused.fetch_add(1, Ordering::Relaxed);
+            let text = "no token, or another than this controller's: [fleet] token_file has to hold what [controller] token_file does\n";
+            return (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response();
+        }
+    }
+    next.run(request).await
+}
+
+/// The snapshot of `pop`, as soon as there is one that the edge does not have.
+async fn policy(State(board): State<Arc<Board>>, Path(pop): Path<String>, headers: HeaderMap) -> Response {
+    let answers = &board.answers;
+    let Some(mut watched) = board.watch(&pop) else {
+        answers.refused.fetch_add(1, Ordering::Relaxed);
+        return (StatusCode::NOT_FOUND, format!("this controller decides for no `{pop}`: see [controller] pops\n"))
+            .into_response();
+    };
+    let has = has(&headers);
+    let _waiting = Waiting::new(&answers.waiting);
+    let deadline = Instant::now() + wait(&headers);
+    let same = loop {
+        let shown = watched.borrow_and_update().clone().filter(|document| document.is_alive(clock::unix()));
+        let same = match shown {
+            Some(document) if has.iter().any(|etag| *etag == document.etag) => Some(document),
+            None => None,
+            Some(document) => {
+                answers.sent.fetch_add(1, Ordering::Relaxed);
+                let head = [
+                    (header::ETAG, document.etag.as_str()),
+                    (header::CONTENT_TYPE, "application/octet-stream"),
+                    (header::CACHE_CONTROL, "no-store"),
+                ];
+                return (head, document.bytes.clone()).into_response();
+            }
+        };
+        if !matches!(timeout_at(deadline, watched.changed()).await, Ok(Ok(()))) {
+            break same;
+        }
+    };
+    match same {
+        Some(document) => {
+            answers.unchanged.fetch_add(1, Ordering::Relaxed);
+            (StatusCode::NOT_MODIFIED, [(header::ETAG, document.etag.as_str())]).into_response()
+        }
+        None => {
+            answers.nothing.fetch_add(1, Ordering::Relaxed);
+            (StatusCode::NOT_FOUND, format!("no policy of `{pop}` is alive: nothing has been decided for it lately\n"))
+                .into_response()
+        }
+    }
+}
+
+/// Counts an edge for as long as it is answered.
+struct Waiting<'a>(&'a AtomicU64);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The etags that the edge has.
+fn has(headers: &HeaderMap) -> Vec<&str> {
+    let lists = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    lists.flat_map(|list| list.split(',')).map(str::trim).collect()
+}
+
+/// For how long it waits; not at all where it says nothing.
+fn wait(headers: &HeaderMap) -> Duration {
+    let prefers = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    let seconds =
+        prefers.flat_map(|list| list.split(',')).find_map(|one| one.trim().strip_prefix("wait=")?.parse().ok());
+    seconds.map_or(Duration::ZERO, Duration::from_secs).min(WAIT_MAX)
+}
+
+/// Connections whose TLS is established; each is greeted in a task of its own, so that nobody waits for who is slow.
+struct Tls {
+    ready: mpsc::Receiver<(TlsStream<Connection>, SocketAddr)>,
+    address: SocketAddr,
+}
+
+impl Tls {
+    fn new(listener: TcpListener, config: Arc<RwLock<Arc<rustls::ServerConfig>>>) -> Self {
+        let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+        let (sender, ready) = mpsc::channel(16);
+        tokio::spawn(async move {
+            let never: Result<Infallible, ()> = accept(listener, config, sender).await;
+            never
+        });
+        Self { ready, address }
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    config: Arc<RwLock<Arc<rustls::ServerConfig>>>,
+    ready: mpsc::Sender<(TlsStream<Connection>, SocketAddr)>,
+) -> Result<Infallible, ()> {
+    let mut limited = Limited::with(listener, CONNECTIONS_MAX, IDLE_MAX);
+    loop {
+        let (stream, peer) = axum::serve::Listener::accept(&mut limited).await;
+        if ready.is_closed() {
+            return Err(());
+        }
+        let (ready, config) = (ready.clone(), Arc::clone(&config.read().unwrap_or_else(PoisonError::into_inner)));
+        tokio::spawn(async move {
+            match timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await {
+                Ok(Ok(stream)) => drop(ready.send((stream, peer)).await),
+                Ok(Err(error)) => tracing::debug!(%peer, "no TLS: {error}"),
+                Err(_) => tracing::debug!(%peer, "no TLS within {HANDSHAKE:?}"),
+            }
+        });
+    }
+}
+
+impl axum::serve::Listener for Tls {
+    type Io = TlsStream<Connection>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        match self.ready.recv().await {
+            Some(accepted) => accepted,
+            // The task that accepts ends only with the runtime.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        Ok(self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn what_an_edge_has_and_how_long_it_waits_is_read() {
+        let mut headers = HeaderMap::new();
+        assert_eq!((has(&headers).len(), wait(&headers)), (0, Duration::ZERO));
+        headers.insert(header::IF_NONE_MATCH, HeaderValue::from_static("\"a\", \"b\""));
+        headers.append("prefer", HeaderValue::from_static("respond-async, wait=20"));
+        assert_eq!((has(&headers), wait(&headers)), (vec!["\"a\"", "\"b\""], Duration::from_secs(20)));
+        headers.insert("prefer", HeaderValue::from_static("wait=99999999999"));
+        assert_eq!(wait(&headers), WAIT_MAX);
+        headers.insert("prefer", HeaderValue::from_static("wait=soon"));
+        assert_eq!(wait(&headers), Duration::ZERO);
+    }
+}
