@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 use weirgate_units::Duration;
 
@@ -89,7 +89,6 @@ impl Run {
         }
         let is_ended = interruption().context("signals cannot be caught")?;
         tracing::info!("edges have to trust {}", decider.public_key());
-        let mut before = None;
         while !is_ended.load(Ordering::Relaxed) {
             let mut failed = None;
             let standing = decider.handle_time(&mut |pop, decided| match decided {
@@ -99,28 +98,18 @@ impl Run {
                     failed = Some(error.context(format!("point of presence `{pop}`")));
                 }
             });
-            let standing = match standing {
-                Ok(standing) => Some(standing),
-                Err(error) => {
-                    failed = failed.or(Some(error));
-                    None
+            match standing {
+                Err(error) if self.once => return Err(error.into()),
+                Err(error) => tracing::warn!("whose turn it is cannot be known: {error:#}"),
+                Ok(Standing::Standby(other)) if self.once => {
+                    return Err(anyhow!("{other} decides: nothing is decided here").into());
                 }
-            };
-            match (standing.clone(), self.once) {
-                (Some(Standing::Active), true) | (None, true) => {
+                Ok(Standing::Active) if self.once => {
                     decider.close()?;
                     return failed.map_or(Ok(()), |error| Err(error.into()));
                 }
-                (Some(Standing::Standby(other)), true) => {
-                    return Err(anyhow!("{other} decides: nothing is decided here").into());
-                }
-                (None, false) => {
-                    failed.iter().for_each(|error| tracing::warn!("whose turn it is cannot be known: {error:#}"))
-                }
-                (Some(now), _) if before.as_ref() != Some(&now) => say_standing(&now),
-                _ => {}
+                Ok(_) => {}
             }
-            before = standing;
             sleep(LOOK.to_std());
         }
         Ok(decider.close()?)
@@ -143,16 +132,6 @@ impl Reset {
         decider.reset(&self.pop)?;
         decider.close()?;
         Ok(out.line(&format!("what was known of {} is forgotten: the next controller begins anew", self.pop))?)
-    }
-}
-
-fn say_standing(standing: &Standing) {
-    match standing {
-        Standing::Active => tracing::info!("this controller decides"),
-        Standing::Waits => tracing::info!("this controller may decide in a moment"),
-        Standing::Standby(other) => {
-            tracing::info!("{other} decides; this controller takes over when it is not heard of")
-        }
     }
 }
 

@@ -23,6 +23,7 @@ pub(crate) fn status(status: &api::Status, controller: &Controller, counters: Op
         "default_cc": baseline.map(|cc| cc.to_string()),
         "rules_that_choose_the_default": coinciding,
         "policy": status.policy,
+        "fleet": status.fleet,
         "round": status.round,
         "round_interval_ms": status.facts.round_interval_ms,
         "known_rounds_min": status.facts.known_rounds_min,

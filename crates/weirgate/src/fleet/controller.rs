@@ -39,6 +39,8 @@ pub(crate) struct Decider {
     pops: Vec<Pop>,
     /// Whose turn it is; `None`: always ours.
     turn: Option<Turn>,
+    /// What was said last of whether this one decides.
+    said: Option<Standing>,
     /// Held while the memory is ours.
     _lock: File,
 }
@@ -126,7 +128,7 @@ impl Decider {
             false => Pop::load(name, &means),
         };
         let pops = means.settings.pops.iter().map(load).collect::<Result<Vec<_>>>()?;
-        Ok(Self { means, pops, turn: turn.transpose()?, _lock: lock })
+        Ok(Self { means, pops, turn: turn.transpose()?, said: None, _lock: lock })
     }
 
     /// The public key that edges have to trust.
@@ -206,11 +208,28 @@ impl Decider {
             pop.publish(means)?;
         }
         means.set_epoch(epoch.unwrap_or(0));
-        Ok(match (epoch, turn.other()) {
+        let standing = match (epoch, turn.other()) {
             (Some(_), _) => Standing::Active,
             (None, Some(other)) => Standing::Standby(other.to_owned()),
             (None, None) => Standing::Waits,
-        })
+        };
+        if self.said.as_ref() != Some(&standing) {
+            standing.say();
+            self.said = Some(standing.clone());
+        }
+        Ok(standing)
+    }
+}
+
+impl Standing {
+    fn say(&self) {
+        match self {
+            Self::Active => tracing::info!("this controller decides"),
+            Self::Waits => tracing::info!("no controller decides; this one may in a moment"),
+            Self::Standby(other) => {
+                tracing::info!("{other} decides; this controller does when that one is not heard of")
+            }
+        }
     }
 }
 

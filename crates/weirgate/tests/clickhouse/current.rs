@@ -140,7 +140,7 @@ fn stays(server: &Server) {
     let staying = |days_of: &str| server.ask(&days.replace("DAYS", days_of));
     // What could not be read stays for a week whatever is said.
     assert_eq!((staying("7"), staying("30")), ("6\n".to_owned(), "0\n".to_owned()));
-    assert!(done(&server.init(&[])).contains("nothing to do: all 5 files"), "rows stay as long as before");
+    assert!(done(&server.init(&[])).contains("nothing to do: all 6 files"), "rows stay as long as before");
     let longer = done(&server.init(&["--ttl", "60 d"]));
     assert!(
         longer.contains("rows stay for 60 d in sockets, networks_1m, responses, responses_1m, tallies from now on"),
@@ -157,7 +157,7 @@ fn another_kafka_is_taken_and_the_same_left_alone() {
     let with = |brokers: &str| done(&server.init(&["--kafka", brokers, "--topic", "it's"]));
     let made = with("127.0.0.1:1");
     assert!(made.contains("applied  900_sockets_kafka\n") && made.contains("weirgate store proto"), "{made}");
-    assert!(with("127.0.0.1:1").contains("nothing to do: all 6 files"));
+    assert!(with("127.0.0.1:1").contains("nothing to do: all 7 files"));
     let again = with("127.0.0.1:2");
     assert!(again.contains("applied  900_sockets_kafka\n") && !again.contains("001"), "{again}");
     let table = server.ask(
@@ -171,7 +171,7 @@ fn another_kafka_is_taken_and_the_same_left_alone() {
 fn the_replicated_form_is_read() {
     let engines = Server::engines();
     let statements = printed(&["--cluster", "{cluster}", "--kafka", "kafka1:9092,kafka2:9092", "--form", "single"]);
-    assert_eq!(statements.iter().filter(|statement| statement.contains("ENGINE = Replicated")).count(), 7);
+    assert_eq!(statements.iter().filter(|statement| statement.contains("ENGINE = Replicated")).count(), 9);
     for statement in statements {
         let is_record = statement.starts_with("INSERT");
         assert!(is_record || statement.contains(" ON CLUSTER '{cluster}'"), "{statement}");

@@ -5,6 +5,7 @@
 mod controller;
 mod current;
 mod debian;
+mod failover;
 mod fleet;
 mod message;
 mod rounds;
