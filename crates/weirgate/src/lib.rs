@@ -17,6 +17,7 @@ pub mod http;
 pub mod journal;
 pub mod metrics;
 mod random;
+mod recorded;
 pub mod sessions;
 pub mod transfer;
 pub mod tunnel;

@@ -1,22 +1,16 @@
 //! Recorded telemetry, cut into the rounds that the controller would have seen.
-//!
-//! The records go through the same ledger as the daemon's samples did, so that a vote is what it was then. What a poll
-//! did not show is not recorded; the end of a poll is told by the gap before the next one.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use weirgate_sockets::ledger::{Ledger, Options};
 use weirgate_sockets::record::{Direction, Origin, Record};
-use weirgate_sockets::sample::{Arm, CcName, Field, Kind, Sample, mapped};
+use weirgate_sockets::sample::{Arm, CcName, Field};
 use weirgate_store::{ReadError, TimeRange, for_each_record};
 use weirgate_tune::replay::Summary;
-use weirgate_tune::{Config, Controller, Round};
-use weirgate_units::{Duration, Instant, UnixTime};
+use weirgate_tune::{Controller, Round};
+use weirgate_units::UnixTime;
 
-/// Samples of one poll follow each other within microseconds; polls are at least 100 ms apart.
-const GAP: Duration = Duration::from_millis(50);
+use crate::recorded::Recorded;
 
 /// Records that say what the host's default was: half an hour of 500 connections at the default interval, read in a second.
 const DEFAULT_FROM: u32 = 100_000;
@@ -40,34 +34,10 @@ pub(super) fn default_cc(store: &Path) -> Result<Option<CcName>, ReadError> {
     Ok(counts.into_iter().max_by_key(|(_, count)| *count).map(|(cc, _)| cc))
 }
 
-/// The sample with what anonymising took from it stood in for: a port, without which the ledger takes it for a socket that
-/// never had a peer, and host bits, by which a network's clients are counted. Connections are told apart by their cookies, so
-/// each counts as a client of its own. A sample that never had a peer has no address either, and stays as it is.
-fn with_peer(record: &Record<'_>, config: &Config) -> Sample {
-    let (sample, len) = (record.sample, record.network.len());
-    let remote = match sample.remote().ip().to_canonical() {
-        ip if sample.remote_port != 0 || ip.is_unspecified() => return *sample,
-        IpAddr::V4(ip) => {
-            let host = u32::MAX.checked_shr(len.max(config.network_len_v4).into()).unwrap_or(0);
-            IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() | sample.cookie as u32 & host))
-        }
-        IpAddr::V6(ip) => {
-            let host = u128::MAX.checked_shr(len.max(config.network_len_v6).into()).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() | u128::from(sample.cookie) & host))
-        }
-    };
-    Sample { remote: mapped(remote), remote_port: 1, ..*sample }
-}
-
 /// Takes records in the order in which they were written.
 pub(super) struct Records {
-    ledger: Ledger,
+    recorded: Recorded,
     controller: Controller,
-    boot: String,
-    /// Namespaces that the poll under way has shown.
-    shown: Vec<u32>,
-    /// The last sample of the poll under way.
-    polled: UnixTime,
     newest: Option<UnixTime>,
     /// The end of the round under way; `None` before the first record.
     end: Option<UnixTime>,
@@ -76,16 +46,7 @@ pub(super) struct Records {
 
 impl Records {
     pub(super) fn new(controller: Controller) -> Self {
-        Self {
-            ledger: Ledger::new(Options::default()),
-            controller,
-            boot: String::new(),
-            shown: Vec::new(),
-            polled: UnixTime::default(),
-            newest: None,
-            end: None,
-            summary: Summary::default(),
-        }
+        Self { recorded: Recorded::default(), controller, newest: None, end: None, summary: Summary::default() }
     }
 
     /// Enters a record, after the rounds that ended before it.
@@ -103,27 +64,10 @@ impl Records {
             let missed = record.time.saturating_since(end).as_nanos() / round.as_nanos();
             self.end = Some(end + round.saturating_mul(missed + 1));
         }
-        if self.boot != origin.boot_id {
-            // Cookies begin anew with every boot.
-            self.ledger = Ledger::new(Options::default());
-            self.boot.clone_from(&origin.boot_id);
-            self.shown.clear();
-        }
-        if record.sample.kind() == Kind::Poll {
-            if record.time.saturating_since(self.polled) > GAP {
-                self.end_poll();
-            }
-            self.polled = record.time;
-            if !self.shown.contains(&record.sample.netns) {
-                self.shown.push(record.sample.netns);
-            }
-        }
         self.newest = self.newest.max(Some(record.time));
-        if let Some(last) =
-            self.ledger.handle_sample(&with_peer(record, self.controller.config())).and_then(|seen| seen.last)
-        {
-            self.controller.handle_progress(&last);
-        }
+        let (recorded, controller) = (&mut self.recorded, &mut self.controller);
+        let lens = (controller.config().network_len_v4, controller.config().network_len_v6);
+        recorded.handle_record(record, origin, lens, &mut |progress| controller.handle_progress(progress));
         Ok(())
     }
 
@@ -135,18 +79,9 @@ impl Records {
         }
     }
 
-    fn end_poll(&mut self) {
-        let (ledger, controller) = (&mut self.ledger, &mut self.controller);
-        for netns in self.shown.drain(..) {
-            let now = Instant::from_nanos(self.polled.as_nanos());
-            ledger.handle_poll_end(netns, now, &mut |progress| controller.handle_progress(progress));
-        }
-    }
-
     fn end_round(&mut self, end: UnixTime, each: &mut dyn FnMut(&Round) -> io::Result<()>) -> io::Result<()> {
-        self.end_poll();
-        let (ledger, controller) = (&mut self.ledger, &mut self.controller);
-        ledger.take_round(&mut |progress| controller.handle_progress(progress));
+        let (recorded, controller) = (&mut self.recorded, &mut self.controller);
+        recorded.end_round(&mut |progress| controller.handle_progress(progress));
         let round = self.controller.end_round(end, self.newest.take());
         self.summary.add(&round);
         each(&round)
@@ -155,8 +90,9 @@ impl Records {
 
 #[cfg(test)]
 mod tests {
-    use weirgate_sockets::sample::{flag, state};
-    use weirgate_tune::Host;
+    use weirgate_sockets::sample::{Kind, Sample, flag, mapped, state};
+    use weirgate_tune::{Config, Host};
+    use weirgate_units::Duration;
 
     use super::*;
 

@@ -18,14 +18,8 @@ pub(crate) const KEY: &str = "/etc/weirgate/controller.key";
 /// `[controller]`: this host decides for others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Controller {
-    /// The HTTP address of ClickHouse.
-    pub clickhouse: String,
-    /// The database of the fleet's tables.
-    pub database: String,
-    /// Who asks, and the file of the password.
-    pub login: (Option<String>, Option<PathBuf>),
-    /// What is asked.
-    pub source: Source,
+    /// Where rounds are read.
+    pub database: Database,
     /// The points of presence that are decided for.
     pub pops: Vec<String>,
     /// The file of the secret key that signs.
@@ -48,6 +42,24 @@ pub struct Controller {
     pub canary: (u32, u32),
     /// The congestion controls that every edge has.
     pub available: Vec<CcName>,
+}
+
+/// Where what connections came to is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Database {
+    /// In ClickHouse.
+    ClickHouse {
+        /// Its HTTP address.
+        url: String,
+        /// The database of the fleet's tables.
+        name: String,
+        /// Who asks, and the file of the password.
+        login: (Option<String>, Option<PathBuf>),
+        /// What is asked.
+        source: Source,
+    },
+    /// In the store of a host, in this folder.
+    Store(PathBuf),
 }
 
 /// How edges are answered by HTTPS.
@@ -77,6 +89,7 @@ pub enum Source {
 #[derive(Debug)]
 pub(super) struct TypedController {
     clickhouse: Maybe<String>,
+    store: Maybe<String>,
     database: Maybe<String>,
     user: Maybe<String>,
     password_file: Maybe<String>,
@@ -107,6 +120,7 @@ struct TypedServe {
 pub(super) fn read(root: &mut Section<'_>) -> TypedController {
     root.table("controller", |s| TypedController {
         clickhouse: s.parsed("clickhouse"),
+        store: s.parsed("store"),
         database: s.parsed("database"),
         user: s.parsed("user"),
         password_file: s.parsed("password_file"),
@@ -132,26 +146,32 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedController {
     })
 }
 
-/// `None` where no ClickHouse is named. `round` is how long a round is, `kafka` what `[export.kafka]` says.
+/// `None` where no database is named. `round` is how long a round is, `kafka` what `[export.kafka]` says.
 pub(super) fn meaning(
     typed: TypedController,
     (state, round, kafka): (&Path, Duration, Option<&Kafka>),
     problems: &mut Vec<Problem>,
 ) -> Option<Controller> {
-    let Some(clickhouse) = typed.clickhouse else {
+    let Some(from) = typed.clickhouse.as_ref().or(typed.store.as_ref()) else {
         // Silence would be taken for success.
         if let Some(pops) = &typed.pops {
-            problems.push(
-                pops.problem(
-                    "nothing is decided without `clickhouse`: write its address, as \"http://127.0.0.1:8123\"",
-                ),
-            );
+            problems.push(pops.problem(
+                "nothing is decided without `clickhouse`: write its address, as \"http://127.0.0.1:8123\", or `store`",
+            ));
         }
         return None;
     };
     let pops = typed.pops.as_ref().map_or(&[][..], |pops| &pops.value);
     if pops.is_empty() {
-        problems.push(clickhouse.problem("needs `pops` beside it: the points of presence to decide for"));
+        problems.push(from.problem("needs `pops` beside it: the points of presence to decide for"));
+    }
+    if let Some(store) = &typed.store {
+        if typed.clickhouse.is_some() {
+            problems.push(store.problem("is read in place of `clickhouse`: write one of them"));
+        }
+        if let Some(lease) = &typed.lease {
+            problems.push(lease.problem("is kept in ClickHouse, and there is none with `store`"));
+        }
     }
     if let Some(typed) = &typed.pops {
         let is_name =
@@ -199,10 +219,15 @@ pub(super) fn meaning(
         }
     }
     Some(Controller {
-        clickhouse: clickhouse.value,
-        database: or(typed.database, "weirgate".to_owned()),
-        login: (typed.user.map(|user| user.value), directory(typed.password_file, problems)),
-        source: or(typed.source, Word(Source::default())).0,
+        database: match typed.clickhouse {
+            None => Database::Store(directory(typed.store, problems)?),
+            Some(clickhouse) => Database::ClickHouse {
+                url: clickhouse.value,
+                name: or(typed.database, "weirgate".to_owned()),
+                login: (typed.user.map(|user| user.value), directory(typed.password_file, problems)),
+                source: or(typed.source, Word(Source::default())).0,
+            },
+        },
         pops: pops.to_vec(),
         key: directory(typed.key, problems).unwrap_or_else(|| KEY.into()),
         publish: directory(typed.publish, problems).unwrap_or_else(|| state.join("published")),
@@ -276,6 +301,8 @@ mod tests {
             (with(server), "would answer anybody"),
             (with("listen = \"0.0.0.0:8443\"\ntoken_file = \"/t\""), "for TLS"),
             (with("topic = \"t\""), "Write [export.kafka] brokers"),
+            (with("store = \"/s\""), "write one of them"),
+            ("[controller]\nstore = \"/s\"\npops = [\"a\"]\nlease = \"30 s\"\n".to_owned(), "kept in ClickHouse"),
             (with("metrics = \"0.0.0.0:7071\""), "a loopback address only"),
         ] {
             let said = read(&text).expect_err(&text);

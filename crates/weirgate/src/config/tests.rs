@@ -156,9 +156,7 @@ fn the_example_s_fleet_and_controller_are_sound_and_shown_in_full() {
     let shown = config.decides.unwrap();
     let least = "[controller]\nclickhouse = \"http://127.0.0.1:8123\"\npops = [\"ams\", \"fra\"]";
     let defaults = Config::from_text(least, &root()).unwrap().decides.unwrap();
-    let of = |c: &controller::Controller| {
-        (c.database.clone(), c.source, c.key.clone(), c.life, c.settle, c.canary, c.available.clone())
-    };
+    let of = |c: &controller::Controller| (c.key.clone(), c.metrics, c.life, c.settle, c.canary, c.available.clone());
     assert_eq!(of(&shown), of(&defaults));
     for table in ["fleet", "controller"] {
         let text = problems(&format!("[{table}]\nxyzzyxyzzy = 1"));

@@ -1,4 +1,4 @@
-//! The fleet's controller: for each point of presence, each round that has ended is read from ClickHouse and decided, and what was decided is
+//! The fleet's controller: for each point of presence, each round that has ended is read and decided, and what was decided is
 //! signed and published.
 
 use std::fs::{self, File};
@@ -11,7 +11,6 @@ use rustix::fs::FlockOperation;
 use weirgate_linux::clock;
 use weirgate_sockets::sample::CcName;
 use weirgate_store::clickhouse::standby::{memories, recall, remember};
-use weirgate_store::clickhouse::{self, Server, Source};
 use weirgate_tune::snapshot::Snapshot;
 use weirgate_tune::{Controller, Host, Round};
 use weirgate_units::{Duration, UnixTime};
@@ -19,10 +18,11 @@ use weirgate_units::{Duration, UnixTime};
 use super::board::Board;
 use super::keys::Signer;
 use super::memory::{Memory, Sealed};
+use super::replace;
+use super::rounds::Rounds;
 use super::turn::Turn;
-use super::{replace, secret};
 use crate::config::Config;
-use crate::config::controller::{self, Controller as Settings};
+use crate::config::controller::Controller as Settings;
 
 /// Rounds that passed while nobody decided are read after all, as far as a history goes back, and no more than this.
 const CATCH_UP: u64 = 128;
@@ -47,7 +47,7 @@ pub(crate) struct Decider {
 
 /// What it takes to decide for any of them.
 struct Means {
-    server: Server,
+    rounds: Rounds,
     settings: Settings,
     config: weirgate_tune::Config,
     signer: Signer,
@@ -102,7 +102,7 @@ impl Decider {
     /// What is wrong with the configuration, the key or what is kept.
     pub(crate) fn open(config: &Config, forgotten: Option<&str>) -> Result<Self> {
         let settings = config.decides.clone().context(
-            "there is nobody to decide for: write [controller] with `clickhouse` and `pops` into the configuration",
+            "there is nobody to decide for: write [controller] with `clickhouse`, or `store`, and `pops` into the configuration",
         )?;
         let signer = Signer::load(&settings.key)?;
         let memory = config.host.state.join("controller");
@@ -113,22 +113,24 @@ impl Decider {
         let lock = File::create(&lock).with_context(|| lock.display().to_string())?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .with_context(|| format!("another controller runs with {}", memory.display()))?;
-        let (user, password) = &settings.login;
-        let password = password.as_deref().map(|path| secret("[controller] password_file", path)).transpose()?;
-        let server = Server::new(&settings.clickhouse, user.clone(), password)?;
+        let rounds = Rounds::open(&settings.database)?;
         let tune = config.tune.controller.clone();
         let host =
             Host { available_cc: settings.available.clone(), system_cc: tune.default_cc.or(CcName::new("cubic")) };
-        let turn =
-            settings.lease.map(|length| Turn::new(&config.host.name, &settings.database, &settings.pops, length));
+        let turn = match (settings.lease, rounds.server()) {
+            (Some(length), Some((_, database))) => {
+                Some(Turn::new(&config.host.name, database, &settings.pops, length)?)
+            }
+            _ => None,
+        };
         let board = Arc::new(Board::new(&settings.pops));
-        let means = Means { server, settings, config: tune, signer, host, memory, board, epoch: 0 };
+        let means = Means { rounds, settings, config: tune, signer, host, memory, board, epoch: 0 };
         let load = |name: &String| match forgotten == Some(name.as_str()) {
             true => Pop::with(name, &means, None),
             false => Pop::load(name, &means),
         };
         let pops = means.settings.pops.iter().map(load).collect::<Result<Vec<_>>>()?;
-        Ok(Self { means, pops, turn: turn.transpose()?, said: None, _lock: lock })
+        Ok(Self { means, pops, turn, said: None, _lock: lock })
     }
 
     /// The public key that edges have to trust.
@@ -180,17 +182,20 @@ impl Decider {
 
     /// Lets another one decide.
     pub(crate) fn close(mut self) -> Result<()> {
-        self.turn.as_mut().map_or(Ok(()), |turn| turn.give_back(&self.means.server))
+        match (&mut self.turn, self.means.rounds.server()) {
+            (Some(turn), Some((server, _))) => turn.give_back(server),
+            _ => Ok(()),
+        }
     }
 
     /// Whose turn it is. Who comes to decide takes up what the one before knew; who does not shows what the other publishes.
     pub(crate) fn take_turn(&mut self) -> Result<Standing> {
         let Self { means, pops, turn, .. } = self;
-        let Some(turn) = turn else {
+        let (Some(turn), Some((server, database))) = (turn, means.rounds.server()) else {
             means.set_epoch(1);
             return Ok(Standing::Active);
         };
-        let epoch = turn.handle_time(&means.server).unwrap_or_else(|error| {
+        let epoch = turn.handle_time(server).unwrap_or_else(|error| {
             tracing::debug!("{error:#}");
             None
         });
@@ -198,10 +203,11 @@ impl Decider {
             return Ok(Standing::Active);
         }
         // Not ours while it is not known what the one before has left.
-        means.set_epoch(0);
-        for (name, version) in memories(&means.server, &means.settings.database)? {
+        means.epoch = 0;
+        means.board.set_epoch(0);
+        for (name, version) in memories(server, database)? {
             let Some(pop) = pops.iter_mut().find(|pop| pop.name == name && pop.recalled < version) else { continue };
-            let recalled = recall(&means.server, &means.settings.database, &name)?;
+            let recalled = recall(server, database, &name)?;
             let Some(memory) = recalled.map(|bytes| Memory::from_bytes(&bytes)).transpose()? else { continue };
             *pop = Pop::with(&name, means, Some(memory))?;
             pop.recalled = version;
@@ -311,17 +317,11 @@ impl Pop {
     }
 
     /// Decides the next round; `None`: its data may yet come.
-    fn decide(&mut self, Means { server, settings, config, board, .. }: &Means) -> Result<Option<Decided>> {
+    fn decide(&mut self, Means { rounds, settings, config, board, .. }: &Means) -> Result<Option<Decided>> {
         let end = self.next_end(config, clock::unix());
-        let source = match settings.source {
-            controller::Source::Tallies => Source::Tallies,
-            controller::Source::Records => Source::Records,
-        };
         // All of it before anything is counted: a round that breaks off is asked for again.
-        let mut tallies = Vec::new();
-        let rows = clickhouse::round(server, &settings.database, source, (&self.name, end), config, &mut |tally| {
-            tallies.push(tally);
-        })?;
+        let tallies = rounds.read(&self.name, end, config)?;
+        let rows = tallies.len() as u64;
         if tallies.is_empty() {
             let patience = Duration::from_nanos(config.round.as_nanos() / 2);
             if clock::unix() < end + settings.settle + patience {
@@ -382,9 +382,9 @@ impl Pop {
     fn save(&mut self, means: &Means) -> Result<()> {
         let (goes_back, sealed, state) = (self.goes_back, self.sealed.clone(), self.controller.save());
         let memory = Memory { goes_back, sealed, state };
-        if means.settings.lease.is_some() {
+        if let (Some(_), Some((server, database))) = (means.settings.lease, means.rounds.server()) {
             let version = means.epoch << ENDED_BITS | self.ended.unwrap_or_default().as_secs();
-            remember(&means.server, &means.settings.database, (&self.name, version), &memory.to_bytes())?;
+            remember(server, database, (&self.name, version), &memory.to_bytes())?;
             self.recalled = version;
         }
         memory.save(&means.memory, &self.name)

@@ -1,4 +1,4 @@
-//! Policies for a fleet: [`keys`] sign them and say whose they are, the [`controller`] decides them from ClickHouse and publishes them (a file,
+//! Policies for a fleet: [`keys`] sign them and say whose they are, the [`controller`] decides them from a database's [`rounds`] and publishes them (a file,
 //! HTTPS, a topic), and an edge [`follow`]s them.
 //!
 //! The order of things: read a round, decide, sign, save what was learnt and what was signed in one piece, and only then publish. Whoever is
@@ -11,6 +11,7 @@ mod fetch;
 pub(crate) mod follow;
 pub(crate) mod keys;
 mod memory;
+mod rounds;
 pub(crate) mod serve;
 mod tls;
 mod turn;
