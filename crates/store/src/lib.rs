@@ -4,7 +4,7 @@
 //! - [`query`] runs SQL over them.
 //! - [`for_each_record`] reads them back as records, for replays.
 //! - [`Geo`] knows autonomous systems and countries, [`Anonymise`] forgets clients.
-//! - [`export::Exporter`] sends them to Kafka.
+//! - [`export::Exporter`] sends them to Kafka, and [`snapshots`] go from a controller to its edges there.
 //! - [`schema::COLUMNS`] is the table `sockets`, column by column.
 //! - [`clickhouse`] makes the tables of a fleet in a ClickHouse server.
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@ mod decode;
 pub mod export;
 mod geo;
 mod hour;
+mod kafka;
 mod layout;
 mod merge;
 mod part;
@@ -27,6 +28,7 @@ mod queue;
 mod read;
 pub mod schema;
 mod sink;
+pub mod snapshots;
 mod sql;
 mod writer;
 

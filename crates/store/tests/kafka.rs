@@ -1,10 +1,10 @@
 //! The exporter and a real broker: Apache Kafka, started by `scripts/services.sh`.
 #![allow(clippy::disallowed_methods, reason = "a real broker on loopback, by the real clock")]
 
+mod broker;
+
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Value};
@@ -14,60 +14,24 @@ use rdkafka::message::Message;
 use weirgate_sockets::record::{Direction, Origin, Record};
 use weirgate_sockets::sample::{Sample, mapped, state};
 use weirgate_store::Anonymise;
-use weirgate_store::export::{CheckError, Compression, Exporter, Form, Options, Sasl, Security, Status, check};
+use weirgate_store::export::{CheckError, Compression, Exporter, Form, Options, Status, check};
 use weirgate_units::{Bytes, Prefix, UnixTime};
+
+use crate::broker::Broker;
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A broker of this test's own, which ends with it.
-struct Broker {
-    folder: tempfile::TempDir,
-}
-
 impl Broker {
-    /// `None` where Kafka cannot be had, which was said then.
-    fn start() -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let broker = Self { folder };
-        broker.script("start").then_some(broker)
-    }
-
-    /// False where there is no Kafka.
-    fn script(&self, what: &str) -> bool {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/services.sh");
-        let output = Command::new(script).arg(what).arg(self.folder.path()).arg("kafka").output().unwrap();
-        match output.status.code() {
-            Some(0) => true,
-            Some(77) => {
-                eprintln!("skipped 1 test: {}", String::from_utf8_lossy(&output.stderr).trim());
-                false
-            }
-            _ => panic!("services.sh {what}: {}", String::from_utf8_lossy(&output.stderr)),
-        }
-    }
-
-    fn env(&self, name: &str) -> String {
-        let text = fs::read_to_string(self.folder.path().join("env")).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-        line.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
-    }
-
     /// By TLS, with a name and a password.
     fn options(&self, topic: &str, spool: PathBuf) -> Options {
-        let password = fs::read_to_string(self.folder.path().join("password")).unwrap().trim().to_owned();
         Options {
             brokers: vec![self.env("KAFKA_TLS")],
             topic: topic.to_owned(),
             form: Form::Delimited,
             all_fields: false,
             compression: Compression::Zstd,
-            security: Security {
-                tls: true,
-                ca: Some(self.folder.path().join("ca.pem")),
-                certificate: None,
-                sasl: Some(Sasl { mechanism: "SCRAM-SHA-512", user: "weirgate".into(), password }),
-            },
+            security: self.security(),
             spool,
             spool_max: Bytes::new(100_000_000),
             interval: weirgate_units::Duration::from_millis(100),
@@ -118,12 +82,6 @@ impl Broker {
                 found.entry(key.clone()).or_default().push((number("cookie"), number("sequence")));
             }
         }
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        self.script("stop");
     }
 }
 

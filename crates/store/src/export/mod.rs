@@ -46,6 +46,7 @@ pub use self::spool::SpoolError;
 pub use self::tally::TALLIES_PROTO;
 use self::tally::TallyEncoder;
 use crate::anonymise::Anonymise;
+pub use crate::kafka::{Sasl, Security};
 
 /// Records in a batch at most: 3 to 4 MB of messages.
 const BATCH_RECORDS: usize = 16_384;
@@ -76,36 +77,6 @@ pub enum Compression {
     Snappy,
     /// None.
     Off,
-}
-
-/// How brokers and exporter know each other.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Security {
-    /// Whether connections are encrypted.
-    pub tls: bool,
-    /// PEM file of the authorities that sign brokers' certificates; without it those of the system.
-    pub ca: Option<PathBuf>,
-    /// PEM files of this client's certificate and its key, for brokers that ask for one.
-    pub certificate: Option<(PathBuf, PathBuf)>,
-    /// A name and a password.
-    pub sasl: Option<Sasl>,
-}
-
-/// A name and a password (RFC 4616, RFC 5802).
-#[derive(Clone, PartialEq, Eq)]
-pub struct Sasl {
-    /// Kafka's name of the mechanism: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`.
-    pub mechanism: &'static str,
-    /// The name.
-    pub user: String,
-    /// The password, which is never shown.
-    pub password: String,
-}
-
-impl core::fmt::Debug for Sasl {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Sasl").field("mechanism", &self.mechanism).field("user", &self.user).finish_non_exhaustive()
-    }
 }
 
 /// Where to and how.

@@ -6,7 +6,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rdkafka::config::ClientConfig;
 use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
@@ -16,6 +15,7 @@ use rdkafka::{ClientContext, Message as _};
 use super::batch::{Batch, Loose};
 use super::spool::Spool;
 use super::{Compression, Options, Shared};
+use crate::kafka;
 
 /// How long the producer waits for more messages before it sends a batch of Kafka's.
 pub(super) const LINGER: Duration = Duration::from_millis(200);
@@ -125,11 +125,8 @@ pub fn check(options: &Options) -> Result<usize, CheckError> {
 }
 
 fn producer(options: &Options, shared: Arc<Shared>) -> Result<BaseProducer<Context>, KafkaError> {
-    let security = &options.security;
-    let mut config = ClientConfig::new();
+    let mut config = kafka::config(&options.brokers, &options.security);
     config
-        .set("bootstrap.servers", options.brokers.join(","))
-        .set("client.id", "weirgate")
         .set("enable.idempotence", "true")
         .set("acks", "all")
         // Never given up: what waits is in the spool.
@@ -148,29 +145,7 @@ fn producer(options: &Options, shared: Arc<Shared>) -> Result<BaseProducer<Conte
                 Compression::Snappy => "snappy",
                 Compression::Off => "none",
             },
-        )
-        .set(
-            "security.protocol",
-            match (security.tls, security.sasl.is_some()) {
-                (false, false) => "plaintext",
-                (true, false) => "ssl",
-                (false, true) => "sasl_plaintext",
-                (true, true) => "sasl_ssl",
-            },
         );
-    if let Some(ca) = &security.ca {
-        config.set("ssl.ca.location", ca.to_string_lossy());
-    }
-    if let Some((certificate, key)) = &security.certificate {
-        config.set("ssl.certificate.location", certificate.to_string_lossy());
-        config.set("ssl.key.location", key.to_string_lossy());
-    }
-    if let Some(sasl) = &security.sasl {
-        config
-            .set("sasl.mechanism", sasl.mechanism)
-            .set("sasl.username", &sasl.user)
-            .set("sasl.password", &sasl.password);
-    }
     config.create_with_context(Context(shared))
 }
 
