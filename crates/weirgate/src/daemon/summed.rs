@@ -19,6 +19,8 @@ pub(crate) struct Summed {
     ends: UnixTime,
     /// When tallies were handed over last.
     handed: UnixTime,
+    /// Connections that were in no tally: in all rounds that have ended, and in the last of them.
+    missed: (u64, u64),
 }
 
 impl Summed {
@@ -29,7 +31,8 @@ impl Summed {
     pub(crate) fn open(origin: &Origin, options: Options, config: Config, now: UnixTime) -> Result<Self, SpoolError> {
         let round = config.round;
         let exporter = Exporter::open(origin, options)?;
-        Ok(Self { tallies: Tallies::new(config), exporter, round, ends: end_after(now, round), handed: now })
+        let (tallies, ends) = (Tallies::new(config), end_after(now, round));
+        Ok(Self { tallies, exporter, round, ends, handed: now, missed: (0, 0) })
     }
 
     pub(crate) fn handle_progress(&mut self, progress: &Progress) {
@@ -48,12 +51,17 @@ impl Summed {
     pub(crate) fn end_round(&mut self, now: UnixTime) {
         self.hand_over(now);
         self.ends = next_end(now, self.round);
+        let missed = self.tallies.untracked();
+        self.missed = (missed, missed - self.missed.0);
     }
 
-    /// What is wrong, for people.
+    /// What is wrong, for people; until a round has passed without it.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let lost = self.tallies.untracked();
-        (lost > 0).then(|| format!("{lost} connections are in no tally: raise networks_max in [tune]"))
+        let (before, last) = self.missed;
+        let missed = last + self.tallies.untracked() - before;
+        (missed > 0).then(|| {
+            format!("{missed} connections of this round and the last are in no tally: raise networks_max in [tune]")
+        })
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -88,6 +96,7 @@ pub(crate) fn next_end(now: UnixTime, round: Duration) -> UnixTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Surroundings;
 
     #[test]
     fn rounds_end_at_the_same_instants_everywhere() {
@@ -96,5 +105,51 @@ mod tests {
         assert_eq!([0, 299, 300, 301].map(|secs| end_after(at(secs), round)), [300, 300, 600, 600].map(at));
         // Just before or just after the end of the round that ends at 600: the next one ends at 900.
         assert_eq!([599, 601].map(|secs| next_end(at(secs), round)), [at(900); 2]);
+    }
+    #[test]
+    fn a_warning_goes_when_a_round_has_passed_without_its_cause() {
+        let folder = tempfile::tempdir().unwrap();
+        // Nobody listens there.
+        let text = "[export.kafka]\nbrokers = [\"127.0.0.1:1\"]\ntallies = \"t\"\n";
+        let around = Surroundings { host: "h".into(), state: folder.path().into(), run: folder.path().into() };
+        let kafka = crate::config::Config::from_text(text, &around).unwrap().kafka.unwrap();
+        let options = crate::daemon::export::options(&kafka, "t", &kafka.spool).unwrap();
+        let origin = Origin { host: "h".into(), pop: "ams".into(), boot_id: "b".into() };
+        let config = Config { networks_max: 1, ..Config::default() };
+        let mut summed = Summed::open(&origin, options, config, UnixTime::default()).unwrap();
+        let mut now = UnixTime::default();
+        let mut round = |networks: u8| {
+            for n in 0..networks {
+                let client = std::net::Ipv4Addr::new(198, 51, n, 7).into();
+                summed.handle_progress(&progress(client));
+            }
+            let during = summed.trouble();
+            now = now + Duration::from_secs(300);
+            summed.end_round(now);
+            (during.is_some(), summed.trouble().is_some())
+        };
+        assert_eq!(
+            [round(1), round(3), round(1), round(1)],
+            [(false, false), (true, true), (true, false), (false, false)]
+        );
+    }
+
+    fn progress(client: std::net::IpAddr) -> Progress {
+        Progress {
+            client,
+            local_port: 443,
+            direction: weirgate_sockets::record::Direction::Accepted,
+            cc: weirgate_sockets::sample::CcName::default(),
+            arm: weirgate_sockets::sample::Arm::None,
+            acked: weirgate_units::Bytes::new(1_000_000),
+            sent: weirgate_units::Bytes::new(1_000_000),
+            retransmitted: weirgate_units::Bytes::ZERO,
+            busy: Duration::from_secs(1),
+            rwnd_limited: Duration::ZERO,
+            sndbuf_limited: Duration::ZERO,
+            delivery_rate: None,
+            min_rtt: Duration::ZERO,
+            closed: true,
+        }
     }
 }
