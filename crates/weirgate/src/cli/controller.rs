@@ -13,7 +13,7 @@ use super::{Common, Failure, log};
 use crate::fabric::run::interruption;
 use crate::fleet::controller::{Decided, Decider, Standing};
 use crate::fleet::keys::Signer;
-use crate::fleet::serve;
+use crate::fleet::{serve, topic};
 
 /// How often it is looked whether a round's data are there, and for signals.
 const LOOK: Duration = Duration::from_secs(1);
@@ -84,8 +84,12 @@ impl Run {
         let config = self.common.load()?;
         log();
         let mut decider = Decider::open(&config, None).map_err(Failure::Usage)?;
+        let topic = config.decides.as_ref().and_then(|settings| settings.topic.as_ref()).zip(config.kafka.as_ref());
+        let sender = topic.map(|(name, kafka)| topic::Sender::new(kafka, name, decider.board()));
+        let mut sender = sender.transpose().map_err(Failure::Usage)?;
         if let (Some(settings), false) = (&config.decides, self.once) {
             serve::start(settings, &decider.board()).map_err(Failure::Usage)?;
+            sender.take().map_or(Ok(()), topic::Sender::start)?;
         }
         let is_ended = interruption().context("signals cannot be caught")?;
         tracing::info!("edges have to trust {}", decider.public_key());
@@ -105,6 +109,7 @@ impl Run {
                     return Err(anyhow!("{other} decides: nothing is decided here").into());
                 }
                 Ok(Standing::Active) if self.once => {
+                    sender.as_mut().map_or(Ok(()), topic::Sender::send)?;
                     decider.close()?;
                     return failed.map_or(Ok(()), |error| Err(error.into()));
                 }

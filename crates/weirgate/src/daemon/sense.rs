@@ -172,10 +172,8 @@ impl Sense {
             }
             Err(error) => tracing::warn!("{error:#}"),
         }
-        let follow = config
-            .fleet
-            .clone()
-            .map(|fleet| Follow::open(fleet, &config.host.name, &config.host.pop, &config.host.state, clock::unix()));
+        let follow =
+            config.fleet.clone().map(|fleet| Follow::open(fleet, config.kafka.as_ref(), &config.host, clock::unix()));
         let follow = follow.transpose().context("[fleet]")?;
         let now = clock::boottime();
         let mut sense = Self {

@@ -103,6 +103,16 @@ impl Board {
         self.pops.get(pop).map(|row| row.document.subscribe())
     }
 
+    /// What edges are sent, of each point of presence of which there is something.
+    pub(super) fn documents(&self) -> impl Iterator<Item = (&str, Arc<Document>)> {
+        self.pops.iter().filter_map(|(pop, row)| Some((pop.as_str(), row.document.borrow().clone()?)))
+    }
+
+    /// Whether this controller decides.
+    pub(super) fn is_active(&self) -> bool {
+        self.epoch.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) fn count(&self, pop: &str, count: impl FnOnce(&mut Numbers)) {
         if let Some(row) = self.pops.get(pop) {
             count(&mut row.numbers.lock().unwrap_or_else(PoisonError::into_inner));

@@ -18,8 +18,9 @@ use weirgate_units::{Duration, UnixTime};
 
 use super::fetch::{self, News};
 use super::keys::is_signed;
-use super::replace;
+use super::{replace, topic};
 use crate::config::fleet::{Fleet, Key, Origin};
+use crate::config::{Host, Kafka};
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(5);
@@ -80,17 +81,20 @@ impl Follow {
     ///
     /// # Errors
     /// Nobody can be set to ask.
-    pub(crate) fn open(fleet: Fleet, host: &str, pop: &str, state: &Path, now: UnixTime) -> Result<Self> {
+    pub(crate) fn open(fleet: Fleet, kafka: Option<&Kafka>, host: &Host, now: UnixTime) -> Result<Self> {
+        let Host { name: host, pop, state } = host;
         let source = match fleet.origin {
             Origin::File(path) => Source::File { path, seen: None, looked: UnixTime::default() },
             Origin::Controllers(controllers) => Source::Asking(fetch::from_controllers(controllers, pop)?),
-            Origin::Topic(_) => anyhow::bail!("no topics yet"),
+            Origin::Topic(topic) => {
+                Source::Asking(topic::subscribe(kafka.context("[export.kafka] names the brokers")?, &topic, pop)?)
+            }
         };
         let mut follow = Self {
             source,
             trust: fleet.trust,
-            host: host.to_owned(),
-            pop: pop.to_owned(),
+            host: host.clone(),
+            pop: pop.clone(),
             kept: state.join("policy.kept"),
             held: Held::default(),
             obeyed: None,
@@ -310,7 +314,8 @@ mod tests {
         fn edge(&self) -> Follow {
             let trust = vec![self.signer.public().parse().unwrap()];
             let fleet = Fleet { origin: Origin::File(self.folder.path().join("ams.snapshot")), trust };
-            Follow::open(fleet, "edge-1", "ams", self.folder.path(), self.now).unwrap()
+            let host = Host { name: "edge-1".into(), pop: "ams".into(), state: self.folder.path().to_owned() };
+            Follow::open(fleet, None, &host, self.now).unwrap()
         }
 
         /// A snapshot that selects `networks`, each a number.

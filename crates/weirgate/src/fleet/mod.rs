@@ -14,6 +14,7 @@ mod memory;
 mod rounds;
 pub(crate) mod serve;
 mod tls;
+pub(crate) mod topic;
 mod turn;
 
 use std::fs::{self, OpenOptions};

@@ -9,7 +9,7 @@ use weirgate_tune::synthetic::{Scenario, Synthetic};
 use weirgate_units::UnixTime;
 
 use crate::rounds::{HOSTS, config, summed};
-use crate::server::{Server, done, said, weirgate};
+use crate::server::{Broker, Server, done, weirgate};
 
 const ROUNDS: u32 = 12;
 const ROUND: u64 = 60;
@@ -38,13 +38,10 @@ impl Drop for Daemon {
     }
 }
 
-#[test]
-fn an_edge_obeys_what_was_decided_from_the_database() {
-    let Some(server) = Server::engines().pop() else { return };
+/// A database in which a point of presence has rounds that have just ended.
+fn database() -> Option<Server> {
+    let server = Server::engines().pop()?;
     done(&server.init(&[]));
-    let dir = server.folder.path();
-    let path = |name: &str| dir.join(name).display().to_string();
-
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let start = UnixTime::from_nanos((now / ROUND - u64::from(ROUNDS)) * ROUND * 1_000_000_000);
     let round = weirgate_units::Duration::from_secs(ROUND);
@@ -55,23 +52,55 @@ fn an_edge_obeys_what_was_decided_from_the_database() {
     loop {
         let mut connections = Vec::new();
         let Some(end) = world.next_round(&policy, &mut |progress| connections.push(*progress)) else { break };
-        server.ask(&format!(
-            "INSERT INTO weirgate.tallies FORMAT JSONEachRow\n{}",
-            summed(&mut hosts, end, &connections)
-        ));
+        let rows = summed(&mut hosts, end, &connections);
+        server.ask(&format!("INSERT INTO weirgate.tallies FORMAT JSONEachRow\n{rows}"));
     }
+    Some(server)
+}
 
-    let key = done(&weirgate(&["controller", "key", "--key", &path("key")]));
-    let controller = path("controller.toml");
+/// The configuration of a controller that decides from it, with `more`.
+fn controller(server: &Server, more: &str) -> String {
+    let path = |name: &str| server.folder.path().join(name).display().to_string();
     let text = format!(
         "[host]\nstate = \"{}\"\n[tune]\nround = \"{ROUND} s\"\nwindow_rounds = 16\nknown_enter_min = 4\nknown_leave_min = 2\n\
-         [controller]\nclickhouse = \"{}\"\npops = [\"ams\", \"fra\"]\nkey = \"{}\"\npublish = \"{}\"\nsettle = \"0 s\"\ncanary_share = \"100 %\"\n",
+         [controller]\nclickhouse = \"{}\"\npops = [\"ams\", \"fra\"]\nkey = \"{}\"\npublish = \"{}\"\nsettle = \"0 s\"\ncanary_share = \"100 %\"\n{more}",
         path("decider"),
         server.url,
         path("key"),
         path("published"),
     );
-    std::fs::write(&controller, text).unwrap();
+    std::fs::write(path("controller.toml"), text).unwrap();
+    path("controller.toml")
+}
+
+/// What `weirgate tune status` says on the edge of `config`, as soon as it says what is looked for.
+fn wait(config: &str, is_so: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+    let begun = Instant::now();
+    loop {
+        let output = weirgate(&["tune", "status", "--json", "-c", config]);
+        let status = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        if is_so(&status) {
+            return status;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{status} {}", String::from_utf8_lossy(&output.stderr));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Whether an edge obeys what was decided here.
+fn obeys(status: &serde_json::Value) -> bool {
+    let number = |pointer| status.pointer(pointer).and_then(serde_json::Value::as_u64);
+    let version = number("/policy/fleet_version");
+    number("/policy/networks") > Some(5) && version.is_some_and(|version| version.is_multiple_of(ROUND))
+}
+
+#[test]
+fn an_edge_obeys_what_was_decided_from_the_database() {
+    let Some(server) = database() else { return };
+    let dir = server.folder.path();
+    let path = |name: &str| dir.join(name).display().to_string();
+    let controller = controller(&server, "");
+    let key = done(&weirgate(&["controller", "key", "-c", &controller]));
     let once = weirgate(&["controller", "run", "--once", "-c", &controller]);
     done(&once);
     let log = String::from_utf8_lossy(&once.stderr).into_owned();
@@ -85,7 +114,9 @@ fn an_edge_obeys_what_was_decided_from_the_database() {
 
     // Of another point of presence, of a stranger, and then the right one.
     let edge = path("edge.toml");
-    let write = |pop: &str, trust: &str| {
+    for (pop, trust, is_right) in
+        [("fra", key.trim(), false), ("ams", &"ab".repeat(32), false), ("ams", key.trim(), true)]
+    {
         let text = format!(
             "[host]\nname = \"edge-1\"\npop = \"{pop}\"\nstate = \"{}\"\n[http]\nlisten = \"off\"\n[control]\nsocket = \"{}\"\n\
              [store]\nenabled = false\n[fleet]\npolicy = \"{}\"\ntrust = [\"{trust}\"]\n",
@@ -94,37 +125,47 @@ fn an_edge_obeys_what_was_decided_from_the_database() {
             path("published/ams.snapshot"),
         );
         std::fs::write(&edge, text).unwrap();
-    };
-    let status = || -> serde_json::Value {
-        let patience = Instant::now() + PATIENCE;
-        loop {
-            let output = weirgate(&["tune", "status", "--json", "-c", &edge]);
-            if output.status.success() {
-                return serde_json::from_slice(&output.stdout).unwrap();
-            }
-            assert!(Instant::now() < patience, "{}", said(&output, 1));
-            std::thread::sleep(Duration::from_millis(200));
-        }
-    };
-    for (pop, trust, obeys) in [("fra", key.trim(), false), ("ams", &"ab".repeat(32), false), ("ams", key.trim(), true)]
-    {
-        write(pop, trust);
         let _daemon = Daemon::start(&["run", "-c", &edge]);
-        let patience = Instant::now() + PATIENCE;
-        loop {
-            let status = status();
-            let problem = status.to_string().contains("; nothing is treated");
-            let networks = status.pointer("/policy/networks").and_then(serde_json::Value::as_u64);
-            let version = status.pointer("/policy/fleet_version").and_then(serde_json::Value::as_u64);
-            if obeys && networks > Some(5) && version.is_some_and(|version| version.is_multiple_of(ROUND)) {
-                break;
-            }
-            if !obeys && problem {
-                assert_eq!((networks, version), (Some(0), None), "{status}");
-                break;
-            }
-            assert!(Instant::now() < patience, "{pop} {trust}: {status}");
-            std::thread::sleep(Duration::from_millis(200));
+        if is_right {
+            wait(&edge, obeys);
+            continue;
         }
+        let status = wait(&edge, |status| status.to_string().contains("; nothing is treated"));
+        assert_eq!(status.pointer("/policy/networks"), Some(&0.into()), "{status}");
+        let why = if pop == "ams" { "/fleet/refused/signature" } else { "/fleet/refused/other_pop" };
+        assert_eq!(status.pointer(why), Some(&1.into()), "{status}");
     }
+    // What is forgotten is decided anew from the history that is there, and edges go back to it.
+    done(&weirgate(&["controller", "reset", "ams", "-c", &controller]));
+    let log = weirgate(&["controller", "run", "--once", "-c", &controller]);
+    assert!(String::from_utf8_lossy(&log.stderr).contains(" decided "));
+    assert!(
+        String::from_utf8_lossy(&weirgate(&["controller", "reset", "x", "-c", &controller]).stderr)
+            .contains("no point of presence `x`")
+    );
+}
+
+#[test]
+fn an_edge_obeys_what_comes_by_kafka() {
+    let Some(server) = database() else { return };
+    let Some(broker) = Broker::start() else { return };
+    let path = |name: &str| server.folder.path().join(name).display().to_string();
+    let kafka = format!("[export.kafka]\nbrokers = [\"{}\"]\n", broker.address);
+    let controller = controller(&server, &format!("topic = \"weirgate.policies\"\n{kafka}"));
+    let key = done(&weirgate(&["controller", "key", "-c", &controller]));
+    let text = format!(
+        "[host]\nname = \"edge-1\"\npop = \"ams\"\nstate = \"{}\"\n[http]\nlisten = \"off\"\n[control]\nsocket = \"{}\"\n\
+         [store]\nenabled = false\n[fleet]\ntopic = \"weirgate.policies\"\ntrust = [\"{}\"]\n{kafka}",
+        path("state"),
+        path("control.sock"),
+        key.trim(),
+    );
+    let edge = path("edge.toml");
+    std::fs::write(&edge, text).unwrap();
+    // It waits for a topic that is made when something is published.
+    let _daemon = Daemon::start(&["run", "-c", &edge]);
+    wait(&edge, |status| status.to_string().contains("no topic `weirgate.policies` so far"));
+    done(&weirgate(&["controller", "run", "--once", "-c", &controller]));
+    let status = wait(&edge, obeys);
+    assert!(!status.to_string().contains("weirgate.policies"), "{status}");
 }
