@@ -52,12 +52,15 @@ SELECT
 FROM ${database}.tallies_kafka AS k
 WHERE length(_error) = 0 AND length(k.bins) = length(k.counts);
 
+-- A message that was read is not there any more as it came: of a sketch that is none, what it says.
 CREATE MATERIALIZED VIEW IF NOT EXISTS ${database}.tallies_kafka_errors_mv${on_cluster} TO ${database}.sockets_kafka_errors AS
 SELECT
     _topic AS topic,
     _partition AS partition,
     _offset AS offset,
-    _error AS error,
-    substring(_raw_message, 1, 4096) AS message
-FROM ${database}.tallies_kafka
-WHERE length(_error) > 0;
+    if(length(_error) > 0, _error, concat('a tally of ', toString(length(k.bins)), ' bins and ', toString(length(k.counts)), ' counts')) AS error,
+    substring(
+        if(length(_error) > 0, _raw_message, concat(k.host, ' ', k.arm, ' ', k.cc, ' ', toString(k.bins), ' ', toString(k.counts))), 1, 4096
+    ) AS message
+FROM ${database}.tallies_kafka AS k
+WHERE length(_error) > 0 OR length(k.bins) != length(k.counts);

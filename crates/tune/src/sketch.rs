@@ -9,7 +9,7 @@ pub const ERROR: f64 = 0.01;
 pub const LN_FACTOR: f64 = 0.020_000_666_706_669_5;
 
 /// The highest bin: 10^17 bit/s.
-const LAST: u16 = 1 + 1_958;
+pub const LAST: u16 = 1 + 1_958;
 
 /// Votes by bin. Two bytes and four for each bin that has some: of ten votes of one network, sixty bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

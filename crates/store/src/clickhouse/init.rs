@@ -259,13 +259,20 @@ mod tests {
                 "003_responses",
                 "004_sockets_kafka_errors",
                 "005_tallies",
+                "006_responses_of_connections",
                 "007_controller"
             ]
         );
         let rows: Vec<Row> = files[..3].iter().map(|file| applied(file, &tables())).collect();
         assert_eq!(
             names(&with_kafka("a"), &rows),
-            ["004_sockets_kafka_errors", "005_tallies", "007_controller", "900_sockets_kafka"]
+            [
+                "004_sockets_kafka_errors",
+                "005_tallies",
+                "006_responses_of_connections",
+                "007_controller",
+                "900_sockets_kafka"
+            ]
         );
         let rows: Vec<Row> = files.iter().map(|file| applied(file, &with_kafka("a"))).collect();
         assert!(names(&with_kafka("a"), &rows).is_empty());

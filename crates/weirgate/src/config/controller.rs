@@ -83,6 +83,8 @@ pub enum Source {
     Tallies,
     /// Single connections' records.
     Records,
+    /// Responses of access logs, and the records of their connections.
+    Responses,
 }
 
 /// As typed.
@@ -270,7 +272,7 @@ fn serve(typed: TypedServe, problems: &mut Vec<Problem>) -> Option<Serve> {
 }
 
 words! {
-    Source: "tallies" = Source::Tallies, "records" = Source::Records;
+    Source: "tallies" = Source::Tallies, "records" = Source::Records, "responses" = Source::Responses;
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ impl Rounds {
                 let source = match source {
                     Source::Tallies => clickhouse::Source::Tallies,
                     Source::Records => clickhouse::Source::Records,
+                    Source::Responses => clickhouse::Source::Responses,
                 };
                 Self::ClickHouse(Server::new(url, user.clone(), password)?, name.clone(), source)
             }

@@ -1,6 +1,6 @@
 //! The current engine and an earlier one: messages in, by the views that Kafka's table feeds; replication only as far as it is read.
 
-use crate::debian::responses_are_counted;
+use crate::debian::{responses_are_counted, responses_have_their_connections};
 use crate::message::{Message, Schema};
 use crate::server::{Server, done, weirgate};
 
@@ -44,16 +44,9 @@ fn deliver(server: &Server, format: &str, bytes: &[u8]) {
     ));
 }
 
-#[test]
-fn messages_reach_the_tables_and_what_is_absent_is_null() {
-    Server::engines().iter().for_each(messages_reach);
-}
-
-fn messages_reach(server: &Server) {
-    let schema = Schema::load();
-    server.put_schemas();
-    // A table that keeps nothing in place of Kafka's, with what Kafka's has by itself.
-    for statement in printed(&["--kafka", "127.0.0.1:1"]) {
+/// Makes what `weirgate store init` makes, but for Kafka's tables: in place of each one that keeps nothing, with what Kafka's have by themselves.
+fn make_without_kafka(server: &Server, args: &[&str]) {
+    for statement in printed(args) {
         let statement = match statement.split_once("\n)\nENGINE = Kafka\n") {
             Some((columns, _)) => format!(
                 "{columns},\n_error String MATERIALIZED '',\n_raw_message String MATERIALIZED '',\n_topic String MATERIALIZED '',\n\
@@ -63,6 +56,42 @@ fn messages_reach(server: &Server) {
         };
         server.ask(&statement);
     }
+}
+
+#[test]
+fn a_tally_without_a_sketch_is_put_aside() {
+    Server::engines().iter().for_each(is_put_aside);
+}
+
+fn is_put_aside(server: &Server) {
+    make_without_kafka(server, &["--kafka", "127.0.0.1:1", "--tallies", "t"]);
+    for (cc, counts) in [("cubic", "[2, 1]"), ("bbr", "[2]")] {
+        server.ask(&format!(
+            "INSERT INTO weirgate.tallies_kafka (round, host, pop, network_address, network_len, cc, bins, counts, _topic, _offset) \
+             SETTINGS insert_allow_materialized_columns = 1 VALUES \
+             ({MINUTE}, 'edge1', 'ams', unhex('00000000000000000000FFFFC6336400'), 24, '{cc}', [7, 9], {counts}, 't', 41)"
+        ));
+    }
+    server.ask(
+        "INSERT INTO weirgate.tallies_kafka (_error, _raw_message, _topic) SETTINGS insert_allow_materialized_columns = 1 \
+         VALUES ('torn', 'xyz', 't')",
+    );
+    assert_eq!(server.ask("SELECT network, cc, counts FROM weirgate.tallies"), "198.51.100.0/24\tcubic\t[2,1]\n");
+    assert_eq!(
+        server.ask("SELECT topic, offset, error, message FROM weirgate.sockets_kafka_errors ORDER BY offset"),
+        "t\t0\ttorn\txyz\nt\t41\ta tally of 2 bins and 1 counts\tedge1  bbr [7,9] [2]\n"
+    );
+}
+
+#[test]
+fn messages_reach_the_tables_and_what_is_absent_is_null() {
+    Server::engines().iter().for_each(messages_reach);
+}
+
+fn messages_reach(server: &Server) {
+    let schema = Schema::load();
+    server.put_schemas();
+    make_without_kafka(server, &["--kafka", "127.0.0.1:1"]);
 
     let ipv4 = close(&schema, 7, "::ffff:198.51.100.7".parse().unwrap(), 24)
         .bytes("pop", b"ams")
@@ -126,6 +155,7 @@ fn json_does(server: &Server) {
     );
     assert_eq!(server.ask("SELECT sum(closes), sum(bytes_acked) FROM weirgate.networks_1m"), "1\t10\n");
     responses_are_counted(server);
+    responses_have_their_connections(server);
 }
 
 #[test]
@@ -140,7 +170,7 @@ fn stays(server: &Server) {
     let staying = |days_of: &str| server.ask(&days.replace("DAYS", days_of));
     // What could not be read stays for a week whatever is said.
     assert_eq!((staying("7"), staying("30")), ("6\n".to_owned(), "0\n".to_owned()));
-    assert!(done(&server.init(&[])).contains("nothing to do: all 6 files"), "rows stay as long as before");
+    assert!(done(&server.init(&[])).contains("nothing to do: all 7 files"), "rows stay as long as before");
     let longer = done(&server.init(&["--ttl", "60 d"]));
     assert!(
         longer.contains("rows stay for 60 d in sockets, networks_1m, responses, responses_1m, tallies from now on"),
@@ -157,7 +187,7 @@ fn another_kafka_is_taken_and_the_same_left_alone() {
     let with = |brokers: &str| done(&server.init(&["--kafka", brokers, "--topic", "it's"]));
     let made = with("127.0.0.1:1");
     assert!(made.contains("applied  900_sockets_kafka\n") && made.contains("weirgate store proto"), "{made}");
-    assert!(with("127.0.0.1:1").contains("nothing to do: all 7 files"));
+    assert!(with("127.0.0.1:1").contains("nothing to do: all 8 files"));
     let again = with("127.0.0.1:2");
     assert!(again.contains("applied  900_sockets_kafka\n") && !again.contains("001"), "{again}");
     let table = server.ask(
@@ -171,7 +201,7 @@ fn another_kafka_is_taken_and_the_same_left_alone() {
 fn the_replicated_form_is_read() {
     let engines = Server::engines();
     let statements = printed(&["--cluster", "{cluster}", "--kafka", "kafka1:9092,kafka2:9092", "--form", "single"]);
-    assert_eq!(statements.iter().filter(|statement| statement.contains("ENGINE = Replicated")).count(), 9);
+    assert_eq!(statements.iter().filter(|statement| statement.contains("ENGINE = Replicated")).count(), 10);
     for statement in statements {
         let is_record = statement.starts_with("INSERT");
         assert!(is_record || statement.contains(" ON CLUSTER '{cluster}'"), "{statement}");

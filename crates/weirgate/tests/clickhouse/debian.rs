@@ -42,16 +42,48 @@ pub(crate) fn responses_are_counted(server: &Server) {
     );
 }
 
+/// Lines with the client's port: twice one connection, once with its address written otherwise; a request by a Unix socket has none.
+const LINES_WITH_PORT: &str = r#"INSERT INTO weirgate.responses_nginx_port FORMAT JSONEachRow
+{"msec":"MINUTE5.250","hostname":"edge1","pop":"fra","remote_addr":"198.51.100.7","remote_port":"50000","status":"200","bytes_sent":"1000000","request_time":"2.000"}
+{"msec":"MINUTE6.000","hostname":"edge1","pop":"fra","remote_addr":"::ffff:198.51.100.7","remote_port":"50000","status":"200","bytes_sent":"200000","request_time":"0.400"}
+{"msec":"MINUTE7.000","hostname":"edge1","pop":"fra","remote_addr":"2001:db8:1:2::7","remote_port":"50001","status":"404","bytes_sent":"500","request_time":"0.000"}
+{"msec":"MINUTE8.000","hostname":"edge1","pop":"fra","remote_addr":"unix:","remote_port":"","status":"200","bytes_sent":"1","request_time":"0.001"}
+"#;
+
+/// What comes of [`LINES_WITH_PORT`], the same on every server: all that comes of others, and the connection of each.
+pub(crate) fn responses_have_their_connections(server: &Server) {
+    // Those with a connection stay for two days; all but the last digit of the beginning of a minute.
+    let minute = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() / 60 * 6;
+    server.ask(&LINES_WITH_PORT.replace("MINUTE", &minute.to_string()));
+    assert_eq!(
+        server.ask(
+            "SELECT network, count(), sum(bytes), sum(duration_us), max(goodput) FROM weirgate.responses WHERE pop = 'fra' GROUP BY network ORDER BY network"
+        ),
+        "\t1\t1\t1000\t1000\n198.51.100.0/24\t2\t1200000\t2400000\t500000\n2001:db8:1::/56\t1\t500\t0\t\\N\n"
+    );
+    assert_eq!(server.ask("SELECT sum(responses), sum(large) FROM weirgate.responses_1m WHERE pop = 'fra'"), "4\t2\n");
+    assert_eq!(
+        server.ask(
+            "SELECT toUnixTimestamp(time), host, connection = sipHash64('::ffff:198.51.100.7 50000'), connection = sipHash64('2001:db8:1:2::7 50001'), \
+             status, bytes, duration_us FROM weirgate.responses_of_connections WHERE pop = 'fra' ORDER BY time"
+        ),
+        format!(
+            "{minute}5\tedge1\t1\t0\t200\t1000000\t2000000\n{minute}6\tedge1\t1\t0\t200\t200000\t400000\n\
+             {minute}7\tedge1\t0\t1\t404\t500\t0\n"
+        )
+    );
+}
+
 #[test]
 fn its_tables_take_json_and_add_up() {
     let Some(server) = Server::debian() else { return };
     let first = done(&server.init(&[]));
     assert!(first.starts_with("ClickHouse 18.16.1 at http://127.0.0.1:"), "{first}");
-    assert!(first.ends_with("applied  001_sockets\napplied  002_networks_1m\napplied  003_responses\n"), "{first}");
+    assert!(first.ends_with("applied  001_sockets\napplied  002_networks_1m\napplied  003_responses\napplied  006_responses_of_connections\n"), "{first}");
     let again = done(&server.init(&[]));
-    assert!(again.ends_with("nothing to do: all 3 files were applied before\n"), "{again}");
+    assert!(again.ends_with("nothing to do: all 4 files were applied before\n"), "{again}");
     let json: serde_json::Value = serde_json::from_str(&done(&server.init(&["--json"]))).unwrap();
-    assert_eq!((&json["dialect"], &json["kept"]), (&"18.16".into(), &3.into()), "{json}");
+    assert_eq!((&json["dialect"], &json["kept"]), (&"18.16".into(), &4.into()), "{json}");
 
     server.ask(SOCKETS);
     assert_eq!(
@@ -72,6 +104,7 @@ fn its_tables_take_json_and_add_up() {
     server.ask("OPTIMIZE TABLE weirgate.networks_1m FINAL");
     assert_eq!(server.ask(minutes), expected, "merging changes nothing");
     responses_are_counted(&server);
+    responses_have_their_connections(&server);
 }
 
 #[test]
@@ -82,7 +115,7 @@ fn two_at_once_make_the_same_tables() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     outputs.iter().for_each(|output| drop(done(output)));
-    assert_eq!(server.ask("SELECT uniqExact(number), uniqExact(checksum) FROM twice.migrations"), "3\t3\n");
+    assert_eq!(server.ask("SELECT uniqExact(number), uniqExact(checksum) FROM twice.migrations"), "4\t4\n");
     assert!(done(&server.init(&["--database", "twice"])).contains("nothing to do"));
 }
 

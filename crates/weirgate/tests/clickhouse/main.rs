@@ -8,6 +8,8 @@ mod debian;
 mod failover;
 mod fleet;
 mod message;
+mod records;
+mod responses;
 mod rounds;
 mod server;
 mod standby;

@@ -32,7 +32,7 @@ fn controller() -> Controller {
 }
 
 /// A time as every engine reads it.
-fn text(nanos: u64) -> String {
+pub(crate) fn text(nanos: u64) -> String {
     format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
 }
 
@@ -68,7 +68,7 @@ fn record(n: usize, host: usize, time: UnixTime, progress: &Progress) -> String 
     let network = Prefix::client_network(progress.client);
     format!(
         "{{\"time\":\"{}\",\"host\":\"edge-{host}\",\"pop\":\"ams\",\"boot_id\":\"b{host}\",\"kind\":\"close\",\"cookie\":{n},\
-         \"direction\":\"accepted\",\"local_port\":443,\"remote_address\":\"{}\",\"network\":\"{network}\",\"cc\":\"{}\",\"arm\":{},\
+         \"direction\":\"accepted\",\"local_port\":443,\"remote_address\":\"{}\",\"remote_port\":4000,\"network\":\"{network}\",\"cc\":\"{}\",\"arm\":{},\
          \"bytes_acked\":{},\"bytes_sent\":{},\"bytes_retrans\":{},\"busy_us\":{},\"min_rtt_us\":{}}}\n",
         text(time.as_nanos()),
         progress.client,
