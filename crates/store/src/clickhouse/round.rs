@@ -91,6 +91,13 @@ pub fn round(
             "rows of ClickHouse's say what no host sends and are left out: who else writes there?"
         );
     }
+    if rows == 0 && unmatched > 0 {
+        tracing::warn!(
+            pop,
+            unmatched,
+            "no response is of a connection with a record: is `hostname` in the log the name in [host], are records exported, and with their clients' whole addresses?"
+        );
+    }
     Ok(Round { rows, skipped, hosts, unmatched })
 }
 

@@ -277,6 +277,7 @@ words! {
 
 #[cfg(test)]
 mod tests {
+    use super::{Database, Source};
     use crate::config::{Config, Surroundings};
 
     fn read(text: &str) -> Result<Config, String> {
@@ -313,6 +314,11 @@ mod tests {
         let config = read(&with(&format!("{server}\nclients_ca = \"/ca\""))).unwrap().decides.unwrap();
         assert_eq!((config.canary, config.available.len(), config.life.as_millis()), ((100_000, 36), 2, 1_800_000));
         assert_eq!(config.serve.unwrap().clients_ca.unwrap().to_str(), Some("/ca"));
+        let read_from = |source: &str| {
+            read(&with(&format!("source = \"{source}\""))).map(|config| config.decides.unwrap().database)
+        };
+        let is_of_responses = |database| matches!(database, Database::ClickHouse { source: Source::Responses, .. });
+        assert!(read_from("responses").is_ok_and(is_of_responses) && read_from("answers").is_err());
         let slow = read("[tune]\nround = \"1 h\"\n[controller]\nclickhouse = \"http://c\"\npops = [\"a\"]\n").unwrap();
         assert_eq!(slow.decides.unwrap().life.as_millis(), 4 * 3_600_000 + 30_000);
     }
