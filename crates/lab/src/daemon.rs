@@ -98,6 +98,14 @@ impl Daemon {
         fs::read_to_string(self.dir.join("daemon.log")).unwrap_or_default()
     }
 
+    /// Ends it as the kernel does for want of memory: what it holds is lost, what it made stays.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
     /// Asks it to end, as a service manager does, and waits: its store is complete then.
     pub(crate) fn stop(&mut self) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };

@@ -13,6 +13,7 @@ mod edge;
 pub mod expectation;
 pub mod experiment;
 mod fabric;
+mod fleet;
 pub mod guest;
 mod gzip;
 mod limit;
@@ -99,6 +100,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "multipath",
         about: "a host with unlike uplinks: one transfer over all of them, pinned TCP, MPTCP",
         run: multipath::run,
+    },
+    Experiment {
+        name: "fleet",
+        about: "records by Kafka and ClickHouse to a decision for a million networks, and what faults lose on the way",
+        run: fleet::run,
     },
     Experiment { name: "bench-shape", about: "what a bucket, a wheel and an aggregate cost", run: bench_shape::run },
     Experiment {

@@ -1,0 +1,215 @@
+//! The servers of a fleet on loopback: Kafka, Debian's ClickHouse, the current engine of ClickHouse behind HTTP.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// What is run, as it was when this was built; [`Ground::open`] writes it beside what it starts.
+const FILES: [(&str, &str); 3] = [
+    ("services.sh", include_str!("../../../../scripts/services.sh")),
+    ("services/openssl.cnf", include_str!("../../../../scripts/services/openssl.cnf")),
+    ("engine.py", include_str!("../../../weirgate/tests/clickhouse/engine.py")),
+];
+
+/// How long anything may take to be there on a busy machine.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A folder with everything that servers write.
+pub(super) struct Ground {
+    dir: PathBuf,
+    pub(super) weirgate: PathBuf,
+}
+
+impl Ground {
+    /// An empty one.
+    pub(super) fn open(dir: &Path, weirgate: &Path) -> Result<Self> {
+        let _ = fs::remove_dir_all(dir);
+        for (name, text) in FILES {
+            let path = dir.join(name);
+            fs::create_dir_all(path.parent().context("a file is in a folder")?)?;
+            fs::write(path, text)?;
+        }
+        Ok(Self { dir: dir.to_owned(), weirgate: weirgate.to_owned() })
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// `start`, `stop` or `kill` for `kafka` or `clickhouse`; what it prints.
+    pub(super) fn services(&self, action: &str, name: &str) -> Result<String> {
+        let mut command = Command::new("bash");
+        command.arg(self.path("services.sh")).arg(action).arg(self.path("servers")).arg(name);
+        printed(&mut command).with_context(|| format!("{action} {name}"))
+    }
+
+    /// Starts a server; what it says behind `key`.
+    pub(super) fn start(&self, name: &str, key: &str) -> Result<String> {
+        let said = self.services("start", name)?;
+        let value = said.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        Ok(value.with_context(|| format!("{name} says no {key}: {said}"))?.to_owned())
+    }
+
+    /// Makes a topic of so many partitions.
+    pub(super) fn topic(&self, brokers: &str, topic: &str, partitions: u32) -> Result<()> {
+        let jars = tools()?.join("kafka/lib/*");
+        let mut java = Command::new("java");
+        java.arg("-cp").arg(jars).args([
+            "org.apache.kafka.tools.TopicCommand",
+            "--create",
+            "--bootstrap-server",
+            brokers,
+        ]);
+        java.args(["--topic", topic, "--replication-factor", "1", "--partitions", &partitions.to_string()]);
+        printed(&mut java).map(drop).context("cannot make a topic")
+    }
+
+    /// Bytes of a topic's log on the broker's disk.
+    pub(super) fn log_bytes(&self, topic: &str) -> Result<u64> {
+        let mut bytes = 0;
+        for entry in fs::read_dir(self.path("servers/kafka/data"))? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.rsplit_once('-').is_none_or(|(of, _)| of != topic) {
+                continue;
+            }
+            for file in fs::read_dir(entry.path())? {
+                let file = file?;
+                if file.path().extension().is_some_and(|extension| extension == "log") {
+                    bytes += file.metadata()?.len();
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// `weirgate` with these arguments, to its end; what it printed and said.
+    pub(super) fn weirgate(&self, args: &[&str]) -> Result<(String, String)> {
+        let output = Command::new(&self.weirgate).args(args).output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "weirgate {}: {said}", args.join(" "));
+        Ok((String::from_utf8_lossy(&output.stdout).into_owned(), said))
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        for name in ["kafka", "clickhouse"] {
+            let _ = self.services("kill", name);
+        }
+    }
+}
+
+/// The current engine, with its data in a folder; killed with this value.
+pub(super) struct Engine {
+    child: Child,
+    pub(super) url: String,
+}
+
+impl Engine {
+    /// Starts it on what `folder` holds. The one that `reads_kafka` is of 25.8: as a library later ones have no threads for that.
+    pub(super) fn start(ground: &Ground, folder: &str, reads_kafka: bool) -> Result<Self> {
+        let tools = tools()?.join("chdb");
+        ensure!(tools.join("version").exists(), "no engine of ClickHouse in {}: run `make setup`", tools.display());
+        let folder = ground.path(folder);
+        let schemas = folder.join("weirgate/v1");
+        fs::create_dir_all(&schemas)?;
+        fs::write(schemas.join("sockets.proto"), ground.weirgate(&["store", "proto"])?.0)?;
+        fs::write(schemas.join("tallies.proto"), ground.weirgate(&["store", "proto", "--tallies"])?.0)?;
+        let mut python = Command::new(tools.join("bin/python"));
+        if reads_kafka {
+            python.env("PYTHONPATH", tools.join("kafka"));
+        }
+        let log = fs::OpenOptions::new().create(true).append(true).open(folder.join("engine.log"))?;
+        python.arg(ground.path("engine.py")).arg(folder.join("data")).current_dir(&folder);
+        let mut child = python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn()?;
+        let mut port = String::new();
+        BufReader::new(child.stdout.take().context("its output is a pipe")?).read_line(&mut port)?;
+        let engine = Self { child, url: format!("http://127.0.0.1:{}", port.trim()) };
+        ensure!(!port.trim().is_empty(), "the engine did not start: see {}", folder.join("engine.log").display());
+        Ok(engine)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn ask(&self, sql: &str) -> Result<String> {
+        ask(&self.url, sql)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The answer of the ClickHouse at `url`, in lines of tabs.
+pub(super) fn ask(url: &str, sql: &str) -> Result<String> {
+    let mut curl = Command::new("curl")
+        .args(["-sS", "--noproxy", "*", "--fail-with-body", "--data-binary", "@-", url])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot run curl: run `make setup`")?;
+    // Who is not there reads nothing; what curl says tells more than a broken pipe.
+    let _ = curl.stdin.take().context("its input is a pipe")?.write_all(sql.as_bytes());
+    let output = curl.wait_with_output()?;
+    let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {said}{answer}", sql.chars().take(200).collect::<String>());
+    Ok(answer)
+}
+
+/// The number that `sql` answers with.
+pub(super) fn count(url: &str, sql: &str) -> Result<u64> {
+    let answer = ask(url, sql)?;
+    answer.trim().parse().with_context(|| format!("{sql}: `{answer}`"))
+}
+
+/// Asks `is` until it says so; what it waited.
+pub(super) fn until(what: &str, mut is: impl FnMut() -> Result<bool>) -> Result<Duration> {
+    let start = Instant::now();
+    let mut last = None;
+    while start.elapsed() < PATIENCE {
+        match is() {
+            Ok(true) => return Ok(start.elapsed()),
+            Ok(false) => {}
+            Err(error) => last = Some(error),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    match last {
+        Some(error) => Err(error.context(format!("{what}: not within {PATIENCE:?}"))),
+        None => bail!("{what}: not within {PATIENCE:?}"),
+    }
+}
+
+/// A field of /proc/PID/status, in MB of 1,000,000 bytes.
+pub(super) fn memory_mb(pid: u32, field: &str) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).context("the process is gone")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kb = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    Ok(kb.with_context(|| format!("its status has no {field}"))? * 1024.0 / 1e6)
+}
+
+fn tools() -> Result<PathBuf> {
+    if let Some(tools) = std::env::var_os("WEIRGATE_TOOLS") {
+        return Ok(tools.into());
+    }
+    Ok(Path::new(&std::env::var_os("HOME").context("there is no HOME")?).join(".cache/weirgate/tools"))
+}
+
+fn printed(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{} ({})", said.trim(), output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,189 @@
+//! The experiment `fleet`: what records of a fleet cost on their way to a decision, and what is lost when anything on it fails.
+
+mod delay;
+mod exporter;
+mod faults;
+mod generator;
+mod ground;
+mod round;
+mod traffic;
+
+use anyhow::Result;
+use serde_json::json;
+
+use self::exporter::Cost;
+use self::generator::Generator;
+use self::ground::Ground;
+use crate::expectation::Expectations;
+use crate::experiment::{Form, Options};
+use crate::report::{Report, Table, number};
+
+/// How much of everything.
+struct Size {
+    /// Clients of each of ten networks, and seconds for which they are recorded.
+    recorded: (u8, u64),
+    /// Looks at all sockets.
+    polls: u32,
+    round: round::Size,
+    faults: faults::Size,
+}
+
+impl Size {
+    const fn of(form: Form) -> Self {
+        match form {
+            Form::Full => Self {
+                recorded: (16, 40),
+                polls: 9,
+                round: round::Size { pops: 200, networks: 5_000, history: 36 },
+                faults: faults::Size { per_s: 200, away_s: 60, spread_s: 15 },
+            },
+            // The same load of the exporter and the same points of presence, of which there are fewer.
+            Form::Quick | Form::Demo => Self {
+                recorded: (8, 12),
+                polls: 2,
+                round: round::Size { pops: 10, networks: 5_000, history: 28 },
+                faults: faults::Size { per_s: 100, away_s: 5, spread_s: 3 },
+            },
+        }
+    }
+}
+
+/// Runs it.
+pub(crate) fn run(options: &Options) -> Result<Report> {
+    let size = Size::of(options.form);
+    let report = Report::begin(options, "fleet", "A fleet's records, from the socket to the decision");
+    let dir = options.dir("fleet")?.join("ground");
+    options.say("recording connections over emulated links");
+    let recorded = traffic::record(options.seed, size.recorded.0, size.recorded.1)?;
+    let samples = recorded.len();
+    let mut generator = Generator::new(recorded, exporter::NETWORKS, options.seed);
+    let entropy = generator.table();
+    let ground = Ground::open(&dir, &options.weirgate)?;
+    options.say(format!("exporting {} records from {samples} recorded ones", exporter::SOCKETS * size.polls));
+    let cost = exporter::cost(&ground, &mut generator, size.polls)?;
+    options.say(format!("exporter: {:.2} % of a core, {:.1} B a record", cost.core_pct, cost.wire_bytes));
+    let (faults, delay) = faults::run(&ground, &size.faults, &|what| options.say(what))?;
+    options.say(format!(
+        "filling {} rounds of {} networks",
+        size.round.history + 1,
+        size.round.pops * size.round.networks
+    ));
+    let round = round::run(&ground, size.round, &|what| options.say(what))?;
+
+    let networks = size.round.pops * size.round.networks;
+    let mut expectations = Expectations::of("fleet")?;
+    expectations.measured("exporter_core_pct", cost.core_pct)?;
+    expectations.measured("wire_bytes_per_record", cost.wire_bytes)?.explanation =
+        Some(format!("{:.0} B before compression, keys included", cost.plain_bytes));
+    expectations.measured("acknowledged_lost", faults.acknowledged_lost as f64)?;
+    expectations.measured("million_network_round_s", round.round_s)?.explanation = Some(format!(
+        "the median of three; {networks} networks of {} points of presence, {} rows, {} votes{}",
+        size.round.pops,
+        round.rows,
+        round.votes,
+        if networks < 1_000_000 { ": the short form has fewer than a million" } else { "" }
+    ));
+    expectations.measured("exporter_rss_mb", cost.added_mb)?;
+    expectations.measured("encode_us_per_record", cost.encode_us)?;
+    expectations.measured("controller_rss_mb", round.controller_mb)?;
+    expectations.measured("fields_per_record", cost.fields as f64)?;
+    expectations.measured("batch_age_s", cost.oldest_s)?.explanation =
+        Some("until the last record of a look at all sockets was acknowledged".into());
+    expectations.measured("faults_unnoticed", faults.unnoticed as f64)?;
+    expectations.measured("unverified_or_stale_policies_applied", faults.misapplied as f64)?;
+
+    let apart = Generator::apart(&entropy);
+    let tables = vec![faults.table, delay.table(), exporter_table(&cost), round_table(&round, networks), entropy];
+    let settings = json!({
+        "form": options.form.name(),
+        "sockets": exporter::SOCKETS,
+        "poll_s": exporter::EVERY.as_secs(),
+        "client_networks": exporter::NETWORKS,
+        "partitions": exporter::PARTITIONS,
+        "pops": size.round.pops,
+        "networks_per_pop": size.round.networks,
+        "rounds_before": size.round.history,
+        "votes_per_network": round::VOTES,
+        "recorded_samples": samples,
+        "closes_per_s": size.faults.per_s,
+        "clickhouse_away_s": size.faults.away_s,
+    });
+    let mut report = report.finish(method(&size, samples), settings, expectations, tables)?;
+    report.add_numbers([
+        ("entropy_apart_bits", json!(apart)),
+        ("exporter_rss_mb", json!(cost.added_mb)),
+        ("plain_bytes_per_record", json!(cost.plain_bytes)),
+        ("controller_cpu_s", json!(round.controller_cpu_s)),
+        ("database_peak_mb", json!(round.engine_mb)),
+        ("database_before_mb", json!(round.engine_before_mb)),
+        ("tallies_bytes_per_row", json!(round.stored_bytes as f64 / round.stored_rows as f64)),
+        ("rounds_s", json!(round.rounds_s)),
+        ("end_to_end_s", json!(delay.sum())),
+    ]);
+    Ok(report)
+}
+
+fn method(size: &Size, samples: usize) -> String {
+    format!(
+        "Records are drawn from {samples} that were recorded of active connections over ten emulated links (3 to 100 Mbit/s, 8 to 180 ms, \
+         losses up to 2 %), so that the entropy of each column is theirs; addresses, ports and cookies are of 100,000 clients in 5,000 \
+         networks. The exporter's cost is the processor time of a process that makes 100,000 of them every ten seconds and exports \
+         them, less that of the same process without the exporter, to Kafka on this host by TLS, SCRAM and zstd, idempotent, acks=all, \
+         into {} partitions; bytes are those of the broker's log files. Kafka has one broker, so acks=all is one acknowledgement. \
+         The round's history, {} rounds of {} networks in each of {} points of presence, is made inside ClickHouse's current engine by SQL and \
+         decided by `weirgate controller run`; the last round is then decided three times from the same memory, from the \
+         controller's first query to its last signed snapshot. That engine runs as a library behind a small HTTP server that answers \
+         one query at a time. In the matrix of faults connections are real, in a namespace of their own, the daemon, the broker and both \
+         ClickHouses are real processes, and killed means SIGKILL. The current engine reads Kafka itself (its version 25.8); Debian's 18.16 \
+         cannot read these messages, and is fed by HTTP with what that engine's second group has read. What is in Kafka's log is known \
+         from a third group, after the last fault. Not measured: several brokers, a network between the machines, two controllers at once \
+         and snapshots by HTTPS.",
+        exporter::PARTITIONS,
+        size.round.history,
+        size.round.networks,
+        size.round.pops,
+    )
+}
+
+fn exporter_table(cost: &Cost) -> Table {
+    let mut table = Table::new("The exporter at 100,000 sockets in 10 s", &["", "measured"]);
+    for (name, value) in [
+        ("processor time with the exporter, s", cost.with_s),
+        ("without it, s", cost.without_s),
+        ("of one core, %", cost.core_pct),
+        ("memory added, MB", cost.added_mb),
+        ("encoding, us per record", cost.encode_us),
+        ("records", cost.records as f64),
+        ("fields per record", cost.fields as f64),
+        ("bytes per record before compression, keys included", cost.plain_bytes),
+        ("bytes per record in the broker's log", cost.wire_bytes),
+        ("until a look was acknowledged, s", cost.oldest_s),
+    ] {
+        table.rows.push(vec![name.into(), number(value)]);
+    }
+    table
+}
+
+fn round_table(found: &round::Found, networks: u32) -> Table {
+    let mut table = Table::new("A round of all points of presence", &["", "measured"]);
+    for (name, value) in [
+        ("client networks", f64::from(networks)),
+        ("rows read", found.rows as f64),
+        ("votes", found.votes as f64),
+        ("selected networks", found.selected as f64),
+        ("first query to last snapshot, s (median of three)", found.round_s),
+        ("controller's processor time, s", found.controller_cpu_s),
+        ("controller's peak memory, MB", found.controller_mb),
+        ("database's memory before, MB", found.engine_before_mb),
+        ("database's peak memory, MB", found.engine_mb),
+        ("rows stored", found.stored_rows as f64),
+        ("bytes stored for a row", found.stored_bytes as f64 / found.stored_rows as f64),
+        ("controller's memory on the disk, MB", found.state_bytes as f64 / 1e6),
+        ("snapshots of all points of presence, MB", found.snapshot_bytes as f64 / 1e6),
+        ("making the rounds in the engine, s", found.fill_s),
+        ("deciding the history, s", found.history_s),
+    ] {
+        table.rows.push(vec![name.into(), number(value)]);
+    }
+    table
+}
