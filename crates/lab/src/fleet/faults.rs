@@ -391,7 +391,8 @@ impl<'a> Fleet<'a> {
     fn controller_is_killed(&mut self) -> Result<()> {
         self.rounds()?;
         let (snapshot, bytes) = self.decide()?;
-        ensure!(snapshot.policy.networks.len() > 5, "few networks are selected: {}", snapshot.policy.networks.len());
+        let selected = snapshot.policy.networks.len() + snapshot.first.1.len();
+        ensure!(selected > 5, "few networks are selected: {selected}");
         let from = clock::unix();
         // The next round's end.
         std::thread::sleep(Duration::from_secs(ROUND_S - clock::unix().as_secs() % ROUND_S + 1));
