@@ -20,6 +20,7 @@ use weirgate_linux::facts::{Congestion, not_loaded};
 use weirgate_sockets::sample::Field;
 use weirgate_store::OpenError;
 use weirgate_store::export::Exporter;
+use weirgate_tune::snapshot::Snapshot;
 use weirgate_tune::{Controller, Host, Policy};
 use weirgate_units::{Duration, Instant, UnixTime};
 
@@ -408,7 +409,9 @@ impl Sense {
     /// Obeys the fleet's controller, where there is one.
     fn obey(&mut self) {
         let Some(follow) = &mut self.follow else { return };
+        let before = follow.obeyed().map(Snapshot::held);
         let policy = follow.handle_time(clock::unix());
+        let is_renewed = follow.obeyed().map(Snapshot::held) != before;
         let (trouble, counts) = (follow.trouble(), follow.counts());
         let until = follow.obeyed().map(|snapshot| snapshot.until);
         if let Some(mut policy) = policy {
@@ -418,6 +421,9 @@ impl Sense {
             self.policy_since = clock::unix();
             self.unapplied = (self.mode == Mode::Apply).then_some(policy);
             self.apply_unapplied(&Actor::own("fleet"));
+            self.show_policy();
+        } else if is_renewed {
+            // It says the same and lives longer.
             self.show_policy();
         }
         if self.unapplied.is_none() {
