@@ -11,7 +11,7 @@ SERVICES := $(HOME)/.cache/weirgate/services
 FUZZ_SECONDS ?= 10
 # zlib-rs as a libz, which an experiment measures beside ours.
 RIVAL := $(CARGO_TARGET_DIR)/libz/release/libweirgate_rival.so
-EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer gzip accelerator multipath
+EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer gzip accelerator multipath fleet
 FIGURES = $(shell $(WEIRGATE) fabric figure list | awk 'NR > 1 { print $$1 }')
 
 .PHONY: help setup setup-build setup-hdl web build install run demo test test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl hdl test-lab services services-stop bench check prove figures clean

@@ -2,7 +2,7 @@
 //!
 //! Each is drawn from a recorded connection, so that columns that go together stay together. A column that is seldom the same twice is then
 //! put somewhere between its value and the next higher one that was recorded, or the drawing would repeat whole records, which
-//! compression would find. Addresses, ports and cookies are of as many clients as there are connections.
+//! compression would find: as often as it takes for the column to have the entropy that it had. Addresses, ports and cookies are of as many clients as there are connections.
 
 use std::collections::HashMap;
 
@@ -51,6 +51,8 @@ pub(super) struct Generator {
     donors: Vec<Recorded>,
     /// For each column the values that were recorded, in ascending order, each once; empty where it repeats itself.
     rich: Vec<Vec<u64>>,
+    /// For each column, how often a value is moved.
+    moved: Vec<f64>,
     networks: u32,
     random: Pcg64Mcg,
 }
@@ -64,21 +66,41 @@ impl Generator {
             values.dedup();
             if values.len() * 8 > recorded.len() { values } else { Vec::new() }
         });
-        let rich = rich.collect();
-        Self { donors: recorded, rich, networks, random: Pcg64Mcg::new(u128::from(seed) << 64 | 0x6e6e) }
+        let rich: Vec<Vec<u64>> = rich.collect();
+        let moved = vec![0.0; rich.len()];
+        let mut generator =
+            Self { donors: recorded, rich, moved, networks, random: Pcg64Mcg::new(u128::from(seed) << 64 | 0x6e6e) };
+        generator.calibrate();
+        generator
+    }
+
+    /// Finds how often values have to be moved: between never and always the entropy is taken to be a straight line.
+    fn calibrate(&mut self) {
+        let all = self.rich.len();
+        let mut drawn = |moved| {
+            self.moved = vec![moved; all];
+            (0..self.donors.len()).map(|n| self.draw(n as u32)).collect::<Vec<_>>()
+        };
+        let (never, always) = (drawn(0.0), drawn(1.0));
+        let moved = columns().map(|column| {
+            let [low, high, target] =
+                [&never, &always, &self.donors].map(|of| entropy(&of.iter().map(column.get).collect::<Vec<u64>>()));
+            if high > low { ((target - low) / (high - low)).clamp(0.0, 1.0) } else { 1.0 }
+        });
+        self.moved = moved.collect();
     }
 
     /// The record of connection `n`.
     pub(super) fn draw(&mut self, n: u32) -> Recorded {
-        let Self { donors, rich, networks, random } = self;
+        let Self { donors, rich, moved, networks, random } = self;
         let donor = &donors[(u64::from(random.next_u32()) * donors.len() as u64 >> 32) as usize];
         let mut drawn = Recorded { ..*donor };
-        for (column, values) in columns().zip(rich) {
+        for ((column, values), moved) in columns().zip(rich).zip(moved) {
             let value = (column.get)(donor);
             let Ok(at) = values.binary_search(&value) else { continue };
             let room = values.get(at + 1).map_or(0, |next| next - value);
             // 0 is not a little of something, it is none.
-            if room > 1 && value > 0 {
+            if room > 1 && value > 0 && f64::from(random.next_u32()) < *moved * 4_294_967_296.0 {
                 (column.set)(&mut drawn, value + random.next_u64() % room);
             }
         }

@@ -8,7 +8,7 @@ mod ground;
 mod round;
 mod traffic;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use serde_json::json;
 
 use self::exporter::Cost;
@@ -39,8 +39,8 @@ impl Size {
             },
             // The same load of the exporter and the same points of presence, of which there are fewer.
             Form::Quick | Form::Demo => Self {
-                recorded: (8, 12),
-                polls: 2,
+                recorded: (10, 8),
+                polls: 1,
                 round: round::Size { pops: 10, networks: 5_000, history: 28 },
                 faults: faults::Size { per_s: 100, away_s: 5, spread_s: 3 },
             },
@@ -62,13 +62,21 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     options.say(format!("exporting {} records from {samples} recorded ones", exporter::SOCKETS * size.polls));
     let cost = exporter::cost(&ground, &mut generator, size.polls)?;
     options.say(format!("exporter: {:.2} % of a core, {:.1} B a record", cost.core_pct, cost.wire_bytes));
-    let (faults, delay) = faults::run(&ground, &size.faults, &|what| options.say(what))?;
-    options.say(format!(
-        "filling {} rounds of {} networks",
-        size.round.history + 1,
-        size.round.pops * size.round.networks
-    ));
-    let round = round::run(&ground, size.round, &|what| options.say(what))?;
+    let say = |what: String| options.say(what);
+    let rounds = || {
+        say(format!("filling {} rounds of {} networks", size.round.history + 1, size.round.pops * size.round.networks));
+        round::run(&ground, size.round, &say)
+    };
+    let ((faults, delay), round) = match options.form {
+        Form::Full => (faults::run(&ground, &size.faults, &say)?, rounds()?),
+        // Most of the faults is waiting.
+        Form::Quick | Form::Demo => std::thread::scope(|scope| -> Result<_> {
+            let rounds = scope.spawn(rounds);
+            let faults = faults::run(&ground, &size.faults, &say);
+            let rounds = rounds.join().map_err(|_| anyhow!("the thread of the rounds ended by a fault of its own"))?;
+            Ok((faults?, rounds?))
+        })?,
+    };
 
     let networks = size.round.pops * size.round.networks;
     let mut expectations = Expectations::of("fleet")?;
