@@ -93,7 +93,7 @@ impl Generator {
     /// The record of connection `n`.
     pub(super) fn draw(&mut self, n: u32) -> Recorded {
         let Self { donors, rich, moved, networks, random } = self;
-        let donor = &donors[(u64::from(random.next_u32()) * donors.len() as u64 >> 32) as usize];
+        let donor = &donors[((u64::from(random.next_u32()) * donors.len() as u64) >> 32) as usize];
         let mut drawn = Recorded { ..*donor };
         for ((column, values), moved) in columns().zip(rich).zip(moved) {
             let value = (column.get)(donor);
