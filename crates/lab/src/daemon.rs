@@ -62,18 +62,7 @@ impl Daemon {
 
     /// The body of `GET path`.
     pub(crate) fn fetch(&self, path: &str) -> Result<String> {
-        let address = self.address()?;
-        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        let answer = String::from_utf8(answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("the daemon's answer has no head")?;
-        if !head.starts_with("HTTP/1.1 200") {
-            bail!("GET {path}: {}", head.lines().next().unwrap_or_default());
-        }
-        Ok(body.to_owned())
+        get(self.address()?, path)
     }
 
     fn wait_until_up(&mut self) -> Result<()> {
@@ -128,6 +117,21 @@ impl Daemon {
         let _ = Command::new(&self.weirgate).args(["undo", "-c"]).arg(&config).stdout(Stdio::null()).status();
         bail!("the daemon did not end within 20 s of SIGTERM:\n{}", self.log())
     }
+}
+
+/// The body of `GET path` of the server at `address`, which says 200.
+pub(crate) fn get(address: SocketAddr, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let answer = String::from_utf8(answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("its answer has no head")?;
+    if !head.starts_with("HTTP/1.1 200") {
+        bail!("GET {path}: {}", head.lines().next().unwrap_or_default());
+    }
+    Ok(body.to_owned())
 }
 
 impl Drop for Daemon {

@@ -55,7 +55,7 @@ pub enum Refused {
     OtherPop(String),
     /// What is obeyed is newer.
     #[error(
-        "version {offered} is older than {held}, which is obeyed here: sent again by somebody, or by a controller that lost its books"
+        "version {offered} is not newer than {held}, which is obeyed here: sent again by somebody, or by a controller that lost its books"
     )]
     Older {
         /// What is obeyed.

@@ -1,6 +1,5 @@
 //! The experiment `fleet`: what records of a fleet cost on their way to a decision, and what is lost when anything on it fails.
 
-mod delay;
 mod exporter;
 mod faults;
 mod generator;

@@ -195,12 +195,12 @@ impl Controller {
         self.dir.join("key")
     }
 
-    /// Starts one that decides the rounds that ended so many seconds ago, and ends.
-    pub(super) fn start(&self, settle_s: u64) -> Result<(std::process::Child, PathBuf)> {
+    /// Starts one that decides the rounds that ended so many seconds ago, and goes on, or ends.
+    pub(super) fn start(&self, settle_s: u64, goes_on: bool) -> Result<(std::process::Child, PathBuf)> {
         let (config, log) = (self.dir.join("controller.toml"), self.dir.join("log"));
         fs::write(&config, format!("{}settle = \"{settle_s} s\"\n", self.head))?;
         let mut command = Command::new(&self.weirgate);
-        command.args(["controller", "run", "--once", "-c"]).arg(&config);
+        command.args(["controller", "run", "-c"]).arg(&config).args((!goes_on).then_some("--once"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log)?);
         Ok((command.spawn()?, log))
     }
@@ -208,7 +208,7 @@ impl Controller {
     /// Runs one to its end.
     pub(super) fn run(&self, settle_s: u64) -> Result<Run> {
         let start = std::time::Instant::now();
-        let (mut child, log) = self.start(settle_s)?;
+        let (mut child, log) = self.start(settle_s, false)?;
         let (mut peak_mb, mut cpu_s) = (0.0, 0.0);
         let status = loop {
             if let Some(status) = child.try_wait()? {

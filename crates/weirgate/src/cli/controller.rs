@@ -141,7 +141,7 @@ impl Reset {
 }
 
 fn say(pop: &str, decided: &Decided) {
-    let Decided { end, rows, round, halted } = decided;
+    let Decided { end, read, hosts_before, round, halted } = decided;
     let end = end.as_secs();
     let Some(round) = round else {
         tracing::warn!(
@@ -155,13 +155,21 @@ fn say(pop: &str, decided: &Decided) {
     tracing::info!(
         pop,
         round = end,
-        rows,
+        hosts = read.hosts,
+        rows = read.rows,
         connections = stats.connections,
         votes = stats.votes(),
         known = stats.networks_known,
         selected = stats.selected,
         "decided"
     );
+    if let Some(before) = hosts_before {
+        tracing::warn!(
+            pop,
+            "it is of {} hosts, the round before it was of {before}: do the others export?",
+            read.hosts
+        );
+    }
     for decision in &round.decisions {
         tracing::info!(pop, "{}: {}", decision.network, decision.what);
     }

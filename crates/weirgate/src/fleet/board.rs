@@ -55,12 +55,19 @@ pub(super) struct Numbers {
     pub(super) decided: u64,
     /// Rounds without.
     pub(super) empty: u64,
+    /// Of the decided ones those of fewer than half of the hosts of the one before.
+    pub(super) partial: u64,
+    /// Rows that say what no host sends.
+    pub(super) skipped: u64,
+    /// Responses that no connection's record is of.
+    pub(super) unmatched: u64,
     /// Attempts that failed.
     pub(super) failed: u64,
     /// Times that all networks on trial were given up.
     pub(super) halted: u64,
-    /// Of the last round with data: its end, rows, connections, votes; networks that all treat, and those on trial.
+    /// Of the last round with data: its end, hosts, rows, connections, votes; networks that all treat, and those on trial.
     pub(super) ended: UnixTime,
+    pub(super) hosts: u64,
     pub(super) rows: u64,
     pub(super) connections: u64,
     pub(super) votes: u64,
@@ -158,16 +165,28 @@ impl Board {
             })
             .collect();
         type Value = fn(&Numbers) -> f64;
-        let counters: [(&str, &str, Value); 4] = [
+        let counters: [(&str, &str, Value); 7] = [
             ("controller_rounds_total", "Rounds that were decided.", |n| n.decided as f64),
             ("controller_empty_rounds_total", "Rounds of which there were no data.", |n| n.empty as f64),
+            (
+                "controller_partial_rounds_total",
+                "Decided rounds of fewer than half of the hosts of the one before.",
+                |n| n.partial as f64,
+            ),
+            ("controller_skipped_rows_total", "Rows that say what no host sends, and were left out.", |n| {
+                n.skipped as f64
+            }),
+            ("controller_unmatched_responses_total", "Responses that no connection's record is of, left out.", |n| {
+                n.unmatched as f64
+            }),
             ("controller_failures_total", "Attempts to decide or to publish that failed.", |n| n.failed as f64),
             ("controller_halts_total", "Times that all networks on trial were given up.", |n| n.halted as f64),
         ];
-        let gauges: [(&str, &str, Value); 7] = [
+        let gauges: [(&str, &str, Value); 8] = [
             ("controller_round_end_timestamp_seconds", "When the last decided round ended, Unix time.", |n| {
                 n.ended.as_secs() as f64
             }),
+            ("controller_round_hosts", "Hosts that it was decided from.", |n| n.hosts as f64),
             ("controller_round_rows", "Rows that it was decided from.", |n| n.rows as f64),
             ("controller_round_connections", "Connections in them.", |n| n.connections as f64),
             ("controller_round_votes", "Votes in them.", |n| n.votes as f64),

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::fs::FlockOperation;
 use weirgate_linux::clock;
 use weirgate_sockets::sample::CcName;
+use weirgate_store::clickhouse::Round as Read;
 use weirgate_store::clickhouse::standby::{memories, recall, remember};
 use weirgate_tune::snapshot::Snapshot;
 use weirgate_tune::{Controller, Host, Round};
@@ -70,6 +71,8 @@ struct Pop {
     /// The end of the last round that was decided, or found empty.
     ended: Option<UnixTime>,
     not_before: UnixTime,
+    /// Hosts of which the last decided round was; 0: not known.
+    hosts: u64,
     /// The version under which the memory was taken from the database last.
     recalled: u64,
 }
@@ -78,7 +81,10 @@ struct Pop {
 pub(crate) struct Decided {
     /// When it ended.
     pub(crate) end: UnixTime,
-    pub(crate) rows: u64,
+    /// What it was decided from.
+    pub(crate) read: Read,
+    /// Of how many hosts the round before it was, where it is of fewer than half of them.
+    pub(crate) hosts_before: Option<u64>,
     /// `None`: there were no data of it.
     pub(crate) round: Option<Round>,
     /// Why all networks on trial were given up, if they were.
@@ -268,6 +274,7 @@ impl Pop {
             is_published: sealed.is_none(),
             ended: (number > 0).then_some(ended),
             not_before: UnixTime::default(),
+            hosts: 0,
             recalled: 0,
             controller,
             goes_back,
@@ -320,18 +327,22 @@ impl Pop {
     fn decide(&mut self, Means { rounds, settings, config, board, .. }: &Means) -> Result<Option<Decided>> {
         let end = self.next_end(config, clock::unix());
         // All of it before anything is counted: a round that breaks off is asked for again.
-        let tallies = rounds.read(&self.name, end, config)?;
-        let rows = tallies.len() as u64;
+        let (tallies, read) = rounds.read(&self.name, end, config)?;
+        let hosts_before = Some(self.hosts).filter(|before| read.hosts * 2 < *before);
+        let patience = Duration::from_nanos(config.round.as_nanos() / 2);
+        if (tallies.is_empty() || hosts_before.is_some()) && clock::unix() < end + settings.settle + patience {
+            self.not_before = clock::unix() + RETRY;
+            return Ok(None);
+        }
+        board.count(&self.name, |numbers| {
+            numbers.skipped += read.skipped;
+            numbers.unmatched += read.unmatched;
+        });
         if tallies.is_empty() {
-            let patience = Duration::from_nanos(config.round.as_nanos() / 2);
-            if clock::unix() < end + settings.settle + patience {
-                self.not_before = clock::unix() + RETRY;
-                return Ok(None);
-            }
             // As if nobody had been there to decide: what was published last lives on until its time is over.
             self.ended = Some(end);
             board.count(&self.name, |numbers| numbers.empty += 1);
-            return Ok(Some(Decided { end, rows, round: None, halted: None }));
+            return Ok(Some(Decided { end, read, hosts_before, round: None, halted: None }));
         }
         tallies.iter().for_each(|tally| self.controller.handle_tally(tally));
         let round = self.controller.end_round(end, Some(end));
@@ -341,10 +352,12 @@ impl Pop {
         board.count(&self.name, |numbers| {
             numbers.decided += 1;
             numbers.halted += u64::from(halted.is_some());
-            (numbers.ended, numbers.rows) = (end, rows);
+            numbers.partial += u64::from(hosts_before.is_some());
+            (numbers.ended, numbers.rows, numbers.hosts) = (end, read.rows, read.hosts);
             (numbers.connections, numbers.votes) = (round.stats.connections, round.stats.votes());
         });
-        Ok(Some(Decided { end, rows, round: Some(round), halted }))
+        self.hosts = read.hosts;
+        Ok(Some(Decided { end, read, hosts_before, round: Some(round), halted }))
     }
 
     /// Signs what is in force, and keeps it with what is known.

@@ -381,9 +381,12 @@ mod tests {
         let again = old.seal(|bytes| ground.signer.sign(bytes));
         let fra = Snapshot { pop: "fra".to_owned(), ..ground.snapshot(9, &[9]) };
         let fra = fra.seal(|bytes| ground.signer.sign(bytes));
-        for (bytes, why) in
-            [(forged, "not signed"), (torn, "not signed"), (again, "is older than 6"), (fra, "point of presence `fra`")]
-        {
+        for (bytes, why) in [
+            (forged, "not signed"),
+            (torn, "not signed"),
+            (again, "is not newer than 6"),
+            (fra, "point of presence `fra`"),
+        ] {
             replace(&path, 0o644, &bytes).unwrap();
             assert_eq!(ground.look(&mut edge), None, "{why}");
             let said = edge.trouble().unwrap();
@@ -407,7 +410,7 @@ mod tests {
         ground.publish(&old, &ground.signer);
         let mut edge = ground.edge();
         assert_eq!(ground.look(&mut edge), Some(2));
-        assert!(edge.trouble().unwrap().contains("is older than 6"));
+        assert!(edge.trouble().unwrap().contains("is not newer than 6"));
         drop(edge);
         std::fs::remove_file(ground.folder.path().join("ams.snapshot")).unwrap();
         let mut edge = ground.edge();
@@ -418,6 +421,6 @@ mod tests {
         ground.now = ground.now + HOUR;
         let mut edge = ground.edge();
         assert_eq!(ground.look(&mut edge), Some(0));
-        assert!(edge.trouble().unwrap().contains("is older than 6"), "{:?}", edge.trouble());
+        assert!(edge.trouble().unwrap().contains("is not newer than 6"), "{:?}", edge.trouble());
     }
 }

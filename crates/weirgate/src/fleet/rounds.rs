@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use weirgate_store::clickhouse::{self, Server};
+use weirgate_store::clickhouse::{self, Round, Server};
 use weirgate_store::{TimeRange, for_each_record};
 use weirgate_tune::{Config, Tallies, Tally};
 use weirgate_units::UnixTime;
@@ -46,24 +46,25 @@ impl Rounds {
         }
     }
 
-    /// What the connections of `pop` came to in the round that ends at `end`; nothing where there are no data of it.
+    /// What the connections of `pop` came to in the round that ends at `end`, and of what that was; nothing where there are no data of it.
     ///
     /// # Errors
     /// The database does not answer, or its files cannot be read.
-    pub(super) fn read(&self, pop: &str, end: UnixTime, config: &Config) -> Result<Vec<Tally>> {
+    pub(super) fn read(&self, pop: &str, end: UnixTime, config: &Config) -> Result<(Vec<Tally>, Round)> {
         match self {
             Self::Store(dir) => from_store(dir, pop, end, config),
             Self::ClickHouse(server, database, source) => {
                 let mut tallies = Vec::new();
-                clickhouse::round(server, database, *source, (pop, end), config, &mut |tally| tallies.push(tally))?;
-                Ok(tallies)
+                let each = &mut |tally| tallies.push(tally);
+                let round = clickhouse::round(server, database, *source, (pop, end), config, each)?;
+                Ok((tallies, round))
             }
         }
     }
 }
 
 /// As the hosts themselves would have summed it up. What a connection did before the round is told by its records of the round before.
-fn from_store(dir: &Path, pop: &str, end: UnixTime, config: &Config) -> Result<Vec<Tally>> {
+fn from_store(dir: &Path, pop: &str, end: UnixTime, config: &Config) -> Result<(Vec<Tally>, Round)> {
     let before = |rounds| UnixTime::from_nanos(end.as_nanos().saturating_sub(config.round.as_nanos() * rounds));
     let start = before(1);
     let lens = (config.network_len_v4, config.network_len_v6);
@@ -87,14 +88,16 @@ fn from_store(dir: &Path, pop: &str, end: UnixTime, config: &Config) -> Result<V
     for warning in done.with_context(|| format!("[controller] store: {}", dir.display()))?.warnings {
         tracing::warn!("{warning}");
     }
-    let mut all = Vec::new();
+    let (mut all, mut round) = (Vec::new(), Round::default());
     for Host { mut recorded, mut tallies, has_begun } in hosts.into_values() {
         if has_begun {
             recorded.end_round(&mut |progress| tallies.handle_progress(progress));
             all.extend(tallies.take());
+            round.hosts += 1;
         }
     }
-    Ok(all)
+    round.rows = all.len() as u64;
+    Ok((all, round))
 }
 
 /// One host whose records are in the store.
@@ -181,7 +184,8 @@ mod tests {
         write(dir.path(), "edge-2", "ams");
         write(dir.path(), "edge-3", "fra");
         let read = |pop, end| {
-            let mut tallies = from_store(dir.path(), pop, at(end), &config).unwrap();
+            let (mut tallies, round) = from_store(dir.path(), pop, at(end), &config).unwrap();
+            assert_eq!(round.rows, tallies.len() as u64);
             tallies.sort_by_key(|tally| tally.network);
             let row = |tally: &Tally| (tally.did.connections, tally.did.acked.as_u64() / 1_000_000, tally.fit.len());
             tallies.iter().map(row).collect::<Vec<_>>()

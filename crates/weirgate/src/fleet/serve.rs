@@ -306,9 +306,61 @@ impl axum::serve::Listener for Tls {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use axum::http::HeaderValue;
 
+    use super::super::fetch::{News, from_controllers};
+    use super::super::memory::Sealed;
     use super::*;
+    use crate::config::fleet::Controllers;
+
+    #[test]
+    fn an_edge_has_to_have_a_certificate_where_one_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        // Two authorities, of which each has signed one certificate.
+        let make = "for name in ours theirs; do \
+             openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=$name -keyout ca.key -out $name-ca.pem; \
+             openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -keyout $name.key -out csr; \
+             printf 'subjectAltName=DNS:localhost\\nbasicConstraints=CA:FALSE\\n' > ext; \
+             openssl x509 -req -in csr -CA $name-ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out $name.pem; done";
+        let made = Command::new("sh").args(["-ec", make]).current_dir(dir.path()).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let path = |name: &str| dir.path().join(name);
+
+        let pops = ["ams".to_owned()];
+        let board = Arc::new(Board::new(&pops));
+        board.publish(
+            "ams",
+            &Sealed {
+                version: 7,
+                until: clock::unix() + weirgate_units::Duration::from_secs(60),
+                bytes: b"signed".to_vec(),
+            },
+        );
+        let serve = Serve {
+            listen: ([127, 0, 0, 1], 0).into(),
+            certificate: (path("ours.pem"), path("ours.key")),
+            token_file: None,
+            clients_ca: Some(path("ours-ca.pem")),
+        };
+        let edges = Edges::open(&serve, &board).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind(serve.listen)).unwrap();
+        let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+        std::thread::spawn(move || runtime.block_on(edges.serve(listener)));
+
+        let ask = |certificate: Option<&str>| {
+            let certificate = certificate.map(|name| (path(&format!("{name}.pem")), path(&format!("{name}.key"))));
+            let controllers =
+                Controllers { urls: vec![url.clone()], ca: Some(path("ours-ca.pem")), token_file: None, certificate };
+            from_controllers(controllers, "ams").unwrap().recv_timeout(Duration::from_secs(20)).unwrap()
+        };
+        assert!(matches!(ask(Some("ours")), News::Snapshot(bytes) if bytes == b"signed"));
+        for stranger in [Some("theirs"), None] {
+            assert!(matches!(ask(stranger), News::Trouble(why) if why.contains(&url)), "{stranger:?}");
+        }
+    }
 
     #[test]
     fn what_an_edge_has_and_how_long_it_waits_is_read() {

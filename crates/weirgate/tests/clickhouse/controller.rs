@@ -95,6 +95,26 @@ fn obeys(status: &serde_json::Value) -> bool {
 }
 
 #[test]
+fn a_round_of_few_hosts_is_said() {
+    let Some(server) = database() else { return };
+    let nth = |n: u32, of: &str| {
+        server.ask(&format!(
+            "INSERT INTO weirgate.tallies SELECT * REPLACE ('fra' AS pop) FROM weirgate.tallies WHERE {of} AND round = \
+             (SELECT max(round) - {} FROM weirgate.tallies)",
+            u64::from(n) * ROUND
+        ));
+    };
+    nth(6, "pop = 'ams'");
+    nth(5, "pop = 'ams' AND host = 'edge-0'");
+    nth(4, "pop = 'ams' AND host = 'edge-0'");
+    let once = weirgate(&["controller", "run", "--once", "-c", &controller(&server, "")]);
+    done(&once);
+    let log = String::from_utf8_lossy(&once.stderr).into_owned();
+    let said = log.lines().filter(|line| line.contains("the round before it was of")).collect::<Vec<_>>();
+    assert!(said.len() == 1 && said[0].contains("it is of 1 hosts, the round before it was of 3"), "{log}");
+}
+
+#[test]
 fn an_edge_obeys_what_was_decided_from_the_database() {
     let Some(server) = database() else { return };
     let dir = server.folder.path();

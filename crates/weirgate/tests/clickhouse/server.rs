@@ -69,9 +69,10 @@ impl Server {
         std::fs::write(dir.join("tallies.proto"), done(&weirgate(&["store", "proto", "--tallies"]))).unwrap();
     }
 
-    /// `weirgate store init` on it.
+    /// `weirgate store init` on it; where `args` say nothing of it, rows stay for longer than these tests' dates will be in use.
     pub(crate) fn init(&self, args: &[&str]) -> Output {
-        weirgate(&[&["store", "init", "--url", &self.url], args].concat())
+        let stays: &[&str] = if self.engine.is_some() && !args.contains(&"--ttl") { &["--ttl", "3650 d"] } else { &[] };
+        weirgate(&[&["store", "init", "--url", &self.url], args, stays].concat())
     }
 }
 

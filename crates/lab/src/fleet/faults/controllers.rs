@@ -1,0 +1,177 @@
+//! Faults of two controllers that share a lease and answer an edge by HTTPS.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use weirgate_linux::clock;
+
+use super::{Fleet, POP, ROUND_S};
+use crate::daemon::{self, Daemon};
+use crate::fleet::ground::until;
+use crate::fleet::round;
+
+/// For how long a controller that is not heard of keeps the other from deciding.
+const LEASE_S: u64 = 5;
+
+impl Fleet<'_> {
+    /// One is stopped past its lease and goes on; one is killed; then both are.
+    pub(super) fn two_controllers(&mut self) -> Result<()> {
+        self.rounds()?;
+        let mut filled = clock::unix().as_secs() / ROUND_S * ROUND_S;
+        let dir = self.ground.path("controllers");
+        fs::create_dir_all(&dir)?;
+        credentials(&dir)?;
+        let public = self.ground.weirgate(&["controller", "key", "--key", &dir.join("key").display().to_string()])?.0;
+        let first = Serving::start(self, &dir, "first")?;
+        until("a controller publishes a policy", || Ok(first.version()? > 0.0))?;
+        let second = Serving::start(self, &dir, "second")?;
+        until("the other controller shows what is published", || Ok(second.version()? > 0.0))?;
+        let edge =
+            Daemon::start(&self.ground.weirgate, &dir.join("edge"), &edge(&dir, [&first, &second], public.trim()))?;
+        let obeyed = || -> Result<f64> { Ok(number(&edge.fetch("/metrics")?, "fleet_policy_version").unwrap_or(0.0)) };
+        until("the edge obeys a policy by HTTPS", || Ok(obeyed()? > 0.0))?;
+
+        let (from, before) = (clock::unix(), obeyed()?);
+        first.signal(Signal::STOP)?;
+        let mut newest = before;
+        let mut goes_back = false;
+        let mut look = || -> Result<f64> {
+            let now = obeyed()?;
+            goes_back |= now < newest;
+            newest = newest.max(now);
+            Ok(now)
+        };
+        until("the other controller decides", || {
+            self.bring(&mut filled)?;
+            look()?;
+            Ok(second.number("controller_active")? == 1.0 && second.version()? > before)
+        })?;
+        first.signal(Signal::CONT)?;
+        until("the edge obeys the other controller", || {
+            self.bring(&mut filled)?;
+            Ok(look()? > before && first.number("controller_active")? == 0.0)
+        })?;
+        let is_told = second.number("controller_epoch")? > 1.0 && first.version()? >= newest;
+        self.note(
+            "two controllers at once: one is stopped past its lease, and goes on",
+            from,
+            "weirgate_controller_active, weirgate_controller_epoch",
+            is_told,
+        );
+        self.policy("never an older one", !goes_back);
+
+        let (from, before) = (clock::unix(), newest);
+        drop(second);
+        until("the edge obeys the one that is left", || {
+            self.bring(&mut filled)?;
+            Ok(obeyed()? > before)
+        })?;
+        let is_told = first.number("controller_active")? == 1.0;
+        self.note("the controller that decides is killed", from, "weirgate_controller_active", is_told);
+        self.policy("the other one's", true);
+
+        let (from, before) = (clock::unix(), obeyed()?);
+        drop(first);
+        let told = until("the edge says that no controller answers", || {
+            let metrics = edge.fetch("/metrics")?;
+            Ok(number(&metrics, "fleet_failures_total") > Some(0.0) && number(&metrics, "problems") > Some(0.0))
+        });
+        self.note("both are killed", from, "weirgate_fleet_failures_total, weirgate_problems", told.is_ok());
+        self.policy("the last one", obeyed()? == before);
+        Ok(())
+    }
+
+    /// Brings the rounds that have ended since `filled` into the engine.
+    fn bring(&self, filled: &mut u64) -> Result<()> {
+        while *filled + ROUND_S <= clock::unix().as_secs() {
+            *filled += ROUND_S;
+            let size = round::Size { pops: 1, networks: 200, history: 0 };
+            self.engine()?.ask(&round::fill(&format!("'{POP}'"), size, 12, *filled))?;
+        }
+        Ok(())
+    }
+}
+
+/// A controller that goes on until it is dropped, which kills it.
+struct Serving {
+    child: Child,
+    listen: u16,
+    metrics: u16,
+}
+
+impl Serving {
+    fn start(fleet: &Fleet, dir: &Path, name: &str) -> Result<Self> {
+        let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0"));
+        let [listen, metrics] = ports.map(|port| port.and_then(|port| Ok(port.local_addr()?.port())));
+        let (listen, metrics) = (listen?, metrics?);
+        let shown = dir.display();
+        let text = format!(
+            "[host]\nname = \"{name}\"\nstate = \"{shown}/{name}\"\n[tune]\nround = \"{ROUND_S} s\"\nwindow_rounds = 16\n\
+             known_enter_min = 4\nknown_leave_min = 2\n[controller]\nclickhouse = \"{}\"\npops = [\"{POP}\"]\n\
+             key = \"{shown}/key\"\nsettle = \"0 s\"\ncanary_share = \"100 %\"\nlease = \"{LEASE_S} s\"\n\
+             listen = \"127.0.0.1:{listen}\"\nmetrics = \"127.0.0.1:{metrics}\"\ncertificate = \"{shown}/server.pem\"\n\
+             certificate_key = \"{shown}/server.key\"\ntoken_file = \"{shown}/token\"\n",
+            fleet.engine()?.url,
+        );
+        let config = dir.join(name).with_extension("toml");
+        fs::write(&config, text)?;
+        let log = fs::File::create(dir.join(name).with_extension("log"))?;
+        let mut command = Command::new(&fleet.ground.weirgate);
+        command.args(["controller", "run", "-c"]).arg(&config);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
+        Ok(Self { child, listen, metrics })
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
+    fn number(&self, name: &str) -> Result<f64> {
+        let metrics = daemon::get(([127, 0, 0, 1], self.metrics).into(), "/metrics")?;
+        number(&metrics, name).with_context(|| format!("there is no {name}"))
+    }
+
+    /// Of the policy that it hands out.
+    fn version(&self) -> Result<f64> {
+        self.number(&format!("controller_policy_version{{pop=\"{POP}\"}}"))
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The rest of the configuration of an edge that asks both.
+fn edge(dir: &Path, controllers: [&Serving; 2], public: &str) -> String {
+    let shown = dir.display();
+    let [first, second] = controllers.map(|controller| format!("\"https://localhost:{}\"", controller.listen));
+    format!(
+        "[fleet]\ntrust = [\"{public}\"]\ncontrollers = [{first}, {second}]\nca = \"{shown}/ca.pem\"\ntoken_file = \"{shown}/token\"\n"
+    )
+}
+
+/// A token, an authority, and the certificate of a server that it has signed.
+fn credentials(dir: &Path) -> Result<()> {
+    fs::write(dir.join("token"), "the fleet's\n")?;
+    let make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=fleet -keyout ca.key -out ca.pem && \
+         openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -keyout server.key -out server.csr && \
+         printf 'subjectAltName=DNS:localhost\\nbasicConstraints=CA:FALSE\\n' > server.ext && \
+         openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile server.ext -out server.pem";
+    let output = Command::new("sh").args(["-ec", make]).current_dir(dir).stdin(Stdio::null()).output()?;
+    ensure!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// The value of a series of ours.
+pub(super) fn number(metrics: &str, series: &str) -> Option<f64> {
+    let value =
+        |line: &str| line.strip_prefix("weirgate_")?.strip_prefix(series)?.strip_prefix(' ')?.trim().parse().ok();
+    metrics.lines().find_map(value)
+}
