@@ -45,7 +45,7 @@ impl Fleet<'_> {
         let killed = clock::unix();
         self.kill_edge()?;
         self.start_edge(killed, 6)?;
-        let noticed = self.export("found")? > 0;
+        let noticed = until("the edge says what it found", || Ok(self.export("found")? > 0)).is_ok();
         self.ground.start("kafka", "KAFKA")?;
         self.is_as_before()?;
         self.note(

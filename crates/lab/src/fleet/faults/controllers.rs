@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use weirgate_linux::clock;
 
-use super::{Fleet, POP, ROUND_S};
+use super::policies::HISTORY;
+use super::{Fleet, POP, ROUND_S, SHORT_S};
 use crate::daemon::{self, Daemon};
 use crate::fleet::ground::until;
-use crate::fleet::round;
 
 /// For how long a controller that is not heard of keeps the other from deciding.
 const LEASE_S: u64 = 5;
@@ -35,6 +35,41 @@ impl Fleet<'_> {
         let obeyed = || -> Result<f64> { Ok(number(&edge.fetch("/metrics")?, "fleet_policy_version").unwrap_or(0.0)) };
         until("the edge obeys a policy by HTTPS", || Ok(obeyed()? > 0.0))?;
 
+        if self.size.away_s >= SHORT_S {
+            self.one_is_stopped([&first, &second], &obeyed, &mut filled)?;
+        }
+        // The one that does not decide is left.
+        let (active, other) = if first.is_active()? { (first, second) } else { (second, first) };
+        let (from, before) = (clock::unix(), obeyed()?);
+        drop(active);
+        until("the edge obeys the one that is left", || {
+            self.bring(&mut filled)?;
+            Ok(obeyed()? > before)
+        })?;
+        let is_told = other.is_active()?;
+        self.note("the controller that decides is killed", from, "weirgate_controller_active", is_told);
+        self.policy("the other one's", true);
+
+        let (from, before) = (clock::unix(), obeyed()?);
+        let failures = |metrics: &str| number(metrics, "fleet_failures_total");
+        let failed = failures(&edge.fetch("/metrics")?);
+        drop(other);
+        let told = until("the edge says that no controller answers", || {
+            let metrics = edge.fetch("/metrics")?;
+            Ok(failures(&metrics) > failed && number(&metrics, "problems") > Some(0.0))
+        });
+        self.note("both are killed", from, "weirgate_fleet_failures_total, weirgate_problems", told.is_ok());
+        self.policy("the last one", obeyed()? == before);
+        Ok(())
+    }
+
+    /// The one that decides stops, past its lease, and goes on.
+    fn one_is_stopped(
+        &mut self,
+        [first, second]: [&Serving; 2],
+        obeyed: &dyn Fn() -> Result<f64>,
+        filled: &mut u64,
+    ) -> Result<()> {
         let (from, before) = (clock::unix(), obeyed()?);
         first.signal(Signal::STOP)?;
         let mut newest = before;
@@ -46,14 +81,14 @@ impl Fleet<'_> {
             Ok(now)
         };
         until("the other controller decides", || {
-            self.bring(&mut filled)?;
+            self.bring(filled)?;
             look()?;
-            Ok(second.number("controller_active")? == 1.0 && second.version()? > before)
+            Ok(second.is_active()? && second.version()? > before)
         })?;
         first.signal(Signal::CONT)?;
         until("the edge obeys the other controller", || {
-            self.bring(&mut filled)?;
-            Ok(look()? > before && first.number("controller_active")? == 0.0)
+            self.bring(filled)?;
+            Ok(look()? > before && !first.is_active()?)
         })?;
         let is_told = second.number("controller_epoch")? > 1.0 && first.version()? >= newest;
         self.note(
@@ -63,25 +98,6 @@ impl Fleet<'_> {
             is_told,
         );
         self.policy("never an older one", !goes_back);
-
-        let (from, before) = (clock::unix(), newest);
-        drop(second);
-        until("the edge obeys the one that is left", || {
-            self.bring(&mut filled)?;
-            Ok(obeyed()? > before)
-        })?;
-        let is_told = first.number("controller_active")? == 1.0;
-        self.note("the controller that decides is killed", from, "weirgate_controller_active", is_told);
-        self.policy("the other one's", true);
-
-        let (from, before) = (clock::unix(), obeyed()?);
-        drop(first);
-        let told = until("the edge says that no controller answers", || {
-            let metrics = edge.fetch("/metrics")?;
-            Ok(number(&metrics, "fleet_failures_total") > Some(0.0) && number(&metrics, "problems") > Some(0.0))
-        });
-        self.note("both are killed", from, "weirgate_fleet_failures_total, weirgate_problems", told.is_ok());
-        self.policy("the last one", obeyed()? == before);
         Ok(())
     }
 
@@ -89,8 +105,7 @@ impl Fleet<'_> {
     fn bring(&self, filled: &mut u64) -> Result<()> {
         while *filled + ROUND_S <= clock::unix().as_secs() {
             *filled += ROUND_S;
-            let size = round::Size { pops: 1, networks: 200, history: 0 };
-            self.engine()?.ask(&round::fill(&format!("'{POP}'"), size, 12, *filled))?;
+            self.fill(HISTORY, *filled)?;
         }
         Ok(())
     }
@@ -128,6 +143,10 @@ impl Serving {
 
     fn signal(&self, signal: Signal) -> Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
+    fn is_active(&self) -> Result<bool> {
+        Ok(self.number("controller_active")? > 0.0)
     }
 
     fn number(&self, name: &str) -> Result<f64> {

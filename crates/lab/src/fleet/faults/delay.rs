@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use weirgate_linux::clock;
 use weirgate_units::UnixTime;
 
-use super::Fleet;
+use super::{Fleet, ROUND_S};
 use crate::fleet::ground::{count, until};
 use crate::report::{Table, number};
 use crate::stats::median;
@@ -60,6 +60,9 @@ impl Fleet<'_> {
         // The first insert of an engine takes longer than the others.
         let engine = self.engine()?;
         until("the first records are there", || Ok(count(&engine.url, "SELECT count() FROM weirgate.queue")? > 0))?;
+        // A controller's first start looks for rounds of hours ago.
+        let by_records = &self.by_records;
+        by_records.run(0)?;
         let start = clock::unix();
         std::thread::sleep(Duration::from_secs(self.size.spread_s.max(5)));
         let end = clock::unix();
@@ -90,7 +93,7 @@ impl Fleet<'_> {
         let [record, kafka, clickhouse] = parts.map(median);
 
         // From records, of the connections themselves.
-        let by_records = &self.by_records;
+        std::thread::sleep(Duration::from_secs(ROUND_S - clock::unix().as_secs() % ROUND_S));
         let run = by_records.run(0)?;
         ensure!(run.log.contains("connections="), "the controller decided nothing: {}", run.log);
         let start = Instant::now();

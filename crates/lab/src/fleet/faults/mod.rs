@@ -36,6 +36,8 @@ const POP: &str = "lab";
 const ROUND_S: u64 = 10;
 /// The fault whose end is noted apart.
 const CLICKHOUSE_AWAY: &str = "both ClickHouses away";
+/// Where ClickHouse is away for less than that, what takes long is left out.
+const SHORT_S: u64 = 30;
 /// Identifies a record.
 const ID: &str = "boot_id, netns, cookie, sequence";
 
@@ -110,7 +112,7 @@ pub(super) fn run(ground: &Ground, size: &Size, say: &dyn Fn(String)) -> Result<
     fleet.both_are_killed()?;
     say("faults: ClickHouse is away".into());
     fleet.clickhouse_is_away()?;
-    let is_short = size.away_s < 30;
+    let is_short = size.away_s < SHORT_S;
     if !is_short {
         fleet.clickhouse_has_caught_up()?;
     }
@@ -148,7 +150,12 @@ impl<'a> Fleet<'a> {
             "canary_share = \"100 %\"\n",
         );
         let by_records = Controller::new(ground, "delay-controller", &engine.url, &[POP.to_owned()])?
-            .with(&format!("round = \"{ROUND_S} s\"\nvote_bytes_min = \"1 B\""), "source = \"records\"\n");
+            .with(
+                &format!(
+                    "round = \"{ROUND_S} s\"\nvote_bytes_min = \"1 B\"\nwindow_rounds = 16\nknown_enter_min = 4\nknown_leave_min = 2"
+                ),
+                "source = \"records\"\n",
+            );
         let policy = ground.path("policy/lab.snapshot");
         fs::create_dir_all(ground.path("policy"))?;
         let sections = format!(

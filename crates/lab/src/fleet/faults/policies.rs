@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use weirgate_linux::clock;
@@ -12,16 +11,23 @@ use super::{Fleet, POP, ROUND_S};
 use crate::fleet::ground::until;
 use crate::fleet::round;
 
+/// Rounds that a controller finds at first, but the last.
+pub(super) const HISTORY: u32 = 12;
+
 impl Fleet<'_> {
     /// Puts some rounds of 200 networks into the engine, the last of which has just ended.
     pub(super) fn rounds(&self) -> Result<()> {
         let now = clock::unix().as_secs() / ROUND_S * ROUND_S;
-        let size = round::Size { pops: 1, networks: 200, history: 12 };
-        for n in 0..=size.history {
-            let end = now - u64::from(size.history - n) * ROUND_S;
-            self.engine()?.ask(&round::fill(&format!("'{POP}'"), size, n, end))?;
+        for n in 0..=HISTORY {
+            self.fill(n, now - u64::from(HISTORY - n) * ROUND_S)?;
         }
         Ok(())
+    }
+
+    /// Puts the round that ends at `end`, the `n`-th one, into the engine.
+    pub(super) fn fill(&self, n: u32, end: u64) -> Result<()> {
+        let size = round::Size { pops: 1, networks: 200, history: HISTORY };
+        self.engine()?.ask(&round::fill(&format!("'{POP}'"), size, n, end)).map(drop)
     }
 
     /// Has the controller decide and the edge obey; the snapshot.
@@ -55,18 +61,19 @@ impl Fleet<'_> {
         let selected = snapshot.policy.networks.len() + snapshot.first.1.len();
         ensure!(selected > 5, "few networks are selected: {selected}");
         let from = clock::unix();
-        // The next round's end.
-        std::thread::sleep(Duration::from_secs(ROUND_S - clock::unix().as_secs() % ROUND_S + 1));
-        self.rounds()?;
         // What cannot be written is tried again, until it is killed: the round is decided, signed and kept, and not published.
+        let (mut child, log) = self.decider.start(0, true)?;
+        let log = || fs::read_to_string(&log);
+        until("the controller shows what it has", || Ok(log()?.contains(" published ")))?;
         let hindrance = self.decider.published().join("lab.new");
         fs::create_dir(&hindrance)?;
-        let (mut child, log) = self.decider.start(0, true)?;
-        until("the controller cannot publish", || Ok(fs::read_to_string(&log)?.contains("cannot be written")))?;
+        // Of the round that ends next.
+        self.fill(HISTORY, (from.as_secs() / ROUND_S + 1) * ROUND_S)?;
+        until("the controller cannot publish", || Ok(log()?.contains("cannot be written")))?;
         child.kill()?;
         child.wait()?;
         fs::remove_dir(&hindrance)?;
-        let log = fs::read_to_string(&log)?;
+        let log = log()?;
         let decided = log.lines().filter(|line| line.contains(" decided ")).flat_map(str::split_whitespace);
         let last = decided.filter_map(|word| word.strip_prefix("round=")?.parse::<u64>().ok()).max();
         let is_old = fs::read(self.decider.published().join("lab.snapshot"))? == bytes;
