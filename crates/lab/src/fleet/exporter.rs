@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use weirgate_linux::clock;
 use weirgate_sockets::network::ClientNetworks;
 use weirgate_sockets::record::{Direction, Origin, Record};
@@ -24,7 +24,7 @@ pub(super) const NETWORKS: u32 = 5_000;
 /// How fast a look brings them: 100,000 in 125 ms, the median of `sockets-scale` (docs/results/2026-11-22-sockets-scale.json, `iter_ms`).
 const LOOKED_AT_ONCE: u32 = 2_000;
 const LOOK: Duration = Duration::from_micros(2_500);
-const TOPIC: &str = "weirgate.cost";
+pub(super) const TOPIC: &str = "weirgate.cost";
 /// Partitions of the topic: what is written at once is divided among them.
 pub(super) const PARTITIONS: u32 = 8;
 
@@ -45,7 +45,7 @@ pub(super) struct Cost {
     pub(super) oldest_s: f64,
 }
 
-fn origin() -> Origin {
+pub(super) fn origin() -> Origin {
     let boot_id = "4b6f8a1e-3f0c-4c57-9d43-0d6b0a7f5f21".to_owned();
     Origin { host: "edge-17.ams.example".into(), pop: "ams".into(), boot_id }
 }
@@ -53,9 +53,7 @@ fn origin() -> Origin {
 /// Exports `polls` looks at all sockets.
 pub(super) fn cost(ground: &Ground, generator: &mut Generator, polls: u32) -> Result<Cost> {
     ground.start("kafka", "KAFKA")?;
-    let env = std::fs::read_to_string(ground.path("servers/env"))?;
-    let address = |key: &str| env.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix('=')).unwrap_or("").to_owned();
-    ground.topic(&address("KAFKA"), TOPIC, PARTITIONS)?;
+    ground.topic(&address(ground, "KAFKA")?, TOPIC, PARTITIONS)?;
     let records: Vec<Recorded> = (0..SOCKETS).map(|n| generator.draw(n)).collect();
     let networks = ClientNetworks::default();
 
@@ -68,23 +66,9 @@ pub(super) fn cost(ground: &Ground, generator: &mut Generator, polls: u32) -> Re
     let without = clock::process_cpu().saturating_sub(before);
     let encode_us = encode(&records, &networks);
 
-    let password = std::fs::read_to_string(ground.path("servers/password"))?.trim().to_owned();
-    let sasl = Some(Sasl { mechanism: "SCRAM-SHA-512", user: "weirgate".into(), password });
-    let options = Options {
-        brokers: vec![address("KAFKA_TLS")],
-        topic: TOPIC.to_owned(),
-        form: Form::Delimited,
-        all_fields: false,
-        compression: Compression::Zstd,
-        security: Security { tls: true, ca: Some(ground.path("servers/ca.pem")), certificate: None, sasl },
-        spool: ground.path("spool"),
-        spool_max: Bytes::new(1_000_000_000),
-        interval: weirgate_units::Duration::from_secs(4),
-        anonymise: Anonymise::Off,
-    };
     let rss = memory_mb(std::process::id(), "RssAnon")?;
     let (before, start) = (clock::process_cpu(), Instant::now());
-    let mut exporter = Exporter::open(&origin(), options)?;
+    let mut exporter = Exporter::open(&origin(), options(ground, TOPIC)?)?;
     let (mut peak, mut oldest) = (rss, Duration::ZERO);
     for poll in 0..polls {
         let appended = Instant::now();
@@ -126,6 +110,31 @@ pub(super) fn cost(ground: &Ground, generator: &mut Generator, polls: u32) -> Re
         with_s: seconds(with),
         without_s: seconds(without),
         oldest_s: oldest.as_secs_f64(),
+    })
+}
+
+/// Where a service listens, by its name.
+pub(super) fn address(ground: &Ground, key: &str) -> Result<String> {
+    let env = std::fs::read_to_string(ground.path("servers/env"))?;
+    let value = env.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    Ok(value.with_context(|| format!("no {key} runs"))?.to_owned())
+}
+
+/// To a topic, by TLS, SCRAM and zstd.
+pub(super) fn options(ground: &Ground, topic: &str) -> Result<Options> {
+    let password = std::fs::read_to_string(ground.path("servers/password"))?.trim().to_owned();
+    let sasl = Some(Sasl { mechanism: "SCRAM-SHA-512", user: "weirgate".into(), password });
+    Ok(Options {
+        brokers: vec![address(ground, "KAFKA_TLS")?],
+        topic: topic.to_owned(),
+        form: Form::Delimited,
+        all_fields: false,
+        compression: Compression::Zstd,
+        security: Security { tls: true, ca: Some(ground.path("servers/ca.pem")), certificate: None, sasl },
+        spool: ground.path("spool").join(topic),
+        spool_max: Bytes::new(1_000_000_000),
+        interval: weirgate_units::Duration::from_secs(4),
+        anonymise: Anonymise::Off,
     })
 }
 

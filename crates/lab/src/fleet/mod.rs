@@ -4,6 +4,7 @@ mod exporter;
 mod faults;
 mod generator;
 mod ground;
+mod intake;
 mod round;
 mod traffic;
 
@@ -13,6 +14,7 @@ use serde_json::json;
 use self::exporter::Cost;
 use self::generator::Generator;
 use self::ground::Ground;
+use self::intake::Intake;
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
 use crate::report::{Report, Table, number};
@@ -61,6 +63,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     options.say(format!("exporting {} records from {samples} recorded ones", exporter::SOCKETS * size.polls));
     let cost = exporter::cost(&ground, &mut generator, size.polls)?;
     options.say(format!("exporter: {:.2} % of a core, {:.1} B a record", cost.core_pct, cost.wire_bytes));
+    let intake = intake::intake(&ground, cost.records, options.seed)?;
+    options.say(format!("the engine takes {:.0} records a second in", intake.records_per_s));
     let say = |what: String| options.say(what);
     let rounds = || {
         say(format!("filling {} rounds of {} networks", size.round.history + 1, size.round.pops * size.round.networks));
@@ -100,7 +104,14 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     expectations.measured("unverified_or_stale_policies_applied", faults.misapplied as f64)?;
 
     let apart = Generator::apart(&entropy);
-    let tables = vec![faults.table, delay.table(), exporter_table(&cost), round_table(&round, networks), entropy];
+    let tables = vec![
+        faults.table,
+        delay.table(),
+        exporter_table(&cost),
+        intake_table(&intake),
+        round_table(&round, networks),
+        entropy,
+    ];
     let settings = json!({
         "form": options.form.name(),
         "sockets": exporter::SOCKETS,
@@ -123,6 +134,10 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         ("controller_cpu_s", json!(round.controller_cpu_s)),
         ("database_peak_mb", json!(round.engine_mb)),
         ("database_before_mb", json!(round.engine_before_mb)),
+        ("records_taken_in_per_s", json!(intake.records_per_s)),
+        ("stored_bytes_per_record", json!(intake.stored_bytes_per_record)),
+        ("wire_bytes_per_tally", json!(intake.wire_bytes_per_tally)),
+        ("stored_bytes_per_tally", json!(intake.stored_bytes_per_tally)),
         ("tallies_bytes_per_row", json!(round.stored_bytes as f64 / round.stored_rows as f64)),
         ("rounds_s", json!(round.rounds_s)),
         ("end_to_end_s", json!(delay.sum())),
@@ -165,6 +180,21 @@ fn exporter_table(cost: &Cost) -> Table {
         ("bytes per record before compression, keys included", cost.plain_bytes),
         ("bytes per record in the broker's log", cost.wire_bytes),
         ("until a look was acknowledged, s", cost.oldest_s),
+    ] {
+        table.rows.push(vec![name.into(), number(value)]);
+    }
+    table
+}
+
+fn intake_table(found: &Intake) -> Table {
+    let mut table = Table::new("From the broker into ClickHouse's current engine", &["", "measured"]);
+    for (name, value) in [
+        ("records that one table takes in, 1/s", found.records_per_s),
+        ("bytes stored for a record", found.stored_bytes_per_record),
+        ("tallies of an edge in a minute", found.tallies as f64),
+        ("votes in a tally", found.votes),
+        ("bytes per tally in the broker's log", found.wire_bytes_per_tally),
+        ("bytes stored for a tally", found.stored_bytes_per_tally),
     ] {
         table.rows.push(vec![name.into(), number(value)]);
     }
