@@ -25,7 +25,7 @@ use crate::effect::{Cell, Effect};
 use crate::holdout::{Holdout, mix};
 use crate::policy::Policy;
 use crate::sketch;
-use crate::tally::{ArmSum, Did, Refused, Tally, is_refused};
+use crate::tally::{ArmSum, Did, Refused, Tally, add, is_refused};
 use crate::validate::{self, Facts, Refusal};
 
 /// What the controller must know of the host it decides for.
@@ -70,10 +70,21 @@ pub struct Controller {
 #[derive(Debug, Default)]
 pub(crate) struct Open {
     pub(crate) tallies: Vec<Heard>,
-    /// (tally << 1 | held out, metric in bit/s) of untreated votes.
-    pub(crate) votes: Vec<(u32, f32)>,
+    /// Untreated votes.
+    pub(crate) votes: Vec<Vote>,
     pub(crate) stats: Stats,
     pub(crate) metric_above_zero: bool,
+}
+
+/// Equal votes of one network; 12 bytes however many they are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Vote {
+    /// tally << 1 | held out.
+    pub(crate) key: u32,
+    /// In bit/s.
+    pub(crate) metric: f32,
+    /// How many.
+    pub(crate) weight: u32,
 }
 
 /// One network in the round in progress.
@@ -137,18 +148,22 @@ impl Controller {
             None => {
                 let (did, vote) = Did::of(progress, &self.config);
                 let key = self.count(progress.client, progress.arm, progress.cc, &did);
-                self.open.votes.extend(key.zip(vote));
+                self.open.votes.extend(key.zip(vote).map(|(key, metric)| Vote { key, metric, weight: 1 }));
             }
         }
     }
 
-    /// Counts what connections did that were summed up elsewhere, under the same settings. O(votes); allocates where the network is new.
+    /// Counts what connections did that were summed up elsewhere, under the same settings. O(bins of its sketch), at most 1,960, however
+    /// many votes it says there are.
     pub fn handle_tally(&mut self, tally: &Tally) {
-        self.open.stats.connections += tally.did.connections;
+        add(&mut self.open.stats.connections, tally.did.connections);
         let Some(key) = self.count(tally.network.address(), tally.arm, tally.cc, &tally.did) else { return };
-        for (bin, votes) in tally.fit.bins() {
-            self.open.votes.extend(core::iter::repeat_n((key, sketch::value(*bin) as f32), *votes as usize));
-        }
+        let votes = tally.fit.bins().iter();
+        self.open.votes.extend(votes.map(|(bin, votes)| Vote {
+            key,
+            metric: sketch::value(*bin) as f32,
+            weight: *votes,
+        }));
     }
 
     /// Counts connections of one network, arm and congestion control. Under what their votes are noted that speak for the network;
@@ -158,7 +173,7 @@ impl Controller {
         let stats = &mut self.open.stats;
         stats.acked += did.acked;
         let Some(slot) = self.book.slot_of(client) else {
-            stats.untracked += did.connections;
+            add(&mut stats.untracked, did.connections);
             return None;
         };
         let network = self.book.get_mut(slot);
@@ -169,7 +184,7 @@ impl Controller {
             self.open.tallies.push(Heard { slot, ..Heard::default() });
         }
         let tally = &mut self.open.tallies[network.tally as usize];
-        tally.acked += did.acked.as_u64();
+        add(&mut tally.acked, did.acked.as_u64());
 
         let treatment = network.trial.as_ref().map(|t| t.cc);
         let expected = match (arm, self.config.default_cc.or(self.host.system_cc)) {
@@ -178,11 +193,11 @@ impl Controller {
             (_, None) => true,
         };
         if !expected {
-            stats.ignored.own_cc += did.connections;
+            add(&mut stats.ignored.own_cc, did.connections);
             return None;
         }
-        stats.ignored.small += did.small;
-        stats.ignored.no_metric += did.no_metric;
+        add(&mut stats.ignored.small, did.small);
+        add(&mut stats.ignored.no_metric, did.no_metric);
         let washout =
             arm != Arm::None && network.trial.as_ref().is_some_and(|trial| trial.is_washout(round, &self.config));
         let sums = match arm {
@@ -192,20 +207,19 @@ impl Controller {
         };
         let votes = u64::from(did.arm.votes);
         if washout {
-            stats.ignored.washout += votes;
-            sums.add(&ArmSum { votes: 0, fit: 0, log: 0.0, ..did.arm });
+            add(&mut stats.ignored.washout, votes);
+            sums.add(&ArmSum { votes: 0, log: 0.0, ..did.arm });
             return None;
         }
-        // Those of the treated do not speak for the network.
-        let fit = if arm == Arm::Treated { 0 } else { did.arm.fit };
-        sums.add(&ArmSum { fit, ..did.arm });
-        stats.ignored.limited += did.limited;
+        sums.add(&did.arm);
+        add(&mut stats.ignored.limited, did.limited);
         self.open.metric_above_zero |= did.arm.log > 0.0;
         match arm {
-            Arm::None => stats.votes_none += votes,
-            Arm::Treated => stats.votes_treated += votes,
-            Arm::Holdout => stats.votes_holdout += votes,
+            Arm::None => add(&mut stats.votes_none, votes),
+            Arm::Treated => add(&mut stats.votes_treated, votes),
+            Arm::Holdout => add(&mut stats.votes_holdout, votes),
         }
+        // Those of the treated do not speak for the network.
         (arm != Arm::Treated).then_some(network.tally << 1 | u32::from(arm == Arm::Holdout))
     }
 

@@ -4,7 +4,7 @@ use weirgate_units::{Bytes, Prefix};
 
 use crate::book::NONE;
 use crate::config::{Group, RULES_MAX, WINDOW_MAX};
-use crate::controller::{Controller, Heard, Open, rate};
+use crate::controller::{Controller, Open, Vote, rate};
 use crate::decision::{Design, Effects, Loss};
 use crate::effect::{Bootstrap, Cell};
 use crate::tally::ArmSum;
@@ -15,50 +15,53 @@ const POOL_GROUPS: usize = 4_096;
 /// Cells of networks no longer selected that are kept for the pooled effect; 12 bytes each.
 const RETIRED_MAX: usize = 100_000;
 
-/// The median untreated vote and the number of votes, per tally. O(votes).
+/// The median untreated vote and the number of votes, per tally. O(entries x log of those of one network), whatever they weigh.
 pub(crate) fn medians(open: &mut Open) -> Vec<(u32, f32)> {
-    let votes = core::mem::take(&mut open.votes);
     // Where the kernel program runs in a network, its untreated connections are those held out; the others' lot is not
     // known (a port that is not steered, or not looked at yet).
-    let counts = |t: &Heard| t.arms.as_ref().map_or((t.none.fit, 0), |arms| (arms[1].fit, 1));
-    let mut at = Vec::with_capacity(open.tallies.len());
-    let mut total = 0usize;
-    for tally in &open.tallies {
-        at.push(total);
-        total += counts(tally).0 as usize;
+    let speaks = |key: u32| u32::from(open.tallies[(key >> 1) as usize].arms.is_some()) == key & 1;
+    let mut votes = core::mem::take(&mut open.votes);
+    votes.retain(|vote| speaks(vote.key));
+    // Where each tally's votes end, once they lie behind each other.
+    let mut at = vec![0_usize; open.tallies.len() + 1];
+    for vote in &votes {
+        at[(vote.key >> 1) as usize + 1] += 1;
     }
-    let mut sorted = vec![0.0; total];
-    for (key, metric) in votes {
-        let (index, held) = ((key >> 1) as usize, key & 1);
-        if counts(&open.tallies[index]).1 == held {
-            sorted[at[index]] = metric;
-            at[index] += 1;
-        }
+    for i in 1..at.len() {
+        at[i] += at[i - 1];
+    }
+    let mut sorted = vec![(0.0, 0); votes.len()];
+    for Vote { key, metric, weight } in votes {
+        let to = &mut at[(key >> 1) as usize];
+        sorted[*to] = (metric, weight);
+        *to += 1;
     }
     let mut from = 0;
-    open.tallies
-        .iter()
-        .map(|tally| {
-            let n = counts(tally).0;
-            let votes = &mut sorted[from..from + n as usize];
-            from += n as usize;
-            (n, median(votes))
-        })
-        .collect()
+    let median_of = |end: &usize| {
+        let votes = &mut sorted[from..*end];
+        from = *end;
+        median(votes)
+    };
+    at[..open.tallies.len()].iter().map(median_of).collect()
 }
 
-/// The middle value, or the mean of the two; 0 of none.
-fn median(votes: &mut [f32]) -> f32 {
-    if votes.is_empty() {
-        return 0.0;
+/// How many votes there are, each counted as often as it weighs, and the middle one, or the mean of the two; 0 of none.
+fn median(votes: &mut [(f32, u32)]) -> (u32, f32) {
+    votes.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
+    let total: u64 = votes.iter().map(|(_, weight)| u64::from(*weight)).sum();
+    if total == 0 {
+        return (0, 0.0);
     }
-    let middle = votes.len() / 2;
-    let (below, upper, _) = votes.select_nth_unstable_by(middle, f32::total_cmp);
-    let upper = *upper;
-    match below.iter().copied().max_by(f32::total_cmp) {
-        Some(lower) if votes.len().is_multiple_of(2) => f32::midpoint(lower, upper),
-        _ => upper,
-    }
+    let value_at = |rank: u64| {
+        let mut before = 0;
+        let reaches = votes.iter().find(|(_, weight)| {
+            before += u64::from(*weight);
+            before > rank
+        });
+        reaches.map_or(0.0, |vote| vote.0)
+    };
+    let (lower, upper) = (value_at((total - 1) / 2), value_at(total / 2));
+    (u32::try_from(total).unwrap_or(u32::MAX), if lower == upper { upper } else { f32::midpoint(lower, upper) })
 }
 
 impl Controller {
@@ -207,4 +210,27 @@ fn merge(cells: &[Cell]) -> Vec<Cell> {
         *wd += f64::from(cell.w) * f64::from(cell.d);
     }
     groups.into_iter().map(|(w, wd)| Cell { d: (wd / w) as f32, w: w as f32 }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Votes that weigh are copies of votes that do not.
+        #[test]
+        fn the_median_of_weighted_votes_is_that_of_their_copies(votes in prop::collection::vec((0_u16..40, 0_u32..9), 0..30)) {
+            let mut weighted: Vec<(f32, u32)> = votes.iter().map(|(metric, weight)| (f32::from(*metric), *weight)).collect();
+            let copies = weighted.iter().flat_map(|(metric, weight)| vec![*metric; *weight as usize]);
+            let mut copies: Vec<f32> = copies.collect();
+            copies.sort_by(f32::total_cmp);
+            let middle = match copies.len() {
+                0 => 0.0,
+                n => f32::midpoint(copies[(n - 1) / 2], copies[n / 2]),
+            };
+            prop_assert_eq!(median(&mut weighted), (copies.len() as u32, middle));
+        }
+    }
 }

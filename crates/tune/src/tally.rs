@@ -54,8 +54,6 @@ pub struct Did {
 pub struct ArmSum {
     /// Votes.
     pub votes: u32,
-    /// Votes that speak for the network: not limited by the receiver or the send buffer.
-    pub fit: u32,
     /// Connections with a round-trip time.
     pub rtts: u32,
     /// Sum of their smallest round-trip times, in microseconds.
@@ -147,32 +145,35 @@ impl Did {
             did.limited = 1;
             return (did, None);
         }
-        did.arm.fit = 1;
         (did, Some(vote))
     }
 
     /// Adds others of the same network, arm and congestion control.
     pub fn add(&mut self, other: &Self) {
-        self.connections += other.connections;
         self.acked += other.acked;
         self.clients |= other.clients;
-        self.small += other.small;
-        self.no_metric += other.no_metric;
-        self.limited += other.limited;
+        add(&mut self.connections, other.connections);
+        add(&mut self.small, other.small);
+        add(&mut self.no_metric, other.no_metric);
+        add(&mut self.limited, other.limited);
         self.arm.add(&other.arm);
     }
 }
 
 impl ArmSum {
     pub(crate) fn add(&mut self, other: &Self) {
-        self.votes += other.votes;
-        self.fit += other.fit;
-        self.rtts += other.rtts;
-        self.rtt_us += other.rtt_us;
+        self.votes = self.votes.saturating_add(other.votes);
+        self.rtts = self.rtts.saturating_add(other.rtts);
         self.log += other.log;
-        self.sent += other.sent;
-        self.retransmitted += other.retransmitted;
+        add(&mut self.rtt_us, other.rtt_us);
+        add(&mut self.sent, other.sent);
+        add(&mut self.retransmitted, other.retransmitted);
     }
+}
+
+/// Adds what comes from outside: a sum that is as large as can be stays so.
+pub(crate) fn add(sum: &mut u64, more: u64) {
+    *sum = sum.saturating_add(more);
 }
 
 /// Why a connection is none that votes.

@@ -3,12 +3,14 @@
 mod world;
 
 use weirgate_sockets::progress::Progress;
+use weirgate_sockets::sample::Arm;
 use weirgate_tune::replay::Telemetry;
+use weirgate_tune::sketch::{self, Sketch};
 use weirgate_tune::synthetic::{Scenario, Synthetic};
-use weirgate_tune::{Config, Controller, Decision, Round, Tallies};
+use weirgate_tune::{ArmSum, Config, Controller, Decision, Did, Round, Tallies, Tally};
 use weirgate_units::Prefix;
 
-use world::host;
+use world::{cc, host};
 
 const ROUNDS: u32 = 72;
 
@@ -89,4 +91,26 @@ fn tallies_count_what_single_votes_count() {
         stats
     });
     assert_eq!(stats[0], stats[1]);
+}
+
+/// Whoever says so: what it takes is what the sketch takes.
+#[test]
+fn billions_of_votes_are_one_entry_and_their_sums_do_not_overflow() {
+    let config = Config { networks_min: 2, votes_min: 1, ..Config::default() };
+    let mut controller = Controller::new(config, host("cubic")).expect("sound settings");
+    let bin = |mbit: f64| sketch::bin(mbit * 1e6);
+    for (network, fast) in [("192.0.2.0/24", 50.0), ("198.51.100.0/24", 3.0)] {
+        let fit = Sketch::new(vec![(bin(1.0), u32::MAX), (bin(fast), u32::MAX - 1)]).expect("in order");
+        let votes = f64::from(u32::MAX);
+        let arm = ArmSum { votes: u32::MAX, log: votes * 15.0, sent: u64::MAX, ..ArmSum::default() };
+        let did = Did { connections: u64::MAX, small: u64::MAX - fit.len(), arm, ..Did::default() };
+        let tally = Tally { network: network.parse().expect("a network"), arm: Arm::None, cc: cc("cubic"), did, fit };
+        (0..3).for_each(|_| controller.handle_tally(&tally));
+    }
+    let end = world::end_of(1);
+    let stats = controller.end_round(end, Some(end)).stats;
+    assert_eq!((stats.connections, stats.networks_known, stats.ignored.small), (u64::MAX, 2, u64::MAX));
+    let view = controller.explain("192.0.2.0/24".parse().expect("a network")).rounds[0].votes;
+    let (votes, median) = view.expect("it was judged");
+    assert!(votes == u32::MAX && (0.99..1.01).contains(&(median.as_bits_per_sec() as f64 / 1e6)), "{votes} {median}");
 }

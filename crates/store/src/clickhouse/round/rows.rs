@@ -69,7 +69,6 @@ impl<R: Read> Values<R> {
             let fit = Some(bins.len() == counts.len()).filter(|same| *same)?;
             let fit = fit.then(|| Sketch::new(bins.into_iter().zip(counts).collect()))?.ok()?;
             did.arm.log.is_finite().then_some(())?;
-            did.arm.fit = narrow(fit.len());
             Some(Tally { network, arm, cc, did, fit })
         };
         Ok(meant())
