@@ -17,7 +17,12 @@ const MAGIC: &[u8; 4] = b"WGPS";
 const VERSION: u8 = 1;
 /// Bytes of a signature by Ed25519 (RFC 8032).
 pub const SIGNATURE: usize = 64;
-/// What no snapshot is longer than: 2 million networks.
+/// Bytes of a network of IPv4's: length, family, four of the address, and the place of its congestion control.
+pub const NETWORK_V4: usize = 7;
+/// Bytes of a network of IPv6's: the address's upper half has eight.
+pub const NETWORK_V6: usize = 11;
+/// What no snapshot is longer than: 2.3 million networks of IPv4's, or 1.5 million of IPv6's, where a policy has a million at most
+/// ([`Limits::networks_max`](crate::Limits::networks_max)).
 pub const SIZE_MAX: Bytes = Bytes::new(16 << 20);
 /// How far the clocks of controller and edge may be apart.
 pub const SKEW_MAX: Duration = Duration::from_secs(300);
@@ -81,10 +86,10 @@ pub struct Held {
 }
 
 impl Snapshot {
-    /// Its bytes, to be signed: the same for equal snapshots. Six to ten for each network.
+    /// Its bytes, to be signed: the same for equal snapshots. [`NETWORK_V4`] or [`NETWORK_V6`] for each network, and less than 1 KB beside them.
     pub fn to_bytes(&self) -> Vec<u8> {
         let Self { pop, version, made, until, goes_back, policy, first: (share_ppm, first) } = self;
-        let mut w = Writer(Vec::with_capacity(128 + (policy.networks.len() + first.len()) * 11));
+        let mut w = Writer(Vec::with_capacity(128 + (policy.networks.len() + first.len()) * NETWORK_V6));
         w.0.extend_from_slice(MAGIC);
         w.u8(VERSION);
         w.text(pop);
@@ -182,7 +187,7 @@ impl Snapshot {
 /// Networks with their congestion controls, of which `names` are there.
 fn networks(r: &mut Reader<'_>, names: &[CcName]) -> Result<Vec<(Prefix, CcName)>, Damaged> {
     let mut networks = Vec::new();
-    for _ in 0..r.count(7)? {
+    for _ in 0..r.count(NETWORK_V4)? {
         let (network, cc) = (r.prefix()?, r.u8()?);
         networks.push((network, *names.get(usize::from(cc)).ok_or(Damaged("a congestion control"))?));
     }
@@ -240,6 +245,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::validate::Limits;
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -297,6 +303,31 @@ mod tests {
         let empty = Snapshot { policy: empty, first: (0, vec![]), ..snapshot(3) };
         assert_eq!(Held::default().check(&empty.seal(sum), "ams", at(3), is_signed), Ok(empty));
         assert!(snapshot(3).to_bytes().len() < 150);
+    }
+
+    #[test]
+    fn a_network_takes_what_is_said_and_a_million_fit() {
+        let of = |networks: Vec<Prefix>| {
+            let bbr = CcName::from_kernel(b"bbr");
+            let policy = Policy { networks: networks.into_iter().map(|network| (network, bbr)).collect(), ..policy() };
+            Snapshot { policy, first: (0, vec![]), ..snapshot(3) }.seal(sum).len()
+        };
+        let v4 = |n: u32| Prefix::of(core::net::Ipv4Addr::from_bits(n << 8).into(), 24);
+        let v6 = |n: u32| Prefix::of(core::net::Ipv6Addr::from_bits(u128::from(n) << 72).into(), 56);
+        let none = of(vec![]);
+        assert_eq!(of((0..1_000).map(v4).collect()) - of(vec![v4(0)]), 999 * NETWORK_V4);
+        assert_eq!(of((0..1_000).map(v6).collect()) - of(vec![v6(0)]), 999 * NETWORK_V6);
+        let beside = of(vec![v4(0)]) - NETWORK_V4;
+        assert!(none <= beside && beside < 1_024, "{none} {beside}");
+        let most = Limits { networks_max: 1_000_000, ..Limits::default() };
+        assert!(
+            most.check().is_ok() && Limits { networks_max: most.networks_max + 1, ..most.clone() }.check().is_err()
+        );
+        let largest = Snapshot { policy: Policy { networks: vec![], ..policy() }, ..snapshot(3) };
+        let networks: Vec<_> = (0..most.networks_max).map(|n| (v6(n), CcName::from_kernel(b"bbr"))).collect();
+        let sent = Snapshot { first: (100_000, networks), ..largest }.seal(sum);
+        assert!((sent.len() as u64) < SIZE_MAX.as_u64());
+        assert!(Held::default().check(&sent, "ams", at(3), is_signed).is_ok());
     }
 
     #[test]
