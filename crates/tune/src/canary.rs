@@ -2,31 +2,31 @@
 //!
 //! Which edges go first is decided by their names, and does not change. What they treat and hold out is compared as ever, for all
 //! networks on trial together: that says sooner than any single network whether a treatment does harm.
+//!
+//! A trial ends when it has said something: after [`Config::trial_rounds`](crate::Config::trial_rounds) rounds with treated votes, and with
+//! twice [`Config::rollback_blocks_min`](crate::Config::rollback_blocks_min) blocks of all networks on trial, since few cannot show harm at the
+//! level that is asked for. With a trial of 36 rounds and defaults else four networks that are compared by a holdout have those after three
+//! hours, a single one after twelve. A network whose trial has not ended after [`TRIAL_MAX`] times its rounds is given up, as what nobody has measured should not
+//! reach everybody; it may be selected again.
 
 use weirgate_sockets::sample::CcName;
 use weirgate_units::Prefix;
 
 use crate::controller::Controller;
-use crate::decision::Decision;
-use crate::effect::{Bootstrap, Cell, Effect};
+use crate::decision::{Decision, Stats, What, Why};
+use crate::effect::{Cell, Effect};
+use crate::group::pool;
 use crate::holdout::mix;
 use crate::policy::Policy;
+use crate::select::Proposal;
+use crate::trial::Trial;
 
-/// Which edges go first, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Canary {
-    /// The share of edges, in parts per million: 100,000 is 10 %.
-    pub share_ppm: u32,
-    /// For how many rounds after it was selected a network is on trial: three epochs or more, so that there is something to compare.
-    pub rounds: u32,
-}
+/// A trial lasts no longer than so many times the rounds that it takes: at defaults a day.
+pub const TRIAL_MAX: u32 = 8;
 
-impl Default for Canary {
-    /// A tenth of the edges, for three hours at rounds of five minutes.
-    fn default() -> Self {
-        Self { share_ppm: 100_000, rounds: 36 }
-    }
-}
+/// Networks pass with so many times the blocks with which they can be halted. Twice: with the default of six a halved goodput shows in half
+/// of all cases, with twelve in nearly all of them.
+const PASS_BLOCKS: u32 = 2;
 
 /// Whether the edge `host` is among the share that goes first.
 pub fn goes_first(host: &str, share_ppm: u32) -> bool {
@@ -35,39 +35,70 @@ pub fn goes_first(host: &str, share_ppm: u32) -> bool {
 }
 
 impl Controller {
-    /// The policy in force in two parts: for all edges, and the networks that only those treat that go first, selected in the last
-    /// `rounds` rounds. O(selected networks).
-    pub fn in_parts(&self, rounds: u32) -> (Policy, Vec<(Prefix, CcName)>) {
-        let (trial, proven) = self.policy.networks.iter().partition(|(network, _)| self.is_on_trial(*network, rounds));
-        (Policy { networks: proven, ..self.policy.clone() }, trial)
+    /// The policy in force in two parts: for all edges, and the networks on trial, which only those have that go first. One whose
+    /// switchback's turn is the default's is among them with the default, so that the same edges are compared in both turns.
+    /// O(selected networks).
+    pub fn in_parts(&self) -> (Policy, Vec<(Prefix, CcName)>) {
+        let networks = self.policy.networks.iter().filter(|(network, _)| {
+            let slot = self.selected.get(network);
+            slot.and_then(|slot| self.book.get(*slot).trial.as_ref()).is_none_or(|trial| trial.tested.is_none())
+        });
+        let all = Policy { networks: networks.copied().collect(), ..self.policy.clone() };
+        let first = self.on_trial().filter_map(|(slot, trial)| {
+            let cc = if trial.on { Some(trial.cc) } else { self.baseline() };
+            Some((self.book.get(slot).prefix, cc?))
+        });
+        (all, first.collect())
     }
 
-    /// The effect in all networks that were selected in the last `rounds` rounds together; `None` before there is enough to compare.
+    /// Ends trials that were long enough: all edges treat these networks from now on. Where all networks on trial together have come to
+    /// harm, none passes; how much.
+    ///
+    /// That is looked at as an epoch ends, and not more often: who looks often enough finds harm by chance.
     /// O(selected networks, blocks x resamples).
-    pub fn effect_on_trial(&self, rounds: u32) -> Option<Effect> {
-        let on_trial = self.selected.iter().filter(|(network, _)| self.is_on_trial(**network, rounds));
-        let trials = on_trial.filter_map(|(_, slot)| self.book.get(*slot).trial.as_ref());
-        let cells: Vec<Cell> = trials.flat_map(|trial| trial.blocks.iter().map(|block| block.cell)).collect();
-        let seed = self.config.seed ^ u64::from(self.round);
-        let level = self.config.rollback_level;
-        Bootstrap::new(&cells, self.config.resamples, seed).map(|drawn| drawn.interval(level))
-    }
-
-    /// Takes the treatment back from all networks on trial where together they have come to harm; they are barred as after a roll-back.
-    /// The effect, the policy to apply, and the decisions; `None`: they have not.
-    pub fn halt_trial(&mut self, rounds: u32) -> Option<(Effect, Policy, Vec<Decision>)> {
-        let effect = self.effect_on_trial(rounds)?;
-        if effect.high >= 1.0 || effect.blocks < self.config.rollback_blocks_min {
+    pub(crate) fn judge_trials(&mut self) -> Option<Effect> {
+        let (config, next) = (&self.config, self.round + 1);
+        if !next.is_multiple_of(config.epoch_rounds) {
             return None;
         }
-        let on_trial = self.selected.keys().copied().filter(|network| self.is_on_trial(*network, rounds));
-        let on_trial: Vec<Prefix> = on_trial.collect();
-        let decisions = on_trial.into_iter().flat_map(|network| self.clear(Some(network)).1).collect();
-        Some((effect, self.policy.clone(), decisions))
+        let trials = self.on_trial();
+        let cells: Vec<Cell> = trials.flat_map(|(_, trial)| trial.blocks.iter().map(|block| block.cell)).collect();
+        let blocks = cells.len() as u32;
+        if blocks < config.rollback_blocks_min {
+            return None;
+        }
+        let drawn = pool(cells, config)?;
+        let effect = drawn.interval(config.rollback_level);
+        if effect.high < 1.0 {
+            return Some(effect);
+        }
+        if blocks < PASS_BLOCKS * config.rollback_blocks_min || drawn.interval(config.level).high < 1.0 {
+            return None;
+        }
+        for slot in self.selected.values() {
+            let Some(trial) = &mut self.book.get_mut(*slot).trial else { continue };
+            if trial.tested.is_some_and(|rounds| rounds >= config.trial_rounds) {
+                // What all edges do is not compared with what the first did.
+                (trial.tested, trial.turned, trial.open) = (None, next, Default::default());
+            }
+        }
+        None
     }
 
-    fn is_on_trial(&self, network: Prefix, rounds: u32) -> bool {
-        self.book.find(network).is_some_and(|slot| self.round < self.book.get(slot).since.saturating_add(rounds))
+    /// Takes the treatment back from all networks on trial; they are barred as after a roll-back. Always allowed, like every way back to the
+    /// default: no limit holds it up, and no bad round. O(selected networks).
+    pub(crate) fn halt_trials(&mut self, effect: Effect, stats: &mut Stats) -> Vec<Decision> {
+        let slots: Vec<u32> = self.on_trial().map(|(slot, _)| slot).collect();
+        let halt = |slot| self.commit(&Proposal::new(slot, What::RollBack, Why::Harm { effect }), stats);
+        let decisions = slots.into_iter().map(halt).collect();
+        self.policy = self.policy_after(&[]);
+        decisions
+    }
+
+    /// Slots and comparisons of the networks that only the first edges treat, in ascending order of networks.
+    fn on_trial(&self) -> impl Iterator<Item = (u32, &Trial)> {
+        let selected = self.selected.values().filter_map(|slot| Some((*slot, self.book.get(*slot).trial.as_deref()?)));
+        selected.filter(|(_, trial)| trial.tested.is_some())
     }
 }
 

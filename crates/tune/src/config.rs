@@ -152,6 +152,9 @@ pub struct Config {
     pub rollback_blocks_min: u32,
     /// Rounds for which a network that was rolled back cannot be selected. 288 rounds are 1 day.
     pub bar_rounds: u32,
+    /// Rounds with treated votes before all edges of a fleet treat a network that was just selected, and not only those that go first
+    /// ([`canary`](crate::canary)), 0..=10,000; 0: all do at once. 0, since a host alone has no others.
+    pub trial_rounds: u32,
 
     /// Networks tracked at once, 1..=4,000,000; the longest idle make room, and are counted. 1,000,000 (about 200 MB).
     pub networks_max: u32,
@@ -294,6 +297,7 @@ impl Default for Config {
             rollback_level: 0.99,
             rollback_blocks_min: 6,
             bar_rounds: 288,
+            trial_rounds: 0,
             networks_max: 1_000_000,
             idle_rounds: 288,
             detail_max: 10_000,
@@ -370,6 +374,7 @@ impl Config {
         within!(level, level, "50 % or more, below 100 %");
         within!(rollback_level, level, "50 % or more, below 100 %");
         within!(rollback_blocks_min, |x| (5..=self.effect_blocks).contains(&x), "5..=effect_blocks");
+        within!(trial_rounds, |x| x <= 10_000, "0..=10000");
         within!(networks_max, |x| (1..=4_000_000).contains(&x), "1..=4000000");
         within!(idle_rounds, |x| x >= self.window_rounds, "at least window_rounds");
         if self.rules.len() > RULES_MAX {

@@ -87,10 +87,14 @@ pub(crate) struct Vote {
     pub(crate) weight: u32,
 }
 
-/// One network in the round in progress.
+/// One network in the round in progress. Its own are its connections that run on the default by somebody's will: those held out where
+/// there are any, those of edges that do not treat it yet, and all where nobody does. Where it is treated the lot of others is not known (a port
+/// that is not steered, or not looked at yet).
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) slot: u32,
+    /// Whether only the first edges treat it: the others' connections are untreated, too.
+    pub(crate) is_on_trial: bool,
     pub(crate) acked: u64,
     pub(crate) none: ArmSum,
     /// Treated, held out.
@@ -181,7 +185,8 @@ impl Controller {
         network.clients.add(round / self.config.epoch_rounds, did.clients);
         if network.tally == NONE {
             network.tally = self.open.tallies.len() as u32;
-            self.open.tallies.push(Heard { slot, ..Heard::default() });
+            let is_on_trial = network.trial.as_ref().is_some_and(|trial| trial.tested.is_some());
+            self.open.tallies.push(Heard { slot, is_on_trial, ..Heard::default() });
         }
         let tally = &mut self.open.tallies[network.tally as usize];
         add(&mut tally.acked, did.acked.as_u64());
@@ -200,6 +205,9 @@ impl Controller {
         add(&mut stats.ignored.no_metric, did.no_metric);
         let washout =
             arm != Arm::None && network.trial.as_ref().is_some_and(|trial| trial.is_washout(round, &self.config));
+        // In the default's turn the edges that go first have the default for it (see `in_parts`).
+        let is_held = tally.is_on_trial && network.trial.as_ref().is_some_and(|trial| !trial.on);
+        let arm = if is_held && arm == Arm::Treated { Arm::Holdout } else { arm };
         let sums = match arm {
             Arm::None => &mut tally.none,
             Arm::Treated => &mut tally.arms.get_or_insert_default()[0],
@@ -230,6 +238,7 @@ impl Controller {
     pub fn end_round(&mut self, now: UnixTime, newest: Option<UnixTime>) -> Round {
         self.round += self.rounds_since(now);
         self.time = now;
+        let version = self.policy.version;
         let mut open = core::mem::take(&mut self.open);
         let medians = crate::group::medians(&mut open);
         let age = newest.map(|newest| now.saturating_since(newest));
@@ -246,8 +255,11 @@ impl Controller {
         self.close_blocks(&open);
         let effects = crate::group::effects(self, &open);
 
+        let halted = self.judge_trials();
+        let mut decisions = halted.map_or_else(Vec::new, |effect| self.halt_trials(effect, &mut open.stats));
         let proposals = self.propose(&open);
-        let (proposals, mut decisions) = self.pace(proposals, &open);
+        let (proposals, deferred) = self.pace(proposals, &open);
+        decisions.extend(deferred);
         let alternating = self.alternating(&proposals);
         let new = self.policy_after(&proposals);
         let unchanged = Policy { version: self.policy.version, ..new.clone() } == self.policy;
@@ -259,7 +271,6 @@ impl Controller {
         };
         let mut stats = core::mem::take(&mut open.stats);
         self.ignored = stats.ignored;
-        let mut policy = None;
         let (refusal, quiet) = match refused {
             Some(why) if why.is_quiet() => (None, Some(why)),
             refused => (refused, None),
@@ -275,10 +286,10 @@ impl Controller {
                 decisions.push(self.commit(proposal, &mut stats));
             }
             if !unchanged {
-                policy = Some(new.clone());
                 self.policy = new;
             }
         }
+        let policy = (self.policy.version != version).then(|| self.policy.clone());
         decisions.sort_by_key(|d| d.network);
         self.forget(&open, &mut stats);
         stats.networks_seen = open.tallies.len() as u32;
@@ -286,7 +297,7 @@ impl Controller {
         stats.rounds_missing = self.rounds_missing();
         stats.selected = self.selected.len() as u32;
         debug_assert!(self.is_valid());
-        Round { number: self.round, time: now, policy, refusal, quiet, decisions, stats, effects }
+        Round { number: self.round, time: now, policy, refusal, quiet, halted, decisions, stats, effects }
     }
 
     /// A person takes the treatment back from one network, or from all: it ends now and is barred as after a rollback.

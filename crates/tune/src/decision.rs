@@ -23,6 +23,9 @@ pub struct Round {
     /// Why nothing was changed in this round though nothing is wrong ([`Refusal::is_quiet`]): the last good policy stays in
     /// force, and what was due comes in a later round.
     pub quiet: Option<Refusal>,
+    /// What all networks on trial together came to where that was harm: they are given up, which is among the decisions and in the policy
+    /// whatever became of the rest of the round.
+    pub halted: Option<Effect>,
     /// What was decided, in ascending order of networks.
     pub decisions: Vec<Decision>,
     /// What was counted.
@@ -97,6 +100,18 @@ pub enum Why {
     Worse {
         /// Ratio of treated to held out, at the rollback's level.
         effect: Effect,
+    },
+    /// All networks on trial together did worse treated than held out.
+    Harm {
+        /// Ratio of treated to held out, at the rollback's level.
+        effect: Effect,
+    },
+    /// Its trial has not ended in [`TRIAL_MAX`](crate::canary::TRIAL_MAX) times the rounds that it takes.
+    Untested {
+        /// Rounds with treated votes.
+        tested: u32,
+        /// Of how many.
+        rounds: u32,
     },
     /// No votes for too long.
     Idle {
@@ -331,6 +346,13 @@ impl fmt::Display for Why {
                 write!(f, "in and out of the group in {} % of {known} known rounds", percent(flaps))
             }
             Self::Worse { effect } => write!(f, "treated did worse than held out: {effect}"),
+            Self::Harm { effect } => {
+                write!(f, "all networks on trial together did worse treated than held out: {effect}")
+            }
+            Self::Untested { tested, rounds } => write!(
+                f,
+                "its trial came to no end: treated votes in {tested} rounds ({rounds} are needed), and too few to compare"
+            ),
             Self::Idle { rounds } => write!(f, "no votes for {rounds} rounds"),
             Self::RuleIdle => f.write_str("its rule is gone, or chooses what the host runs on anyway"),
             Self::Excluded => f.write_str("the configuration excludes it"),

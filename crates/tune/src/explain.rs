@@ -221,6 +221,12 @@ impl Controller {
         let (config, round) = (&self.config, self.round);
         if let Some(trial) = &network.trial {
             let left = (network.since + config.dwell_rounds).saturating_sub(round);
+            if let Some(tested) = trial.tested {
+                let rounds = config.trial_rounds;
+                return format!(
+                    "selected; on trial at the edges that go first, with treated votes in {tested} of {rounds} rounds"
+                );
+            }
             return match (trial.on, left) {
                 (false, _) => "selected; its switchback has it on the default for now".into(),
                 (true, 0) => "selected; may be released when its duty falls or it flaps".into(),

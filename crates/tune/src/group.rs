@@ -3,8 +3,8 @@
 use weirgate_units::{Bytes, Prefix};
 
 use crate::book::NONE;
-use crate::config::{Group, RULES_MAX, WINDOW_MAX};
-use crate::controller::{Controller, Open, Vote, rate};
+use crate::config::{Config, Group, RULES_MAX, WINDOW_MAX};
+use crate::controller::{Controller, Heard, Open, Vote, rate};
 use crate::decision::{Design, Effects, Loss};
 use crate::effect::{Bootstrap, Cell};
 use crate::tally::ArmSum;
@@ -17,9 +17,7 @@ const RETIRED_MAX: usize = 100_000;
 
 /// The median untreated vote and the number of votes, per tally. O(entries x log of those of one network), whatever they weigh.
 pub(crate) fn medians(open: &mut Open) -> Vec<(u32, f32)> {
-    // Where the kernel program runs in a network, its untreated connections are those held out; the others' lot is not
-    // known (a port that is not steered, or not looked at yet).
-    let speaks = |key: u32| u32::from(open.tallies[(key >> 1) as usize].arms.is_some()) == key & 1;
+    let speaks = |key: u32| open.tallies[(key >> 1) as usize].counts(key & 1 == 1);
     let mut votes = core::mem::take(&mut open.votes);
     votes.retain(|vote| speaks(vote.key));
     // Where each tally's votes end, once they lie behind each other.
@@ -64,6 +62,22 @@ fn median(votes: &mut [(f32, u32)]) -> (u32, f32) {
     (u32::try_from(total).unwrap_or(u32::MAX), if lower == upper { upper } else { f32::midpoint(lower, upper) })
 }
 
+impl Heard {
+    /// Whether the network is judged by its connections that are `held` out, or that have no lot.
+    fn counts(&self, held: bool) -> bool {
+        held || self.arms.is_none() || self.is_on_trial
+    }
+
+    /// What the connections came to that it is judged by.
+    fn untreated(&self) -> ArmSum {
+        let mut sum = self.arms.as_ref().map_or_else(ArmSum::default, |arms| arms[1]);
+        if self.counts(false) {
+            sum.add(&self.none);
+        }
+        sum
+    }
+}
+
 impl Controller {
     /// Finds each rule's group in this round and notes it in the histories. O(networks heard of).
     pub(crate) fn judge(&mut self, open: &mut Open, medians: &[(u32, f32)]) {
@@ -90,10 +104,10 @@ impl Controller {
         for i in known {
             let (votes, metric) = medians[i];
             let tally = &open.tallies[i];
-            let sums = tally.arms.as_ref().map_or(&tally.none, |arms| &arms[1]);
+            let sums = tally.untreated();
             let mut groups = 0;
             for (r, rule) in self.config.rules.iter().enumerate() {
-                if is_in(&rule.group, sums, metric, thresholds[r]) {
+                if is_in(&rule.group, &sums, metric, thresholds[r]) {
                     groups |= 1 << r;
                     open.stats.members[r] += 1;
                 }
@@ -121,13 +135,17 @@ impl Controller {
             let Some(trial) = &mut network.trial else { continue };
             // Washout votes were not counted; what they sent and sent again would still dilute the comparison.
             if let Some(tally) = tally.filter(|_| !trial.is_washout(round, config)) {
+                let treated = tally.arms.as_ref().map_or(0, |arms| arms[0].votes);
+                trial.tested = trial.tested.map(|rounds| rounds + u32::from(treated > 0));
                 match (trial.design, &tally.arms) {
                     (Design::Holdout, Some(arms)) => {
                         trial.open[0].add(&arms[0]);
                         trial.open[1].add(&arms[1]);
                     }
                     (Design::Switchback, Some(arms)) if trial.on => trial.open[0].add(&arms[0]),
-                    (Design::Switchback, _) if !trial.on => trial.open[1].add(&tally.none),
+                    // While only the first edges treat it, what the others' connections came to says nothing of its turns.
+                    (Design::Switchback, Some(arms)) if trial.tested.is_some() => trial.open[1].add(&arms[1]),
+                    (Design::Switchback, _) if !trial.on && trial.tested.is_none() => trial.open[1].add(&tally.none),
                     _ => {}
                 }
             }
@@ -159,7 +177,8 @@ fn is_in(group: &Group, sums: &ArmSum, metric: f32, threshold: f32) -> bool {
 /// The pooled effect and the retransmissions of treated, held out, neighbours and others. O(cells + networks heard of).
 pub(crate) fn effects(controller: &mut Controller, open: &Open) -> Effects {
     if core::mem::take(&mut controller.cells_changed) {
-        controller.pooled = pooled(controller);
+        let drawn = pool(cells(controller), &controller.config);
+        controller.pooled = drawn.map(|drawn| drawn.interval(controller.config.level));
     }
     let mut effects = Effects { pooled: controller.pooled, ..Effects::default() };
     let mut treated: Vec<Prefix> = open
@@ -192,13 +211,18 @@ fn covering(prefix: Prefix) -> Prefix {
     Prefix::of(prefix.address(), if prefix.address().is_ipv4() { 16 } else { 40 }.min(prefix.len()))
 }
 
-fn pooled(controller: &Controller) -> Option<crate::effect::Effect> {
+/// Of all networks that are or were selected.
+fn cells(controller: &Controller) -> Vec<Cell> {
     let trials = controller.selected.values().filter_map(|slot| controller.book.get(*slot).trial.as_ref());
     let live = trials.flat_map(|t| t.blocks.iter().map(|b| b.cell));
-    let cells: Vec<Cell> = live.chain(controller.retired.iter().map(|(_, c)| *c)).collect();
-    let seed = controller.config.seed ^ (cells.len() as u64) << 32;
+    live.chain(controller.retired.iter().map(|(_, c)| *c)).collect()
+}
+
+/// The effect over `cells`; `None`: they are too few.
+pub(crate) fn pool(cells: Vec<Cell>, config: &Config) -> Option<Bootstrap> {
+    let seed = config.seed ^ (cells.len() as u64) << 32;
     let groups = if cells.len() > POOL_GROUPS { merge(&cells) } else { cells };
-    Some(Bootstrap::new(&groups, controller.config.resamples, seed)?.interval(controller.config.level))
+    Bootstrap::new(&groups, config.resamples, seed)
 }
 
 /// Adds up cells in [`POOL_GROUPS`] groups: weights are summed, differences averaged by weight.

@@ -26,7 +26,6 @@ mod tally;
 mod trial;
 pub mod validate;
 
-pub use canary::Canary;
 pub use config::{Config, ConfigError, Group, Metric, RULES_MAX, Rule, WINDOW_MAX};
 pub use controller::{Controller, Host};
 pub use decision::{Decision, Round, What, Why};

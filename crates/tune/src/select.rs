@@ -3,6 +3,7 @@
 use weirgate_sockets::sample::CcName;
 use weirgate_units::{Bytes, Prefix};
 
+use crate::canary::TRIAL_MAX;
 use crate::controller::{Controller, Open, holdout};
 use crate::decision::{Decision, Design, Stats, What, Why};
 use crate::policy::Policy;
@@ -89,8 +90,13 @@ impl Controller {
         if round - network.seen >= config.idle_rounds {
             return say(What::Release, Why::Idle { rounds: round - network.seen });
         }
+        let rounds = round - network.since;
+        if let Some(tested) = trial.tested.filter(|_| self.applied && rounds >= TRIAL_MAX * config.trial_rounds.max(1))
+        {
+            return say(What::Release, Why::Untested { tested, rounds: config.trial_rounds });
+        }
         let span = network.history.span(usize::from(trial.rule), round, config.window_rounds);
-        if round - network.since >= config.dwell_rounds && span.known >= config.known_leave_min {
+        if rounds >= config.dwell_rounds && span.known >= config.known_leave_min {
             if span.duty <= config.duty_leave {
                 return say(What::Release, Why::Recovered { duty: span.duty as f32, known: span.known });
             }

@@ -19,7 +19,7 @@ use crate::tally::ArmSum;
 use crate::trial::{Block, Trial};
 
 const MAGIC: &[u8; 4] = b"WGTU";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const HEADER: usize = 4 + 2 + 8;
 
 /// Why saved bytes cannot be used. The remedy is the same for all: begin without history ([`Controller::new`]).
@@ -184,7 +184,8 @@ impl Writer {
     fn trial(&mut self, t: &Trial) {
         self.u8(t.rule);
         self.text(t.cc.as_str());
-        self.u8(u8::from(t.design == Design::Switchback) | u8::from(t.on) << 1);
+        self.u8(u8::from(t.design == Design::Switchback) | u8::from(t.on) << 1 | u8::from(t.tested.is_some()) << 2);
+        self.u32(t.tested.unwrap_or(0));
         self.u32(t.turned);
         self.u32(t.block);
         for arm in &t.open {
@@ -274,6 +275,15 @@ impl Writer {
             Why::Clients(n) => {
                 self.u8(12);
                 self.u32(n);
+            }
+            Why::Harm { effect } => {
+                self.u8(13);
+                self.effect(effect);
+            }
+            Why::Untested { tested, rounds } => {
+                self.u8(14);
+                self.u32(tested);
+                self.u32(rounds);
             }
         }
     }
@@ -401,6 +411,7 @@ impl Reader<'_> {
     fn trial(&mut self, last: u32, config: &Config) -> Read<Trial> {
         let (rule, cc, flags) = (self.u8()?, self.cc()?, self.u8()?);
         let design = if flags & 1 != 0 { Design::Switchback } else { Design::Holdout };
+        let tested = Some(self.round(last)?).filter(|_| flags & 4 != 0 && config.trial_rounds > 0);
         let (turned, block) = (self.round(last + 1)?, self.u32()?);
         let mut open = [ArmSum::default(); 2];
         for arm in &mut open {
@@ -412,7 +423,8 @@ impl Reader<'_> {
             }
         }
         let on = flags & 2 != 0;
-        let mut trial = Trial { rule, cc, design, on, turned, open, block, blocks: Default::default(), effect: None };
+        let mut trial =
+            Trial { rule, cc, design, tested, on, turned, open, block, blocks: Default::default(), effect: None };
         for _ in 0..self.count(16)? {
             trial.blocks.push_back(Block { cell: self.cell()?, loss_treated: self.f32()?, loss_held: self.f32()? });
         }
@@ -465,6 +477,8 @@ impl Reader<'_> {
             10 => Why::Refused,
             11 => Why::Turn { block: self.u32()? },
             12 => Why::Clients(self.u32()?),
+            13 => Why::Harm { effect: self.effect()? },
+            14 => Why::Untested { tested: self.u32()?, rounds: self.u32()? },
             _ => return Err(LoadError::Damaged("a reason")),
         })
     }

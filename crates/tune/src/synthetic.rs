@@ -224,7 +224,7 @@ impl Telemetry for Synthetic {
                     Some(_) if policy.holdout.holds(client) => Arm::Holdout,
                     Some(_) => Arm::Treated,
                 };
-                let treated = arm == Arm::Treated;
+                let treated = arm == Arm::Treated && cc != Some(default_cc);
                 let log = centre
                     + self.fixed_normal(network, number + 2) * spread.clients
                     + normal(&mut self.rng) * spread.connections

@@ -32,6 +32,8 @@ pub(crate) struct Trial {
     pub(crate) rule: u8,
     pub(crate) cc: CcName,
     pub(crate) design: Design,
+    /// Rounds with treated votes while only the first edges treat it; `None`: all do.
+    pub(crate) tested: Option<u32>,
     /// Whether it is in the policy: always, but for a switchback's turn on the default.
     pub(crate) on: bool,
     /// The first round of the present turn or of the selection, for the washout.
@@ -62,6 +64,7 @@ impl Trial {
             rule,
             cc,
             design,
+            tested: (config.trial_rounds > 0).then_some(0),
             on: true,
             turned: round,
             open: [ArmSum::default(); 2],
@@ -131,7 +134,8 @@ impl Trial {
 
     /// Begins anew with another design: blocks of one are not compared with blocks of the other.
     pub(crate) fn redesign(&mut self, design: Design, round: u32, prefix: Prefix, config: &Config) {
-        *self = Self { on: self.on, ..Self::new(self.rule, self.cc, design, round, prefix, config) };
+        *self =
+            Self { on: self.on, tested: self.tested, ..Self::new(self.rule, self.cc, design, round, prefix, config) };
     }
 
     pub(crate) fn report(&self, network: Prefix) -> NetworkEffect {

@@ -320,6 +320,7 @@ fn decisions(networks: &[Network], round: u64, time: UnixTime) -> Round {
         policy: None,
         refusal: None,
         quiet: None,
+        halted: None,
         decisions,
         stats: Stats {
             connections: 3_127,

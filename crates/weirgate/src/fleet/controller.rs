@@ -262,7 +262,8 @@ impl Pop {
     /// With what is known of it, if anything is.
     fn with(name: &str, means: &Means, memory: Option<Memory>) -> Result<Self> {
         // Each has a seed of its own: who reads one policy knows nothing of another's arms.
-        let config = weirgate_tune::Config { seed: means.signer.seed(name), ..means.config.clone() };
+        let trial_rounds = means.settings.canary.1;
+        let config = weirgate_tune::Config { seed: means.signer.seed(name), trial_rounds, ..means.config.clone() };
         let Memory { goes_back, sealed, state } = memory.unwrap_or_default();
         let controller = match state.is_empty() {
             true => Controller::new(config, means.host.clone())?,
@@ -346,8 +347,7 @@ impl Pop {
         }
         tallies.iter().for_each(|tally| self.controller.handle_tally(tally));
         let round = self.controller.end_round(end, Some(end));
-        let halted = self.controller.halt_trial(settings.canary.1);
-        let halted = halted.map(|(effect, ..)| format!("all networks on trial are given up: together {effect}"));
+        let halted = round.halted.map(|effect| format!("all networks on trial are given up: together {effect}"));
         self.ended = Some(end);
         board.count(&self.name, |numbers| {
             numbers.decided += 1;
@@ -362,8 +362,8 @@ impl Pop {
 
     /// Signs what is in force, and keeps it with what is known.
     fn seal(&mut self, means: &Means) -> Result<()> {
-        let (share_ppm, trial) = means.settings.canary;
-        let (policy, first) = self.controller.in_parts(trial);
+        let share_ppm = means.settings.canary.0;
+        let (policy, first) = self.controller.in_parts();
         let now = clock::unix();
         let snapshot = Snapshot {
             pop: self.name.clone(),

@@ -68,6 +68,7 @@ fn round(number: u32, decisions: Vec<Decision>) -> Round {
         policy: None,
         refusal: None,
         quiet: None,
+        halted: None,
         decisions,
         stats: Stats::default(),
         effects: Effects::default(),
