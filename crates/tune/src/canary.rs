@@ -1,6 +1,7 @@
 //! Networks that were just selected are treated by a share of the edges first, and by all once they have not come to harm there.
 //!
-//! Which edges go first is decided by their names, and does not change. What they treat and hold out is compared as ever, for all
+//! Which edges go first is decided by their names: those below a share of all hashes, which is in the snapshot and never so small that nobody
+//! goes first ([`share_of`]). What they treat and hold out is compared as ever, for all
 //! networks on trial together: that says sooner than any single network whether a treatment does harm.
 //!
 //! A trial ends when it has said something: after [`Config::trial_rounds`](crate::Config::trial_rounds) rounds with treated votes, and with
@@ -30,8 +31,20 @@ const PASS_BLOCKS: u32 = 2;
 
 /// Whether the edge `host` is among the share that goes first.
 pub fn goes_first(host: &str, share_ppm: u32) -> bool {
+    place(host) < share_ppm
+}
+
+/// The share that a snapshot carries for a point of presence of these edges: `share_ppm`, or as much more as it takes for one of them to go
+/// first, that whose name's hash is the smallest. Of a few edges a tenth can be none. O(edges).
+pub fn share_of<'a>(hosts: impl IntoIterator<Item = &'a str>, share_ppm: u32) -> u32 {
+    let least = hosts.into_iter().map(place).min();
+    least.map_or(share_ppm, |place| share_ppm.max(place + 1))
+}
+
+/// Where an edge stands among all that there could be, 0..1,000,000.
+fn place(host: &str) -> u32 {
     let hash = host.bytes().fold(0x5765_6972_6761_7465, |hash, byte| mix(hash ^ u64::from(byte)));
-    ((hash >> 32) * 1_000_000) >> 32 < u64::from(share_ppm)
+    (((hash >> 32) * 1_000_000) >> 32) as u32
 }
 
 impl Controller {
@@ -114,5 +127,23 @@ mod tests {
         assert!((900..1_100).contains(&tenth), "{tenth}");
         let mut first = (0..10_000).map(|n| format!("edge-{n}.example")).filter(|host| goes_first(host, 100_000));
         assert!(first.all(|host| goes_first(&host, 200_000)), "a larger share has the smaller one in it");
+    }
+
+    #[test]
+    fn of_any_edges_at_least_one_goes_first() {
+        let mut none_before = 0;
+        for pop in 0..200 {
+            for edges in 1..=12 {
+                let hosts: Vec<String> = (0..edges).map(|n| format!("edge-{n}.pop-{pop}.example")).collect();
+                let first = |share_ppm| hosts.iter().filter(|host| goes_first(host, share_ppm)).count();
+                let share = share_of(hosts.iter().map(String::as_str), 100_000);
+                assert_eq!(first(share), first(100_000).max(1), "no more than it takes: {hosts:?}");
+                none_before += u32::from(first(100_000) == 0);
+                assert_eq!(first(share_of(hosts.iter().rev().map(String::as_str), 0)), 1);
+            }
+        }
+        // Of three edges in 73 %.
+        assert!(none_before > 1_000, "{none_before}");
+        assert_eq!((share_of([], 100_000), share_of(["a"], 1_000_000)), (100_000, 1_000_000));
     }
 }

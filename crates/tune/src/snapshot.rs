@@ -42,7 +42,7 @@ pub struct Snapshot {
     pub goes_back: bool,
     /// What every edge obeys.
     pub policy: Policy,
-    /// The share of edges that go first, in parts per million, and the networks that they treat beside those of the policy.
+    /// The share of edges that go first, in parts per million ([`share_of`](crate::canary::share_of)), and the networks that they treat beside those of the policy.
     pub first: (u32, Vec<(Prefix, CcName)>),
 }
 

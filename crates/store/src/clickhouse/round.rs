@@ -101,6 +101,21 @@ pub fn round(
     Ok(Round { rows, skipped, hosts, unmatched })
 }
 
+/// The names of the hosts whose rows of that round are there, as [`Round::hosts`] counts them.
+///
+/// # Errors
+/// [`RoundError`].
+pub fn hosts(
+    server: &Server,
+    database: &str,
+    source: Source,
+    (pop, end): (&str, UnixTime),
+    config: &Config,
+) -> Result<Vec<String>, RoundError> {
+    let asked = sql::Asked { database, pop, end, config };
+    Ok(server.ask(&asked.names(source))?.lines().map(str::to_owned).collect())
+}
+
 fn number(server: &Server, statement: &str) -> Result<u64, RoundError> {
     let answer = server.ask(statement)?;
     answer.trim().parse().map_err(|_| RoundError::NoNumber(answer.chars().take(100).collect()))

@@ -169,7 +169,7 @@ fn an_anonymised_record_does_not_name_its_client() {
 fn another_implementation_reads_a_tally() {
     let mut fit = Sketch::default();
     [1e6, 1e6, 5e9].into_iter().for_each(|vote| fit.add(vote));
-    let arm = ArmSum { votes: 4, fit: 3, rtts: 5, rtt_us: 150_000, log: 58.5, sent: 7_000_000, retransmitted: 9 };
+    let arm = ArmSum { votes: 4, rtts: 5, rtt_us: 150_000, log: 58.5, sent: 7_000_000, retransmitted: 9 };
     let did = Did {
         connections: 6,
         acked: Bytes::new(6_999_991),

@@ -13,7 +13,7 @@ use weirgate_sockets::sample::CcName;
 use weirgate_store::clickhouse::Round as Read;
 use weirgate_store::clickhouse::standby::{memories, recall, remember};
 use weirgate_tune::snapshot::Snapshot;
-use weirgate_tune::{Controller, Host, Round};
+use weirgate_tune::{Controller, Host, Round, canary};
 use weirgate_units::{Duration, UnixTime};
 
 use super::board::Board;
@@ -70,9 +70,11 @@ struct Pop {
     is_published: bool,
     /// The end of the last round that was decided, or found empty.
     ended: Option<UnixTime>,
+    /// The share of its edges that goes first, in parts per million: of those of the last round at least one.
+    share_ppm: u32,
     not_before: UnixTime,
     /// Hosts of which the last decided round was; 0: not known.
-    hosts: u64,
+    hosts: usize,
     /// The version under which the memory was taken from the database last.
     recalled: u64,
 }
@@ -84,7 +86,7 @@ pub(crate) struct Decided {
     /// What it was decided from.
     pub(crate) read: Read,
     /// Of how many hosts the round before it was, where it is of fewer than half of them.
-    pub(crate) hosts_before: Option<u64>,
+    pub(crate) hosts_before: Option<usize>,
     /// `None`: there were no data of it.
     pub(crate) round: Option<Round>,
     /// Why all networks on trial were given up, if they were.
@@ -274,6 +276,7 @@ impl Pop {
             name: name.to_owned(),
             is_published: sealed.is_none(),
             ended: (number > 0).then_some(ended),
+            share_ppm: means.settings.canary.0,
             not_before: UnixTime::default(),
             hosts: 0,
             recalled: 0,
@@ -329,7 +332,7 @@ impl Pop {
         let end = self.next_end(config, clock::unix());
         // All of it before anything is counted: a round that breaks off is asked for again.
         let (tallies, read) = rounds.read(&self.name, end, config)?;
-        let hosts_before = Some(self.hosts).filter(|before| read.hosts * 2 < *before);
+        let hosts_before = Some(self.hosts).filter(|before| read.hosts.len() * 2 < *before);
         let patience = Duration::from_nanos(config.round.as_nanos() / 2);
         if (tallies.is_empty() || hosts_before.is_some()) && clock::unix() < end + settings.settle + patience {
             self.not_before = clock::unix() + RETRY;
@@ -345,6 +348,7 @@ impl Pop {
             board.count(&self.name, |numbers| numbers.empty += 1);
             return Ok(Some(Decided { end, read, hosts_before, round: None, halted: None }));
         }
+        self.share_ppm = canary::share_of(read.hosts.iter().map(String::as_str), settings.canary.0);
         tallies.iter().for_each(|tally| self.controller.handle_tally(tally));
         let round = self.controller.end_round(end, Some(end));
         let halted = round.halted.map(|effect| format!("all networks on trial are given up: together {effect}"));
@@ -353,16 +357,15 @@ impl Pop {
             numbers.decided += 1;
             numbers.halted += u64::from(halted.is_some());
             numbers.partial += u64::from(hosts_before.is_some());
-            (numbers.ended, numbers.rows, numbers.hosts) = (end, read.rows, read.hosts);
+            (numbers.ended, numbers.rows, numbers.hosts) = (end, read.rows, read.hosts.len() as u64);
             (numbers.connections, numbers.votes) = (round.stats.connections, round.stats.votes());
         });
-        self.hosts = read.hosts;
+        self.hosts = read.hosts.len();
         Ok(Some(Decided { end, read, hosts_before, round: Some(round), halted }))
     }
 
     /// Signs what is in force, and keeps it with what is known.
     fn seal(&mut self, means: &Means) -> Result<()> {
-        let share_ppm = means.settings.canary.0;
         let (policy, first) = self.controller.in_parts();
         let now = clock::unix();
         let snapshot = Snapshot {
@@ -372,7 +375,7 @@ impl Pop {
             until: now + means.settings.life,
             goes_back: self.goes_back,
             policy,
-            first: (share_ppm, first),
+            first: (self.share_ppm, first),
         };
         let bytes = snapshot.seal(|bytes| means.signer.sign(bytes));
         self.sealed = Some(Sealed { version: snapshot.version, until: snapshot.until, bytes });

@@ -89,11 +89,11 @@ fn from_store(dir: &Path, pop: &str, end: UnixTime, config: &Config) -> Result<(
         tracing::warn!("{warning}");
     }
     let (mut all, mut round) = (Vec::new(), Round::default());
-    for Host { mut recorded, mut tallies, has_begun } in hosts.into_values() {
+    for (name, Host { mut recorded, mut tallies, has_begun }) in hosts {
         if has_begun {
             recorded.end_round(&mut |progress| tallies.handle_progress(progress));
             all.extend(tallies.take());
-            round.hosts += 1;
+            round.hosts.push(name);
         }
     }
     round.rows = all.len() as u64;
