@@ -31,7 +31,9 @@ CREATE TABLE IF NOT EXISTS ${database}.tallies_kafka${on_cluster}
     rtts UInt32,
     rtt_us UInt64,
     bins Array(UInt16),
-    counts Array(UInt32)
+    counts Array(UInt32),
+    round_length UInt32,
+    metric LowCardinality(String)
 )
 ENGINE = Kafka
 SETTINGS

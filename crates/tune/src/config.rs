@@ -30,6 +30,21 @@ pub enum Metric {
     DeliveryRate,
 }
 
+impl Metric {
+    /// As it is written: `goodput` or `delivery_rate`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Goodput => "goodput",
+            Self::DeliveryRate => "delivery_rate",
+        }
+    }
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Goodput, Self::DeliveryRate].into_iter().find(|metric| metric.name() == name)
+    }
+}
+
 /// The group of networks that a [`Rule`] is about: those for which all conditions hold in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {

@@ -25,7 +25,7 @@ use crate::effect::{Cell, Effect};
 use crate::holdout::{Holdout, mix};
 use crate::policy::Policy;
 use crate::sketch;
-use crate::tally::{ArmSum, Did, Refused, Tally, add, is_refused};
+use crate::tally::{ArmSum, Did, Foreign, Refused, Tally, add, is_refused};
 use crate::validate::{self, Facts, Refusal};
 
 /// What the controller must know of the host it decides for.
@@ -157,10 +157,20 @@ impl Controller {
         }
     }
 
-    /// Counts what connections did that were summed up elsewhere, under the same settings. O(bins of its sketch), at most 1,960, however
-    /// many votes it says there are.
+    /// Counts what connections did that were summed up elsewhere. Where that was under other settings, or cannot be, they are among those
+    /// that are ignored. O(bins of its sketch), at most 1,960, however many votes it says there are.
     pub fn handle_tally(&mut self, tally: &Tally) {
-        add(&mut self.open.stats.connections, tally.did.connections);
+        let stats = &mut self.open.stats;
+        add(&mut stats.connections, tally.did.connections);
+        if let Some(why) = tally.is_foreign(&self.config) {
+            let count = match why {
+                Foreign::Prefix => &mut stats.ignored.prefix,
+                Foreign::Round => &mut stats.ignored.round,
+                Foreign::Metric => &mut stats.ignored.metric,
+                Foreign::Impossible => &mut stats.ignored.impossible,
+            };
+            return add(count, tally.did.connections);
+        }
         let Some(key) = self.count(tally.network.address(), tally.arm, tally.cc, &tally.did) else { return };
         let votes = tally.fit.bins().iter();
         self.open.votes.extend(votes.map(|(bin, votes)| Vote {

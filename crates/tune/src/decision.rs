@@ -200,6 +200,15 @@ pub struct Ignored {
     pub limited: u64,
     /// In a washout.
     pub washout: u64,
+    /// Summed up elsewhere, by networks of another length than [`Config::network_len_v4`](crate::Config::network_len_v4) or
+    /// [`Config::network_len_v6`](crate::Config::network_len_v6).
+    pub prefix: u64,
+    /// ... in rounds of another length than [`Config::round`](crate::Config::round), or of none that was said.
+    pub round: u64,
+    /// ... of another metric than [`Config::metric`](crate::Config::metric).
+    pub metric: u64,
+    /// ... with sums that cannot be.
+    pub impossible: u64,
 }
 
 /// Bytes sent and sent again by a group of connections.
@@ -227,6 +236,10 @@ impl core::ops::AddAssign for Ignored {
         self.own_cc += other.own_cc;
         self.limited += other.limited;
         self.washout += other.washout;
+        self.prefix += other.prefix;
+        self.round += other.round;
+        self.metric += other.metric;
+        self.impossible += other.impossible;
     }
 }
 
@@ -241,6 +254,10 @@ impl fmt::Display for Ignored {
             (self.own_cc, "not on the default, by their application's choice"),
             (self.limited, "held back by the receiver or the sender for longer than limited_share_max"),
             (self.washout, "after a new draw or turn"),
+            (self.prefix, "in tallies of networks of another length"),
+            (self.round, "in tallies of rounds of another length"),
+            (self.metric, "in tallies of another metric"),
+            (self.impossible, "in tallies that cannot be"),
         ];
         let mut before = "";
         for (count, why) in reasons.into_iter().filter(|reason| reason.0 > 0) {

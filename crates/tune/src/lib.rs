@@ -32,5 +32,5 @@ pub use decision::{Decision, Round, What, Why};
 pub use explain::Explanation;
 pub use holdout::Holdout;
 pub use policy::Policy;
-pub use tally::{ArmSum, Did, Tallies, Tally};
+pub use tally::{ArmSum, Did, Tallies, Tally, Terms};
 pub use validate::{Facts, Limits, Refusal, validate};

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use weirgate_sockets::progress::Progress;
 use weirgate_sockets::record::Direction;
 use weirgate_sockets::sample::{Arm, CcName, mapped};
-use weirgate_units::{BitRate, Bytes, Prefix};
+use weirgate_units::{BitRate, Bytes, Duration, Prefix};
 
 use crate::config::{Config, Metric};
 use crate::holdout::mix;
@@ -28,6 +28,17 @@ pub struct Tally {
     pub did: Did,
     /// The votes that speak for the network: those neither limited by the receiver nor by the send buffer.
     pub fit: Sketch,
+    /// What they are votes of.
+    pub terms: Terms,
+}
+
+/// What makes votes comparable: those of other terms say something else by the same number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// [`Config::round`].
+    pub round: Duration,
+    /// [`Config::metric`].
+    pub metric: Metric,
 }
 
 /// What connections came to, as sums.
@@ -101,7 +112,8 @@ impl Tallies {
 
     /// Hands all of them over, in the order of networks, and begins anew.
     pub fn take(&mut self) -> Vec<Tally> {
-        let all = self.of.drain().map(|((network, arm, cc), (did, fit))| Tally { network, arm, cc, did, fit });
+        let terms = Terms::of(&self.config);
+        let all = self.of.drain().map(|((network, arm, cc), (did, fit))| Tally { network, arm, cc, did, fit, terms });
         let mut all: Vec<Tally> = all.collect();
         all.sort_unstable_by(|a, b| {
             (a.network, a.arm as u8, a.cc.as_str()).cmp(&(b.network, b.arm as u8, b.cc.as_str()))
@@ -114,6 +126,54 @@ impl Tallies {
         self.untracked
     }
 }
+
+impl Terms {
+    /// Those of votes that are counted as `config` says.
+    pub const fn of(config: &Config) -> Self {
+        Self { round: config.round, metric: config.metric }
+    }
+}
+
+impl Tally {
+    /// Why it is not counted by a controller with `config`, if it is not.
+    pub(crate) fn is_foreign(&self, config: &Config) -> Option<Foreign> {
+        let len = if self.network.address().is_ipv4() { config.network_len_v4 } else { config.network_len_v6 };
+        let Did { connections, small, no_metric, limited, arm: ArmSum { votes, log, .. }, .. } = self.did;
+        let others = small.saturating_add(no_metric).saturating_add(votes.into());
+        // A sum that is as large as can be says no more than that.
+        let most = if votes == u32::MAX { u64::MAX } else { votes.into() };
+        if self.network.len() != len {
+            Some(Foreign::Prefix)
+        } else if self.terms.round != config.round {
+            Some(Foreign::Round)
+        } else if self.terms.metric != config.metric {
+            Some(Foreign::Metric)
+        } else if others > connections
+            || self.fit.len().saturating_add(limited) > most
+            || !(0.0..=LOG_MAX * f64::from(votes)).contains(&log)
+        {
+            Some(Foreign::Impossible)
+        } else {
+            None
+        }
+    }
+}
+
+/// Why what somebody summed up is not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    /// Its network is of another length.
+    Prefix,
+    /// Its round is of another length.
+    Round,
+    /// Its votes are of something else.
+    Metric,
+    /// It has more votes than connections, more that speak for the network than votes, or logarithms that no votes have.
+    Impossible,
+}
+
+/// No vote's logarithm is larger: rates are below 2^64 bit/s.
+const LOG_MAX: f64 = 45.0;
 
 impl Did {
     /// What one connection did, and its vote where it has one that speaks for its network, in bit/s.

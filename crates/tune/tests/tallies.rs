@@ -7,8 +7,8 @@ use weirgate_sockets::sample::Arm;
 use weirgate_tune::replay::Telemetry;
 use weirgate_tune::sketch::{self, Sketch};
 use weirgate_tune::synthetic::{Scenario, Synthetic};
-use weirgate_tune::{ArmSum, Config, Controller, Decision, Did, Round, Tallies, Tally};
-use weirgate_units::Prefix;
+use weirgate_tune::{ArmSum, Config, Controller, Decision, Did, Metric, Round, Tallies, Tally, Terms};
+use weirgate_units::{Duration, Prefix};
 
 use world::{cc, host};
 
@@ -104,7 +104,8 @@ fn billions_of_votes_are_one_entry_and_their_sums_do_not_overflow() {
         let votes = f64::from(u32::MAX);
         let arm = ArmSum { votes: u32::MAX, log: votes * 15.0, sent: u64::MAX, ..ArmSum::default() };
         let did = Did { connections: u64::MAX, small: u64::MAX - fit.len(), arm, ..Did::default() };
-        let tally = Tally { network: network.parse().expect("a network"), arm: Arm::None, cc: cc("cubic"), did, fit };
+        let (network, terms) = (network.parse().expect("a network"), Terms::of(controller.config()));
+        let tally = Tally { network, arm: Arm::None, cc: cc("cubic"), did, fit, terms };
         (0..3).for_each(|_| controller.handle_tally(&tally));
     }
     let end = world::end_of(1);
@@ -113,4 +114,39 @@ fn billions_of_votes_are_one_entry_and_their_sums_do_not_overflow() {
     let view = controller.explain("192.0.2.0/24".parse().expect("a network")).rounds[0].votes;
     let (votes, median) = view.expect("it was judged");
     assert!(votes == u32::MAX && (0.99..1.01).contains(&(median.as_bits_per_sec() as f64 / 1e6)), "{votes} {median}");
+}
+
+#[test]
+fn what_was_summed_up_under_other_settings_is_not_mixed_in_and_says_why() {
+    let ours = Config::default();
+    let lens = Config { network_len_v4: 20, network_len_v6: 48, ..ours.clone() };
+    let rounds = Config { round: Duration::from_secs(60), ..ours.clone() };
+    let metric = Config { metric: Metric::DeliveryRate, ..ours.clone() };
+    let mut world = Synthetic::new(Scenario::mixed(50, 1, 3));
+    let mut controller = Controller::new(ours.clone(), host("cubic")).expect("sound settings");
+    let mut hosts = [ours, lens, rounds, metric].map(Tallies::new);
+    let each = &mut |progress: &Progress| hosts.iter_mut().for_each(|host| host.handle_progress(progress));
+    let end = world.next_round(controller.policy(), each).expect("a round");
+    let all = hosts.map(|mut host| host.take());
+    let count = |of: &[Tally]| of.iter().map(|tally| tally.did.connections).sum::<u64>();
+    let [one, others @ ..] = all.each_ref().map(|of| count(of));
+    assert_eq!(others, [one; 3]);
+    let mut impossible = all[0][0].clone();
+    impossible.did.arm.votes += impossible.did.connections as u32;
+    let mut loud = all[0][1].clone();
+    loud.did.arm.log *= 3.0;
+    let odd = [impossible, loud];
+    all.iter().flatten().chain(&odd).for_each(|tally| controller.handle_tally(tally));
+    let stats = controller.end_round(end, Some(end)).stats;
+    let ignored = stats.ignored;
+    assert_eq!([ignored.prefix, ignored.round, ignored.metric, ignored.impossible], [one, one, one, count(&odd)]);
+    assert_eq!(stats.connections, 4 * one + count(&odd));
+    assert_eq!((stats.networks_seen as usize, stats.votes()), (all[0].len(), one - ignored.small - ignored.no_metric));
+    let said = ignored.to_string();
+    for why in ["networks of another length", "rounds of another length", "another metric", "that cannot be"] {
+        assert!(
+            said.contains(&format!("in tallies {why}")) || said.contains(&format!("in tallies of {why}")),
+            "{said}"
+        );
+    }
 }

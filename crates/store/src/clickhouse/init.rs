@@ -260,7 +260,8 @@ mod tests {
                 "004_sockets_kafka_errors",
                 "005_tallies",
                 "006_responses_of_connections",
-                "007_controller"
+                "007_controller",
+                "008_tallies_terms"
             ]
         );
         let rows: Vec<Row> = files[..3].iter().map(|file| applied(file, &tables())).collect();
@@ -271,6 +272,7 @@ mod tests {
                 "005_tallies",
                 "006_responses_of_connections",
                 "007_controller",
+                "008_tallies_terms",
                 "900_sockets_kafka"
             ]
         );

@@ -34,7 +34,7 @@ impl TallyEncoder {
     /// Appends `tally`, summed up at `time`, of the round that ends at `round`, as one message behind its length. Returns the bytes that the
     /// length takes.
     pub(super) fn push(&self, tally: &Tally, round: UnixTime, time: UnixTime, out: &mut Vec<u8>) -> usize {
-        let Tally { network, arm, cc, did, fit } = tally;
+        let Tally { network, arm, cc, did, fit, terms } = tally;
         let mut message = Message::default();
         message.number(1, time.as_nanos());
         message.number(2, round.as_secs());
@@ -56,6 +56,8 @@ impl TallyEncoder {
         message.number(18, did.arm.rtt_us);
         message.numbers(19, fit.bins().iter().map(|(bin, _)| u64::from(*bin)));
         message.numbers(20, fit.bins().iter().map(|(_, count)| u64::from(*count)));
+        message.number(24, terms.round.as_nanos() / 1_000_000_000);
+        message.text(25, terms.metric.name());
         let before = out.len();
         varint(out, (self.same.len() + message.0.len()) as u64);
         let prefix = out.len() - before;

@@ -5,8 +5,8 @@ use prost_reflect::{DescriptorPool, DynamicMessage, Value};
 use weirgate_sockets::record::{Direction, Origin, Record};
 use weirgate_sockets::sample::{Arm, CcName, Field as Given, Sample, flag, state};
 use weirgate_tune::sketch::Sketch;
-use weirgate_tune::{ArmSum, Did};
-use weirgate_units::{Prefix, UnixTime};
+use weirgate_tune::{ArmSum, Did, Metric, Terms};
+use weirgate_units::{Duration, Prefix, UnixTime};
 
 use super::*;
 use crate::schema::{COLUMNS, Kind as ColumnKind};
@@ -180,7 +180,8 @@ fn another_implementation_reads_a_tally() {
         arm,
     };
     let network = Prefix::client_network("198.51.100.9".parse().unwrap());
-    let tally = Tally { network, arm: Arm::Holdout, cc: CcName::new("bbr").unwrap(), did, fit: fit.clone() };
+    let terms = Terms { round: Duration::from_secs(300), metric: Metric::DeliveryRate };
+    let tally = Tally { network, arm: Arm::Holdout, cc: CcName::new("bbr").unwrap(), did, fit: fit.clone(), terms };
     let [round, time] = [1_780_000_200_000_000_000, 1_780_000_123_456_789_012].map(UnixTime::from_nanos);
     let mut bytes = Vec::new();
     let prefix = TallyEncoder::new(&origin()).push(&tally, round, time, &mut bytes);
@@ -211,6 +212,8 @@ fn another_implementation_reads_a_tally() {
         ("rtts", Value::U32(5)),
         ("rtt_us", Value::U64(150_000)),
         ("bins", Value::List(bins.into_iter().map(|bin| Value::U32(bin.into())).collect())),
+        ("round_length", Value::U32(300)),
+        ("metric", text("delivery_rate")),
         ("counts", Value::List(counts.into_iter().map(Value::U32).collect())),
         ("host", text("edge-7")),
         ("pop", text("ams")),

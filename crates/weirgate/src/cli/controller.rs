@@ -6,6 +6,7 @@ use std::thread::sleep;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
+use weirgate_tune::decision::Ignored;
 use weirgate_units::Duration;
 
 use super::output::Output;
@@ -155,7 +156,7 @@ fn say(pop: &str, decided: &Decided) {
     tracing::info!(
         pop,
         round = end,
-        hosts = read.hosts,
+        hosts = read.hosts.len(),
         rows = read.rows,
         connections = stats.connections,
         votes = stats.votes(),
@@ -167,8 +168,13 @@ fn say(pop: &str, decided: &Decided) {
         tracing::warn!(
             pop,
             "it is of {} hosts, the round before it was of {before}: do the others export?",
-            read.hosts
+            read.hosts.len()
         );
+    }
+    let Ignored { prefix, round: rounds, metric, impossible, .. } = stats.ignored;
+    if prefix + rounds + metric + impossible > 0 {
+        let foreign = Ignored { prefix, round: rounds, metric, impossible, ..Ignored::default() };
+        tracing::warn!(pop, "connections that are not counted: {foreign}; give all edges this controller's [tune]");
     }
     for decision in &round.decisions {
         tracing::info!(pop, "{}: {}", decision.network, decision.what);

@@ -4,13 +4,15 @@ use std::io::{self, BufReader, Read};
 
 use weirgate_sockets::sample::{Arm, CcName};
 use weirgate_tune::sketch::Sketch;
-use weirgate_tune::{ArmSum, Did, Tally};
-use weirgate_units::Bytes;
+use weirgate_tune::{ArmSum, Did, Metric, Tally, Terms};
+use weirgate_units::{Bytes, Duration};
 
 use crate::columns::ARMS;
 
 /// No text of a tally is longer: a network, an arm, a congestion control.
 const TEXT_MAX: u64 = 255;
+/// No round is longer, of whoever says so: 136 years.
+const MAX_SECONDS: u64 = 1 << 32;
 /// No list is longer: it has an item for each number of a bin.
 const LIST_MAX: u64 = 1 << 16;
 
@@ -56,6 +58,7 @@ impl<R: Read> Values<R> {
         did.arm.rtt_us = self.number()?;
         let bins = self.list(|values| Ok(u16::from_le_bytes(values.take()?)))?;
         let counts = self.list(|values| Ok(narrow(values.number()?)))?;
+        let (round, metric) = (Duration::from_secs(self.number()?.min(MAX_SECONDS)), self.text()?);
         let meant = || {
             let network = network?.parse().ok()?;
             let arm = match arm?.as_str() {
@@ -69,7 +72,10 @@ impl<R: Read> Values<R> {
             let fit = Some(bins.len() == counts.len()).filter(|same| *same)?;
             let fit = fit.then(|| Sketch::new(bins.into_iter().zip(counts).collect()))?.ok()?;
             did.arm.log.is_finite().then_some(())?;
-            Some(Tally { network, arm, cc, did, fit })
+            // A host of before says neither.
+            let metric =
+                metric.and_then(|name| if name.is_empty() { Some(Metric::default()) } else { Metric::named(&name) })?;
+            Some(Tally { network, arm, cc, did, fit, terms: Terms { round, metric } })
         };
         Ok(meant())
     }
@@ -145,6 +151,8 @@ mod tests {
         bins.iter().for_each(|bin| out.extend_from_slice(&bin.to_le_bytes()));
         out.push(bins.len() as u8);
         bins.iter().for_each(|_| out.extend_from_slice(&1_u64.to_le_bytes()));
+        out.extend_from_slice(&300_u64.to_le_bytes());
+        text(b"goodput", &mut out);
         out
     }
 

@@ -67,8 +67,9 @@ impl Asked<'_> {
     fn of_tallies(&self) -> String {
         format!(
             "SELECT network, arm, cc, sum(connections), sum(acked), groupBitOr(clients), sum(small), sum(no_metric), sum(limited), \
-             sum(votes), sum(log), sum(sent), sum(retransmitted), sum(rtts), sum(rtt_us), sumMap(bins, counts) AS fit \
-             FROM {}.tallies FINAL WHERE pop = {} AND round = {} GROUP BY network, arm, cc FORMAT RowBinary",
+             sum(votes), sum(log), sum(sent), sum(retransmitted), sum(rtts), sum(rtt_us), sumMap(bins, counts) AS fit, \
+             toUInt64(round_length), metric \
+             FROM {}.tallies FINAL WHERE pop = {} AND round = {} GROUP BY network, arm, cc, round_length, metric FORMAT RowBinary",
             self.database,
             quoted(self.pop),
             self.round()
@@ -90,9 +91,10 @@ impl Asked<'_> {
              votes AND NOT is_limited AS fits, toFloat64(toFloat32(assumeNotNull(v))) AS vote \
              SELECT network, arm, cc, sum(n), sum(n * bytes_acked_grown), groupBitOr(bit), sumIf(n, is_small), sumIf(n, has_none), \
              sumIf(n, is_limited), sumIf(n, votes), sumIf(n * log(greatest(vote, 1)), votes), sum(n * bytes_sent_grown), \
-             sum(n * bytes_retrans_grown), sumIf(n, min_rtt > 0), sum(n * min_rtt), sumMapIf([{}], [n], fits) AS fit \
+             sum(n * bytes_retrans_grown), sumIf(n, min_rtt > 0), sum(n * min_rtt), sumMapIf([{}], [n], fits) AS fit, {} \
              FROM ({}) GROUP BY network, arm, cc FORMAT RowBinary",
             bin(),
+            self.terms(),
             self.connections()
         )
     }
@@ -117,12 +119,18 @@ impl Asked<'_> {
              SELECT network, arm, cc, sum(n * r.responses), sum(n * r.bytes), groupBitOr(bit), sum(n * r.small), sum(n * r.no_metric), \
              sumIf(n * r.votes, is_limited), sum(n * r.votes), sum(n * r.log), sum(n * bytes_sent_grown), sum(n * bytes_retrans_grown), \
              sumIf(n, min_rtt > 0), sum(n * min_rtt), \
-             sumMapIf(r.fit.1, arrayMap(count -> count * n, r.fit.2), NOT is_limited) AS fit \
+             sumMapIf(r.fit.1, arrayMap(count -> count * n, r.fit.2), NOT is_limited) AS fit, {} \
              FROM ({} ORDER BY bytes_acked_grown DESC LIMIT 1 BY host, connection) AS c \
              INNER JOIN ({responses}) AS r ON c.host = r.host AND c.connection = r.connection \
              GROUP BY network, arm, cc FORMAT RowBinary",
+            self.terms(),
             self.connections()
         )
+    }
+
+    /// What is added up here is added up under the settings of who asks.
+    fn terms(&self) -> String {
+        format!("toUInt64({}), '{}'", self.config.round.as_nanos() / 1_000_000_000, self.config.metric.name())
     }
 
     /// One row for each connection that did anything in the round, as the ledger of a host counts it (`sockets::ledger`): its totals never fall, what a
