@@ -127,8 +127,8 @@ pub(super) fn fill(pop: &str, size: Size, round: u32, end: u64) -> String {
          concat('10.', toString(intDiv(n % {networks}, 256)), '.', toString(n % {networks} % 256), '.0/24'), arm, \
          if(arm = 'treated', 'bbr', 'cubic'), {VOTES}, bytes, bitOr(h, g), 0, 0, 0, {VOTES}, \
          arraySum(arrayMap(s -> (base + s - 1) * {LN_FACTOR}, steps)), bytes + bytes % 9973, bytes % 9973, {VOTES}, \
-         {VOTES} * (20000 + h % 80000), arrayMap(s -> toUInt16(base + s), steps), arrayMap(s -> toUInt32(1), steps) \
-         FROM numbers({rows}) ARRAY JOIN {arms} AS arm"
+         {VOTES} * (20000 + h % 80000), arrayMap(s -> toUInt16(base + s), steps), arrayMap(s -> toUInt32(1), steps), \
+         {ROUND_S}, 'goodput' FROM numbers({rows}) ARRAY JOIN {arms} AS arm"
     )
 }
 

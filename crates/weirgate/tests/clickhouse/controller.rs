@@ -47,7 +47,8 @@ fn database() -> Option<Server> {
     let round = weirgate_units::Duration::from_secs(ROUND);
     let scenario = Scenario { start, round, connections: 8, clients: 30, ..Scenario::mixed(60, ROUNDS, 11) };
     let mut world = Synthetic::new(scenario);
-    let mut hosts: Vec<Tallies> = (0..HOSTS).map(|_| Tallies::new(config())).collect();
+    let mut hosts: Vec<Tallies> =
+        (0..HOSTS).map(|_| Tallies::new(weirgate_tune::Config { round, ..config() })).collect();
     let policy = weirgate_tune::Policy::default();
     loop {
         let mut connections = Vec::new();

@@ -102,7 +102,7 @@ impl Data {
         let start = UnixTime::from_nanos((now() / ROUND - BEFORE) * ROUND * 1_000_000_000);
         let round = weirgate_units::Duration::from_secs(ROUND);
         let scenario = Scenario { start, round, connections: 8, clients: 30, ..Scenario::mixed(60, 60, 11) };
-        let hosts = (0..HOSTS).map(|_| Tallies::new(config())).collect();
+        let hosts = (0..HOSTS).map(|_| Tallies::new(weirgate_tune::Config { round, ..config() })).collect();
         Self { world: Synthetic::new(scenario), hosts, next: start + round }
     }
 

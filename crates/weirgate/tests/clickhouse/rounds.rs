@@ -97,7 +97,7 @@ pub(crate) fn summed(hosts: &mut [Tallies], end: UnixTime, connections: &[Progre
                     "{{\"round\":{},\"time\":\"{}\",\"host\":\"edge-{host}\",\"pop\":\"ams\",\"boot_id\":\"b{host}\",\"network\":\"{}\",\
                      \"arm\":\"{}\",\"cc\":\"{}\",\"connections\":{},\"acked\":{},\"clients\":{},\"small\":{},\"no_metric\":{},\
                      \"limited\":{},\"votes\":{},\"log\":{},\"sent\":{},\"retransmitted\":{},\"rtts\":{},\"rtt_us\":{},\
-                     \"bins\":{bins:?},\"counts\":{counts:?}}}\n",
+                     \"bins\":{bins:?},\"counts\":{counts:?},\"round_length\":{},\"metric\":\"{}\"}}\n",
                     end.as_secs(),
                     text(end.as_nanos() - 60_000_000_000 + minute as u64),
                     tally.network,
@@ -115,6 +115,8 @@ pub(crate) fn summed(hosts: &mut [Tallies], end: UnixTime, connections: &[Progre
                     did.arm.retransmitted,
                     did.arm.rtts,
                     did.arm.rtt_us,
+                    tally.terms.round.as_millis() / 1_000,
+                    tally.terms.metric.name(),
                 );
             }
         }
