@@ -171,7 +171,8 @@ pub struct Config {
     /// ([`canary`](crate::canary)), 0..=10,000; 0: all do at once. 0, since a host alone has no others.
     pub trial_rounds: u32,
 
-    /// Networks tracked at once, 1..=4,000,000; the longest idle make room, and are counted. 1,000,000 (about 200 MB).
+    /// Networks tracked at once, 1..=4,000,000; the longest idle make room, and are counted. 1,000,000 (about 270 MB, and 430 MB as a
+    /// round ends: `benches/round.rs`).
     pub networks_max: u32,
     /// A network without any connection for so many rounds is forgotten, and released if it was selected. 288 rounds are 1 day.
     pub idle_rounds: u32,
