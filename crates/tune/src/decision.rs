@@ -227,6 +227,29 @@ impl Stats {
     }
 }
 
+impl Ignored {
+    /// Those of tallies that were summed up under other settings, or cannot be.
+    pub fn foreign(&self) -> Self {
+        let Self { prefix, round, metric, impossible, .. } = *self;
+        Self { prefix, round, metric, impossible, ..Self::default() }
+    }
+
+    /// All reasons together.
+    pub const fn count(&self) -> u64 {
+        self.direction
+            + self.port
+            + self.small
+            + self.no_metric
+            + self.own_cc
+            + self.limited
+            + self.washout
+            + self.prefix
+            + self.round
+            + self.metric
+            + self.impossible
+    }
+}
+
 impl core::ops::AddAssign for Ignored {
     fn add_assign(&mut self, other: Self) {
         self.direction += other.direction;

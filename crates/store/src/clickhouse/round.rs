@@ -36,14 +36,14 @@ pub enum Source {
 }
 
 /// What came of a round.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Round {
     /// Tallies that were handed over.
     pub rows: u64,
     /// Rows that say what no host sends, and were left out.
     pub skipped: u64,
-    /// Hosts of which anything was there: fewer than in the round before it, and some of it may not have arrived yet.
-    pub hosts: u64,
+    /// The names of the hosts of which anything was there: fewer than in the round before it, and some of it may not have arrived yet.
+    pub hosts: Vec<String>,
     /// Responses that no connection's record is of, and were left out.
     pub unmatched: u64,
 }
@@ -77,7 +77,7 @@ pub fn round(
 ) -> Result<Round, RoundError> {
     let asked = sql::Asked { database, pop, end, config };
     // Before the rows, so that what arrives between the two is not counted here.
-    let hosts = number(server, &asked.hosts(source))?;
+    let hosts = server.ask(&asked.hosts(source))?.lines().map(str::to_owned).collect();
     let (rows, skipped) = server.ask_for_bytes(&asked.rows(source), |bytes| rows::read(bytes, each))??;
     let unmatched = match source {
         Source::Responses => number(server, &asked.unmatched())?,
@@ -99,21 +99,6 @@ pub fn round(
         );
     }
     Ok(Round { rows, skipped, hosts, unmatched })
-}
-
-/// The names of the hosts whose rows of that round are there, as [`Round::hosts`] counts them.
-///
-/// # Errors
-/// [`RoundError`].
-pub fn hosts(
-    server: &Server,
-    database: &str,
-    source: Source,
-    (pop, end): (&str, UnixTime),
-    config: &Config,
-) -> Result<Vec<String>, RoundError> {
-    let asked = sql::Asked { database, pop, end, config };
-    Ok(server.ask(&asked.names(source))?.lines().map(str::to_owned).collect())
 }
 
 fn number(server: &Server, statement: &str) -> Result<u64, RoundError> {

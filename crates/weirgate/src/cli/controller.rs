@@ -6,7 +6,6 @@ use std::thread::sleep;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
-use weirgate_tune::decision::Ignored;
 use weirgate_units::Duration;
 
 use super::output::Output;
@@ -171,9 +170,8 @@ fn say(pop: &str, decided: &Decided) {
             read.hosts.len()
         );
     }
-    let Ignored { prefix, round: rounds, metric, impossible, .. } = stats.ignored;
-    if prefix + rounds + metric + impossible > 0 {
-        let foreign = Ignored { prefix, round: rounds, metric, impossible, ..Ignored::default() };
+    let foreign = stats.ignored.foreign();
+    if foreign.count() > 0 {
         tracing::warn!(pop, "connections that are not counted: {foreign}; give all edges this controller's [tune]");
     }
     for decision in &round.decisions {

@@ -57,6 +57,8 @@ pub(super) struct Numbers {
     pub(super) empty: u64,
     /// Of the decided ones those of fewer than half of the hosts of the one before.
     pub(super) partial: u64,
+    /// Connections in tallies that were summed up under other settings than this controller's.
+    pub(super) foreign: u64,
     /// Rows that say what no host sends.
     pub(super) skipped: u64,
     /// Responses that no connection's record is of.
@@ -165,13 +167,18 @@ impl Board {
             })
             .collect();
         type Value = fn(&Numbers) -> f64;
-        let counters: [(&str, &str, Value); 7] = [
+        let counters: [(&str, &str, Value); 8] = [
             ("controller_rounds_total", "Rounds that were decided.", |n| n.decided as f64),
             ("controller_empty_rounds_total", "Rounds of which there were no data.", |n| n.empty as f64),
             (
                 "controller_partial_rounds_total",
                 "Decided rounds of fewer than half of the hosts of the one before.",
                 |n| n.partial as f64,
+            ),
+            (
+                "controller_foreign_connections_total",
+                "Connections left out: summed up under other settings than ours.",
+                |n| n.foreign as f64,
             ),
             ("controller_skipped_rows_total", "Rows that say what no host sends, and were left out.", |n| {
                 n.skipped as f64

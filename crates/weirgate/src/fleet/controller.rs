@@ -356,6 +356,7 @@ impl Pop {
         board.count(&self.name, |numbers| {
             numbers.decided += 1;
             numbers.halted += u64::from(halted.is_some());
+            numbers.foreign += round.stats.ignored.foreign().count();
             numbers.partial += u64::from(hosts_before.is_some());
             (numbers.ended, numbers.rows, numbers.hosts) = (end, read.rows, read.hosts.len() as u64);
             (numbers.connections, numbers.votes) = (round.stats.connections, round.stats.votes());

@@ -32,24 +32,15 @@ impl Asked<'_> {
         }
     }
 
-    /// How many hosts' rows are there.
+    /// The hosts whose rows are there.
     pub(super) fn hosts(&self, source: Source) -> String {
-        format!("SELECT uniqExact(host) FROM {}", self.heard(source))
-    }
-
-    /// Their names.
-    pub(super) fn names(&self, source: Source) -> String {
-        format!("SELECT DISTINCT host FROM {} FORMAT TabSeparatedRaw", self.heard(source))
-    }
-
-    fn heard(&self, source: Source) -> String {
         let (database, pop) = (self.database, quoted(self.pop));
         let of = match source {
             Source::Tallies => format!("tallies WHERE pop = {pop} AND round = {}", self.round()),
             Source::Records => format!("sockets WHERE pop = {pop} AND {}", self.within()),
             Source::Responses => format!("responses_of_connections WHERE pop = {pop} AND {}", self.within()),
         };
-        format!("{database}.{of}")
+        format!("SELECT DISTINCT host FROM {database}.{of} FORMAT TabSeparatedRaw")
     }
 
     /// How many responses there are that no connection's record is of.
