@@ -151,7 +151,6 @@ impl Server {
             // The server closes connections that are idle for seconds, maybe as they are used again.
             .max_idle_connections(0)
             .timeout_connect(Some(CONNECT))
-            .timeout_global(Some(ANSWER))
             .user_agent("weirgate")
             .build()
             .new_agent();
@@ -177,7 +176,12 @@ impl Server {
 
     /// Runs `statement`; its answer is tab-separated.
     pub(super) fn ask(&self, statement: &str) -> Result<String, ServerError> {
-        let mut answer = self.send(statement)?;
+        self.ask_within(ANSWER, statement)
+    }
+
+    /// Runs `statement`, and gives it up after `limit`; its answer is tab-separated.
+    pub(super) fn ask_within(&self, limit: Duration, statement: &str) -> Result<String, ServerError> {
+        let mut answer = self.send(limit, statement)?;
         let status = answer.status().as_u16();
         let is_exception = answer.headers().contains_key("X-ClickHouse-Exception-Code");
         let text = answer.body_mut().read_to_string().map_err(|error| self.away(&error))?;
@@ -190,7 +194,7 @@ impl Server {
         statement: &str,
         read: impl FnOnce(&mut dyn std::io::Read) -> T,
     ) -> Result<T, ServerError> {
-        let mut answer = self.send(statement)?;
+        let mut answer = self.send(ANSWER, statement)?;
         let status = answer.status().as_u16();
         if status != 200 || answer.headers().contains_key("X-ClickHouse-Exception-Code") {
             let text = answer.body_mut().read_to_string().map_err(|error| self.away(&error))?;
@@ -199,12 +203,13 @@ impl Server {
         Ok(read(&mut answer.body_mut().with_config().limit(u64::MAX).reader()))
     }
 
-    fn send(&self, statement: &str) -> Result<ureq::http::Response<ureq::Body>, ServerError> {
+    fn send(&self, limit: Duration, statement: &str) -> Result<ureq::http::Response<ureq::Body>, ServerError> {
         // The answer comes when all is done, so that its status tells of what failed on the way.
         let mut request = self.agent.post(format!("{}/?wait_end_of_query=1", self.url));
         for (name, value) in &self.login {
             request = request.header(*name, value);
         }
+        let request = request.config().timeout_global(Some(limit)).build();
         request.send(statement).map_err(|error| self.away(&error))
     }
 

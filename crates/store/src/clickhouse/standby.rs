@@ -1,8 +1,14 @@
 //! Two controllers, of which one decides: who it is, and what it knows, so that the other can take over.
 //!
 //! ClickHouse compares and sets nothing, so a lease is claimed in two steps: a row with the next epoch, and a look a little later whether
-//! it is the first of that epoch. Servers of a replicated table may show each other's rows later than that, and for so long two may decide. Nothing that is
-//! published rests on there being one: an edge obeys the newer of two policies, whoever has made it.
+//! it is the first of that epoch. A server of a replicated table has other servers' rows some time after they were inserted, so it is made
+//! to fetch what was inserted until now before it is asked; where it cannot, nobody decides by it. What an insert was acknowledged for is
+//! in Keeper's log, whatever server has it, so that whoever claims and then looks sees all claims before his own.
+//!
+//! `insert_quorum` with `select_sequential_consistency` would do as well, but of two servers both had to be up for each renewal; this way
+//! the one that is left goes on when it has all rows. A KeeperMap could compare and set, where each server's configuration allows for one.
+//!
+//! Nothing that is published rests on there being one who decides: an edge obeys the newer of two policies, whoever has made it.
 
 use weirgate_units::Duration;
 
@@ -11,6 +17,9 @@ use super::tables::quoted;
 
 /// A claim is looked at again after this: the server tells time in seconds, and an insert takes less.
 pub const CLAIM: Duration = Duration::from_secs(3);
+
+/// For so long a server may take to fetch other servers' rows. It would try for 300 s, or, before 23.10, for ever.
+const MEET: core::time::Duration = core::time::Duration::from_secs(5);
 
 /// Who decides for some points of presence.
 #[derive(Clone, Debug)]
@@ -85,6 +94,7 @@ impl Lease {
     /// The first claim of the last epoch.
     fn last(&self, server: &Server) -> Result<Option<Claim>, ServerError> {
         let (database, name) = (&self.database, quoted(&self.name));
+        meet(server, database, "controller_lease")?;
         let answer = server.ask(&format!(
             "SELECT epoch, min(since), max(renewed), {NOW}, holder \
              FROM {database}.controller_lease WHERE name = {name} AND epoch IN \
@@ -117,11 +127,25 @@ impl Lease {
     }
 }
 
+/// Waits until `server` has the rows of `table` that any server of its replicas was told before now.
+fn meet(server: &Server, database: &str, table: &str) -> Result<(), ServerError> {
+    let engine = server.ask(&format!(
+        "SELECT engine FROM system.tables WHERE database = {} AND name = {}",
+        quoted(database),
+        quoted(table)
+    ))?;
+    if !engine.starts_with("Replicated") {
+        return Ok(());
+    }
+    server.ask_within(MEET, &format!("SYSTEM SYNC REPLICA {database}.{table}")).map(|_| ())
+}
+
 /// What is known of the points of presence, each with its version; those of which nothing is known are left out.
 ///
 /// # Errors
 /// What the server says.
 pub fn memories(server: &Server, database: &str) -> Result<Vec<(String, u64)>, ServerError> {
+    meet(server, database, "controller_memory")?;
     let answer = server.ask(&format!("SELECT pop, max(version) FROM {database}.controller_memory GROUP BY pop"))?;
     let row = |line: &str| {
         let (pop, version) = line.split_once('\t')?;
