@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Real servers on loopback, for tests and for trying what talks to them: Apache Kafka (scripts/setup.sh fetches it) and Debian's
-# ClickHouse. All that they write is below FOLDER; their ports are free ones, or KAFKA_PORT, KAFKA_TLS_PORT and CLICKHOUSE_PORT.
+# Real servers on loopback, for tests and for trying what talks to them: Apache Kafka and ZooKeeper (scripts/setup.sh fetches
+# them) and Debian's ClickHouse, whose configuration FOLDER/clickhouse/config.d may add to. All that they write is below FOLDER; their ports are free ones, or KAFKA_PORT, KAFKA_TLS_PORT and CLICKHOUSE_PORT.
 # `start` returns when they answer, prints where and writes it to FOLDER/env:
 #   KAFKA       plaintext
 #   KAFKA_TLS   TLS and SCRAM-SHA-512: user weirgate, password in FOLDER/password, its CA in FOLDER/ca.pem
 #   CLICKHOUSE  HTTP, user default without a password
+#   ZOOKEEPER   plaintext
 # A later `start` finds the same data and ports. `kill` is SIGKILL. Exit status: 77 where a server's package is missing (the others
 # run), 1 from `status` where a server does not run.
-# usage: scripts/services.sh start|stop|kill|status FOLDER [kafka] [clickhouse]
+# usage: scripts/services.sh start|stop|kill|status FOLDER [kafka] [clickhouse] [zookeeper]
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 say() { printf 'services: %s\n' "$*" >&2; }
@@ -17,13 +18,15 @@ action=${1:-} folder=${2:-}
 shift 2
 (($#)) || set -- kafka clickhouse
 for name in "$@"; do
-  [[ $name =~ ^(kafka|clickhouse)$ ]] || fail "no server is called $name"
+  [[ $name =~ ^(kafka|clickhouse|zookeeper)$ ]] || fail "no server is called $name"
 done
 folder=$(realpath -m "$folder")
 jars=$HOME/.cache/weirgate/tools/kafka/lib
+zookeeper_jars=$HOME/.cache/weirgate/tools/zookeeper/lib
 PATH=$PATH:/usr/sbin
 # What each server is told on its command line and no other process is.
-declare -A argument=([kafka]="$folder/kafka/server.properties" [clickhouse]="--config-file=$folder/clickhouse/config.xml")
+declare -A argument=([kafka]="$folder/kafka/server.properties" [clickhouse]="--config-file=$folder/clickhouse/config.xml"
+  [zookeeper]="$folder/zookeeper/zoo.cfg")
 
 # The pid of the server, if it runs: a number that another process has got since does not count.
 pid_of() { # NAME
@@ -162,6 +165,33 @@ EOF
 
 answers_clickhouse() {
   [ "$(curl -s --noproxy '*' --max-time 5 "$(sed 's/.*=//' "$folder/clickhouse/env")/?query=SELECT%201")" = 1 ]
+}
+
+missing_zookeeper() {
+  command -v java >/dev/null || { echo "no java: run \`make setup\`"; return; }
+  [ ! -d "$zookeeper_jars" ] && echo "no $zookeeper_jars: run \`make setup\`"
+}
+
+start_zookeeper() {
+  local dir=$folder/zookeeper port
+  find_ports zookeeper ""
+  echo "ZOOKEEPER=127.0.0.1:$port" > "$dir/env"
+  cat > "$dir/zoo.cfg" <<EOF
+dataDir=$dir/data
+clientPort=$port
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+4lw.commands.whitelist=ruok
+EOF
+  run zookeeper java -Xmx256m -cp "$zookeeper_jars/*" org.apache.zookeeper.server.quorum.QuorumPeerMain "${argument[zookeeper]}"
+}
+
+answers_zookeeper() {
+  local port
+  read -r port _ < "$folder/zookeeper/ports"
+  (exec 3<>"/dev/tcp/127.0.0.1/$port" || exit
+    printf ruok >&3
+    [ "$(timeout 5 head -c 4 <&3)" = imok ]) 2>/dev/null
 }
 
 # In the background, without this script's lock, in a session of its own, so that what ends this terminal or test leaves it alone.

@@ -84,19 +84,20 @@ install_tool() { # NAME VERSION
 install_tool cargo-fuzz 0.13.2
 install_tool cargo-deny 0.20.2
 
-# Apache Kafka, which Debian does not have: whatever scripts/services/pom.xml says, fetched once.
-install_kafka() {
-  local pom=scripts/services/pom.xml dir=$tools/kafka version output
+# What Debian does not have as it is wanted: whatever POM says, fetched once.
+install_jars() { # NAME POM
+  local pom=$2 dir=$tools/$1 version output
   version=$(sha256sum < $pom)
   [ -d "$dir/lib" ] && [ "$(cat "$dir/version" 2>/dev/null)" = "$version" ] && return
-  say "fetching Apache Kafka" >&2
+  say "fetching the jars of $1" >&2
   rm -rf "$dir/new"
   output=$(timeout 600 mvn -q -B -C -f $pom org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
     -DincludeScope=runtime -DoutputDirectory="$dir/new" 2>&1) ||
     { grep -oPm 1 'ERROR\] \K.*' <<< "$output" || echo "${output:-no answer in 10 minutes}"; return 1; }
   rm -rf "$dir/lib" && mv "$dir/new" "$dir/lib" && printf '%s\n' "$version" > "$dir/version"
 }
-reason=$(install_kafka) || say "tests that talk to Apache Kafka will be skipped: $reason"
+reason=$(install_jars kafka scripts/services/pom.xml) || say "tests that talk to Apache Kafka will be skipped: $reason"
+reason=$(install_jars zookeeper scripts/services/zookeeper.xml) || say "tests of a replicated ClickHouse will be skipped: $reason"
 
 # The current ClickHouse, whose engine is a library for Python, and that of 25.8, the last one that reads Kafka as a library.
 install_chdb() {
