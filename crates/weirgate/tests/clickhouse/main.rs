@@ -9,6 +9,7 @@ mod failover;
 mod fleet;
 mod message;
 mod records;
+mod replicated;
 mod responses;
 mod rounds;
 mod server;

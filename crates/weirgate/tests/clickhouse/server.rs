@@ -14,7 +14,17 @@ pub(crate) struct Server {
 impl Server {
     /// Debian's; `None` where it cannot be had, which was said then.
     pub(crate) fn debian() -> Option<Self> {
-        let (folder, url) = start("clickhouse", "CLICKHOUSE=")?;
+        let (folder, url) = start(tempfile::tempdir().unwrap(), "clickhouse", "CLICKHOUSE=")?;
+        Some(Self { folder, url, engine: None })
+    }
+
+    /// Debian's, which is told `configuration` as well.
+    pub(crate) fn debian_with(configuration: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let more = folder.path().join("clickhouse/config.d");
+        std::fs::create_dir_all(&more).unwrap();
+        std::fs::write(more.join("more.xml"), configuration).unwrap();
+        let (folder, url) = start(folder, "clickhouse", "CLICKHOUSE=")?;
         Some(Self { folder, url, engine: None })
     }
 
@@ -99,7 +109,7 @@ pub(crate) struct Broker {
 impl Broker {
     /// `None` where it cannot be had, which was said then.
     pub(crate) fn start() -> Option<Self> {
-        let (folder, address) = start("kafka", "KAFKA=")?;
+        let (folder, address) = start(tempfile::tempdir().unwrap(), "kafka", "KAFKA=")?;
         Some(Self { folder, address })
     }
 }
@@ -107,6 +117,26 @@ impl Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         services("kill", self.folder.path(), "kafka");
+    }
+}
+
+/// Apache ZooKeeper.
+pub(crate) struct Keeper {
+    folder: tempfile::TempDir,
+    pub(crate) address: String,
+}
+
+impl Keeper {
+    /// `None` where it cannot be had, which was said then.
+    pub(crate) fn start() -> Option<Self> {
+        let (folder, address) = start(tempfile::tempdir().unwrap(), "zookeeper", "ZOOKEEPER=")?;
+        Some(Self { folder, address })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        services("kill", self.folder.path(), "zookeeper");
     }
 }
 
@@ -122,9 +152,8 @@ fn tools() -> Option<PathBuf> {
     None
 }
 
-/// Starts `name` in a folder of its own, and what it prints after `key`.
-fn start(name: &str, key: &str) -> Option<(tempfile::TempDir, String)> {
-    let folder = tempfile::tempdir().unwrap();
+/// Starts `name` in `folder`, which is its own, and what it prints after `key`.
+fn start(folder: tempfile::TempDir, name: &str, key: &str) -> Option<(tempfile::TempDir, String)> {
     let output = services("start", folder.path(), name);
     let said = text(&output.stderr);
     match output.status.code() {
