@@ -59,7 +59,7 @@ pub(super) fn run(ground: &Ground, size: Size, say: &dyn Fn(String)) -> Result<F
     for round in 0..=size.history {
         let end = last - u64::from(size.history - round) * ROUND_S;
         let pop = format!("concat('pop-', leftPad(toString(intDiv(n, {})), 3, '0'))", size.networks);
-        engine.ask(&fill(&pop, size, round, end))?;
+        engine.ask(&fill(&pop, size, round, (end, ROUND_S)))?;
     }
     let fill_s = start.elapsed().as_secs_f64();
     say(format!("filled in {fill_s:.0} s; deciding {} rounds of history", size.history));
@@ -113,7 +113,7 @@ pub(super) fn names(pops: u32) -> Vec<String> {
 
 /// The tallies of one round. One network in ten is slow; from round 26 on, by when the controller will have selected it, its
 /// connections come in two arms, as an edge reports them. `pop` is the name of network `n`'s point of presence, in SQL. Votes scatter as goodputs do, over some twenty bins of 2 %.
-pub(super) fn fill(pop: &str, size: Size, round: u32, end: u64) -> String {
+pub(super) fn fill(pop: &str, size: Size, round: u32, (end, length_s): (u64, u64)) -> String {
     let Size { pops, networks, .. } = size;
     let rows = u64::from(pops) * u64::from(networks);
     let arms = if round >= 26 { "if(slow, ['treated', 'holdout'], [''])" } else { "['']" };
@@ -128,7 +128,7 @@ pub(super) fn fill(pop: &str, size: Size, round: u32, end: u64) -> String {
          if(arm = 'treated', 'bbr', 'cubic'), {VOTES}, bytes, bitOr(h, g), 0, 0, 0, {VOTES}, \
          arraySum(arrayMap(s -> (base + s - 1) * {LN_FACTOR}, steps)), bytes + bytes % 9973, bytes % 9973, {VOTES}, \
          {VOTES} * (20000 + h % 80000), arrayMap(s -> toUInt16(base + s), steps), arrayMap(s -> toUInt32(1), steps), \
-         {ROUND_S}, 'goodput' FROM numbers({rows}) ARRAY JOIN {arms} AS arm"
+         {length_s}, 'goodput' FROM numbers({rows}) ARRAY JOIN {arms} AS arm"
     )
 }
 

@@ -108,7 +108,9 @@ fn a_round_of_few_hosts_is_said() {
     nth(6, "pop = 'ams'");
     nth(5, "pop = 'ams' AND host = 'edge-0'");
     nth(4, "pop = 'ams' AND host = 'edge-0'");
-    let once = weirgate(&["controller", "run", "--once", "-c", &controller(&server, "")]);
+    let controller = controller(&server, "");
+    done(&weirgate(&["controller", "key", "-c", &controller]));
+    let once = weirgate(&["controller", "run", "--once", "-c", &controller]);
     done(&once);
     let log = String::from_utf8_lossy(&once.stderr).into_owned();
     let said = log.lines().filter(|line| line.contains("the round before it was of")).collect::<Vec<_>>();

@@ -27,7 +27,7 @@ impl Fleet<'_> {
     /// Puts the round that ends at `end`, the `n`-th one, into the engine.
     pub(super) fn fill(&self, n: u32, end: u64) -> Result<()> {
         let size = round::Size { pops: 1, networks: 200, history: HISTORY };
-        self.engine()?.ask(&round::fill(&format!("'{POP}'"), size, n, end)).map(drop)
+        self.engine()?.ask(&round::fill(&format!("'{POP}'"), size, n, (end, ROUND_S))).map(drop)
     }
 
     /// Has the controller decide and the edge obey; the snapshot.
