@@ -287,8 +287,16 @@ fn ip(line: &str) {
     assert!(Command::new("ip").args(line.split(' ')).status().unwrap().success(), "ip {line}");
 }
 
+/// As soon as the namespace has the address: a tunnel's device has it some time after its program began.
 fn udp(ns: &Netns, address: &str) -> UdpSocket {
-    let socket = ns.within(|| UdpSocket::bind(address).unwrap()).unwrap();
+    let began = Instant::now();
+    let socket = loop {
+        match ns.within(|| UdpSocket::bind(address)).unwrap() {
+            Ok(socket) => break socket,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{address}: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
     socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     socket
 }
