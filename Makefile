@@ -43,6 +43,7 @@ install: build ## as root: binary, systemd unit, manual, completions below $(DES
 	install -Dm755 $(LIBZ) $(DESTDIR)/usr/lib/weirgate/libweirgate_z.so
 	install -Dm644 packaging/weirgate.service $(DESTDIR)/usr/lib/systemd/system/weirgate.service
 	install -Dm644 packaging/weirgate-accelerator.service $(DESTDIR)/usr/lib/systemd/system/weirgate-accelerator.service
+	install -Dm644 packaging/weirgate-controller.service $(DESTDIR)/usr/lib/systemd/system/weirgate-controller.service
 	install -Dm644 weirgate.example.toml $(DESTDIR)/usr/share/doc/weirgate/weirgate.example.toml
 	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/bash-completion/completions
 	$(WEIRGATE) man >$(DESTDIR)/usr/share/man/man1/weirgate.1

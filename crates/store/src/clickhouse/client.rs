@@ -66,7 +66,9 @@ pub enum ServerError {
         said: String,
     },
     /// It does not know the user, or not with this password.
-    #[error("ClickHouse at {url} refuses user `{user}` or the password: name both with --user and --password-file")]
+    #[error(
+        "ClickHouse at {url} refuses user `{user}` or the password: name both, with --user and --password-file or in [controller]"
+    )]
     Login {
         /// Where it was asked.
         url: String,

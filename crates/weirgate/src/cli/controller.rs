@@ -83,6 +83,8 @@ impl Run {
     fn run(self) -> Result<(), Failure> {
         let config = self.common.load()?;
         log();
+        // Each edge holds a connection.
+        super::allow_files();
         let mut decider = Decider::open(&config, None).map_err(Failure::Usage)?;
         let topic = config.decides.as_ref().and_then(|settings| settings.topic.as_ref()).zip(config.kafka.as_ref());
         let sender = topic.map(|(name, kafka)| topic::Sender::new(kafka, name, decider.board()));
@@ -93,6 +95,7 @@ impl Run {
         }
         let is_ended = interruption().context("signals cannot be caught")?;
         tracing::info!("edges have to trust {}", decider.public_key());
+        let mut unknown = String::new();
         while !is_ended.load(Ordering::Relaxed) {
             let mut failed = None;
             let standing = decider.handle_time(&mut |pop, decided| match decided {
@@ -104,7 +107,13 @@ impl Run {
             });
             match standing {
                 Err(error) if self.once => return Err(error.into()),
-                Err(error) => tracing::warn!("whose turn it is cannot be known: {error:#}"),
+                Err(error) => {
+                    let said = format!("whose turn it is cannot be known, so nothing is decided: {error:#}");
+                    if unknown != said {
+                        tracing::warn!("{said}");
+                    }
+                    unknown = said;
+                }
                 Ok(Standing::Standby(other)) if self.once => {
                     return Err(anyhow!("{other} decides: nothing is decided here").into());
                 }
@@ -113,7 +122,7 @@ impl Run {
                     decider.close()?;
                     return failed.map_or(Ok(()), |error| Err(error.into()));
                 }
-                Ok(_) => {}
+                Ok(_) => unknown.clear(),
             }
             sleep(LOOK.to_std());
         }
@@ -147,7 +156,8 @@ fn say(pop: &str, decided: &Decided) {
         tracing::warn!(
             pop,
             round = end,
-            "no data of this round have come: nothing is decided, and nothing is published"
+            "no data of this round have come: nothing is decided, and nothing is published. Do edges with this [host] pop send what \
+             [controller] source reads?"
         );
         return;
     };
@@ -177,8 +187,11 @@ fn say(pop: &str, decided: &Decided) {
     for decision in &round.decisions {
         tracing::info!(pop, "{}: {}", decision.network, decision.what);
     }
+    if stats.connections > 0 && stats.votes() == 0 {
+        tracing::warn!(pop, "no connection voted: {}", stats.ignored);
+    }
     if let Some(refusal) = &round.refusal {
-        tracing::warn!(pop, "this round's policy was refused: {refusal}");
+        tracing::warn!(pop, "this round's policy was refused, the one before stays: {refusal}");
     }
     if let Some(halted) = halted {
         tracing::warn!(pop, "{halted}");

@@ -259,6 +259,13 @@ fn ask(config: &Config, request: &crate::control::Request) -> anyhow::Result<ser
     })
 }
 
+/// As many files as may be open, for what holds one for each flow or client.
+fn allow_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _as_many_as_before = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use serde_json::Value;
+use weirgate_linux::clock;
 use weirgate_tune::Host;
 use weirgate_units::Duration;
 
@@ -115,6 +116,20 @@ fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
         policy["networks"],
         if policy["applied"] == true { "applied" } else { "not applied" }
     ))?;
+    if let Some(fleet) = answer["fleet"].as_object() {
+        let obeyed = match (policy["fleet_version"].as_u64(), policy["fleet_until_ms"].as_u64()) {
+            (Some(version), Some(until)) => {
+                let left = until.saturating_sub(clock::unix().as_nanos() / 1_000_000) / 1_000;
+                format!("obeys its version {version}, for {left} s more unless another comes")
+            }
+            _ => "obeys nothing: no policy of its controller's is alive".to_owned(),
+        };
+        let refused = fleet["refused"].as_object().into_iter().flatten().filter(|(_, n)| n.as_u64() > Some(0));
+        let refused: Vec<String> = refused.map(|(why, n)| format!("{n} {}", why.replace('_', " "))).collect();
+        let refused = if refused.is_empty() { String::new() } else { format!("; refused: {}", refused.join(", ")) };
+        out.line(&format!("fleet     {obeyed}{refused}"))?;
+        out.line("          what follows is what this host would decide itself")?;
+    }
     match &answer["round"] {
         Value::Null => out.line(&format!("round     none yet; {}", first_selection(answer, 0)))?,
         round => {

@@ -139,7 +139,7 @@ fn mark(text: &str) -> Result<u32, String> {
 
 impl Command {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
-        allow_files();
+        super::allow_files();
         match self {
             Self::Open(open) => open.run(out),
             Self::Serve(serve) => serve.run(out),
@@ -258,13 +258,6 @@ impl Serve {
         sessions.close(&mut driver);
         Ok(())
     }
-}
-
-/// Each flow is a file, and as many are allowed as may be.
-fn allow_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let _as_many_as_before = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// A tunnel that ends with a signal.

@@ -171,9 +171,12 @@ impl FromStr for Key {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
+        // A number may have a sign, a digit does not.
+        let is_hexadecimal = s.bytes().all(|byte| byte.is_ascii_hexdigit());
         let bytes =
             (0..s.len()).step_by(2).map(|at| s.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok()));
-        let bytes = bytes.collect::<Option<Vec<u8>>>().and_then(|bytes| bytes.try_into().ok());
+        let bytes =
+            bytes.collect::<Option<Vec<u8>>>().filter(|_| is_hexadecimal).and_then(|bytes| bytes.try_into().ok());
         bytes.map(Self).ok_or_else(|| {
             format!("`{s}` is no public key: 64 hexadecimal digits, as `weirgate controller key` prints them")
         })

@@ -17,6 +17,8 @@ pub(crate) struct Board {
     pops: BTreeMap<String, Row>,
     /// The epoch in which this controller decides; 0: another does.
     epoch: AtomicU64,
+    /// Times that it could not be known whose turn it is.
+    turn_failures: AtomicU64,
     /// Edges that were answered, by how.
     pub(super) answers: Answers,
 }
@@ -28,6 +30,8 @@ pub(super) struct Answers {
     pub(super) unchanged: AtomicU64,
     pub(super) nothing: AtomicU64,
     pub(super) refused: AtomicU64,
+    /// Whose TLS did not come about: no certificate, or a foreign one, for example.
+    pub(super) no_tls: AtomicU64,
     /// Edges that wait for news now.
     pub(super) waiting: AtomicU64,
 }
@@ -59,6 +63,8 @@ pub(super) struct Numbers {
     pub(super) partial: u64,
     /// Connections in tallies that were summed up under other settings than this controller's.
     pub(super) foreign: u64,
+    /// Those whose policy the checks have refused.
+    pub(super) refused: u64,
     /// Rows that say what no host sends.
     pub(super) skipped: u64,
     /// Responses that no connection's record is of.
@@ -89,7 +95,7 @@ impl Board {
     pub(crate) fn new(pops: &[String]) -> Self {
         let row = || Row { document: watch::Sender::new(None), numbers: Mutex::default() };
         let pops = pops.iter().map(|pop| (pop.clone(), row())).collect();
-        Self { pops, epoch: AtomicU64::new(0), answers: Answers::default() }
+        Self { pops, epoch: AtomicU64::new(0), turn_failures: AtomicU64::new(0), answers: Answers::default() }
     }
 
     /// From now on `sealed` is what edges of `pop` are sent.
@@ -133,6 +139,10 @@ impl Board {
         self.epoch.store(epoch, Ordering::Relaxed);
     }
 
+    pub(super) fn count_turn_failure(&self) {
+        self.turn_failures.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// In Prometheus' text format.
     pub(super) fn metrics(&self) -> String {
         let mut out = Text::new();
@@ -141,6 +151,8 @@ impl Board {
         out.sample("controller_active", &[], u8::from(epoch > 0));
         out.gauge("controller_epoch", "The number of the lease under which it decides; 1 without a lease.");
         out.sample("controller_epoch", &[], epoch);
+        out.counter("controller_turn_failures_total", "Times that it could not be known whose turn it is.");
+        out.sample("controller_turn_failures_total", &[], self.turn_failures.load(Ordering::Relaxed));
         let answers = &self.answers;
         out.counter("controller_answers_total", "Answers to edges that asked for their policy, by what they were.");
         for (what, count) in [
@@ -148,6 +160,7 @@ impl Board {
             ("unchanged", &answers.unchanged),
             ("nothing", &answers.nothing),
             ("refused", &answers.refused),
+            ("no_tls", &answers.no_tls),
         ] {
             out.sample("controller_answers_total", &[("answer", what)], count.load(Ordering::Relaxed));
         }
@@ -167,7 +180,7 @@ impl Board {
             })
             .collect();
         type Value = fn(&Numbers) -> f64;
-        let counters: [(&str, &str, Value); 8] = [
+        let counters: [(&str, &str, Value); 9] = [
             ("controller_rounds_total", "Rounds that were decided.", |n| n.decided as f64),
             ("controller_empty_rounds_total", "Rounds of which there were no data.", |n| n.empty as f64),
             (
@@ -179,6 +192,11 @@ impl Board {
                 "controller_foreign_connections_total",
                 "Connections left out: summed up under other settings than ours.",
                 |n| n.foreign as f64,
+            ),
+            (
+                "controller_refused_rounds_total",
+                "Decided rounds whose policy was refused: the one before stays.",
+                |n| n.refused as f64,
             ),
             ("controller_skipped_rows_total", "Rows that say what no host sends, and were left out.", |n| {
                 n.skipped as f64

@@ -112,6 +112,10 @@ impl Decider {
         let settings = config.decides.clone().context(
             "there is nobody to decide for: write [controller] with `clickhouse`, or `store`, and `pops` into the configuration",
         )?;
+        let tune = config.tune.controller.clone();
+        if let Some(missing) = tune.unavailable(&settings.available).next() {
+            bail!("[tune] chooses {missing}, which is not in [controller] available: every edge has to have it");
+        }
         let signer = Signer::load(&settings.key)?;
         let memory = config.host.state.join("controller");
         for dir in [&memory, &settings.publish] {
@@ -122,7 +126,6 @@ impl Decider {
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .with_context(|| format!("another controller runs with {}", memory.display()))?;
         let rounds = Rounds::open(&settings.database)?;
-        let tune = config.tune.controller.clone();
         let host =
             Host { available_cc: settings.available.clone(), system_cc: tune.default_cc.or(CcName::new("cubic")) };
         let turn = match (settings.lease, rounds.server()) {
@@ -159,7 +162,7 @@ impl Decider {
     pub(crate) fn handle_time(&mut self, each: &mut dyn FnMut(&str, Result<Decided>)) -> Result<Standing> {
         for at in 0..self.pops.len() {
             // Deciding for many takes time, and the turn has to be kept meanwhile.
-            let standing = self.take_turn()?;
+            let standing = self.take_turn().inspect_err(|_| self.means.board.count_turn_failure())?;
             if standing != Standing::Active {
                 return Ok(standing);
             }
@@ -217,6 +220,15 @@ impl Decider {
             let Some(pop) = pops.iter_mut().find(|pop| pop.name == name && pop.recalled < version) else { continue };
             let recalled = recall(server, database, &name)?;
             let Some(memory) = recalled.map(|bytes| Memory::from_bytes(&bytes)).transpose()? else { continue };
+            let sealed = memory.sealed.as_ref().filter(|sealed| sealed.until > clock::unix());
+            if sealed.is_some_and(|sealed| !means.signer.has_signed(&sealed.bytes)) {
+                bail!(
+                    "another controller has signed the policy of `{name}` by another key, and edges may obey it still: give all \
+                     controllers the same [controller] key; a new one can be used once that policy has expired"
+                );
+            }
+            // What cannot be saved later is not decided, and then this is what is known.
+            memory.save(&means.memory, &name)?;
             *pop = Pop::with(&name, means, Some(memory))?;
             pop.recalled = version;
             pop.publish(means)?;
@@ -356,6 +368,7 @@ impl Pop {
         board.count(&self.name, |numbers| {
             numbers.decided += 1;
             numbers.halted += u64::from(halted.is_some());
+            numbers.refused += u64::from(round.refusal.is_some());
             numbers.foreign += round.stats.ignored.foreign().count();
             numbers.partial += u64::from(hosts_before.is_some());
             (numbers.ended, numbers.rows, numbers.hosts) = (end, read.rows, read.hosts.len() as u64);

@@ -34,6 +34,8 @@ pub(super) enum News {
     Snapshot(Vec<u8>),
     /// There is nothing new.
     Same,
+    /// One of several does not answer.
+    Unheard(String),
     /// Nothing can be had.
     Trouble(String),
 }
@@ -86,8 +88,9 @@ impl Asking {
                     Err(error) => {
                         self.agent = None;
                         self.etags[at] = None;
-                        troubles.push(format!("{}: {error:#}", self.controllers.urls[at]));
-                        Ok(())
+                        let why = format!("{}: {error:#}", self.controllers.urls[at]);
+                        troubles.push(why.clone());
+                        news.send(News::Unheard(why))
                     }
                 };
                 if told.is_err() {

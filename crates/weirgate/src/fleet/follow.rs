@@ -36,6 +36,10 @@ pub(crate) struct Follow {
     held: Held,
     obeyed: Option<Obeyed>,
     trouble: Option<String>,
+    /// Who did not answer last, and why.
+    unheard: String,
+    /// Whether that is that nothing could be had, which an answer ends.
+    is_unheard: bool,
     counts: Counts,
     /// The last policy that was handed out.
     given: Option<Policy>,
@@ -58,7 +62,7 @@ pub(crate) struct Counts {
     pub(crate) refused: [u64; WHYS.len()],
     /// That expired before a newer one came.
     pub(crate) expired: u64,
-    /// Times that nothing could be had.
+    /// Times that a controller did not answer, or nothing could be had.
     pub(crate) failed: u64,
 }
 
@@ -99,6 +103,8 @@ impl Follow {
             held: Held::default(),
             obeyed: None,
             trouble: None,
+            unheard: String::new(),
+            is_unheard: false,
             counts: Counts::default(),
             given: None,
             is_new: true,
@@ -197,18 +203,28 @@ impl Follow {
         let bytes = match news {
             News::Snapshot(bytes) => bytes,
             News::Same => {
-                // Who asked before in vain has been answered.
-                if self.obeyed.is_some() {
+                // Who asked before in vain has been answered. What was refused is refused still.
+                if core::mem::take(&mut self.is_unheard) && self.obeyed.is_some() {
                     self.trouble = None;
+                }
+                return;
+            }
+            News::Unheard(why) => {
+                self.counts.failed += 1;
+                if self.unheard != why {
+                    tracing::warn!("{why}");
+                    self.unheard = why;
                 }
                 return;
             }
             News::Trouble(why) => {
                 self.counts.failed += 1;
                 self.trouble = Some(why);
+                self.is_unheard = true;
                 return;
             }
         };
+        self.is_unheard = false;
         // As it is when this host starts again, for example.
         if self.obeyed.as_ref().is_some_and(|obeyed| obeyed.bytes == bytes) {
             self.trouble = None;
@@ -291,6 +307,7 @@ fn read(path: &Path, seen: &mut Option<(SystemTime, u64, u64)>) -> Result<Option
 #[cfg(test)]
 mod tests {
     use weirgate_sockets::sample::CcName;
+    use weirgate_tune::snapshot::SIGNATURE;
 
     use super::*;
     use crate::fleet::keys::Signer;
@@ -393,6 +410,27 @@ mod tests {
             assert!(said.contains(why) && said.contains("is obeyed still"), "{said}");
             assert_eq!(edge.obeyed().unwrap().version, 6);
         }
+    }
+
+    #[test]
+    fn what_is_refused_is_said_until_something_better_comes() {
+        let mut ground = Ground::new();
+        ground.publish(&ground.snapshot(6, &[1, 2, 3]), &ground.signer);
+        let mut edge = ground.edge();
+        assert_eq!(ground.look(&mut edge), Some(3));
+        let now = ground.now;
+        edge.handle_news(News::Trouble("nobody answers".into()), now);
+        edge.handle_news(News::Same, now);
+        assert_eq!(edge.trouble(), None);
+        let forged = ground.snapshot(7, &[1]).seal(|_| [0; SIGNATURE]);
+        edge.handle_news(News::Snapshot(forged), now);
+        edge.handle_news(News::Same, now);
+        edge.handle_news(News::Unheard("one of two does not answer".into()), now);
+        assert!(edge.trouble().unwrap().contains("not signed"), "{:?}", edge.trouble());
+        assert_eq!(edge.counts().failed, 2);
+        let good = ground.snapshot(8, &[1]).seal(|bytes| ground.signer.sign(bytes));
+        edge.handle_news(News::Snapshot(good), now);
+        assert_eq!(edge.trouble(), None);
     }
 
     #[test]

@@ -61,6 +61,13 @@ impl Signer {
         hexadecimal(self.0.public_key().as_ref())
     }
 
+    /// Whether this is a snapshot that this key has signed.
+    pub(crate) fn has_signed(&self, snapshot: &[u8]) -> bool {
+        let key: Option<Key> = self.0.public_key().as_ref().try_into().ok().map(Key);
+        let parts = snapshot.split_first_chunk::<SIGNATURE>();
+        key.zip(parts).is_some_and(|(key, (signature, signed))| is_signed(&[key], signed, signature))
+    }
+
     pub(crate) fn sign(&self, bytes: &[u8]) -> [u8; SIGNATURE] {
         let mut signature = [0; SIGNATURE];
         signature.copy_from_slice(self.0.sign(bytes).as_ref());

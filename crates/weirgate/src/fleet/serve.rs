@@ -118,7 +118,7 @@ impl Edges {
     }
 
     async fn serve(self, listener: TcpListener) -> io::Result<()> {
-        let accepting = Tls::new(listener, Arc::clone(&self.tls));
+        let accepting = Tls::new(listener, Arc::clone(&self.tls), Arc::clone(&self.board));
         let Self { board, token, tls, serve, .. } = self;
         let asked = Asked { board, token: token.clone() };
         let router = Router::new()
@@ -254,11 +254,11 @@ struct Tls {
 }
 
 impl Tls {
-    fn new(listener: TcpListener, config: Arc<RwLock<Arc<rustls::ServerConfig>>>) -> Self {
+    fn new(listener: TcpListener, config: Arc<RwLock<Arc<rustls::ServerConfig>>>, board: Arc<Board>) -> Self {
         let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
         let (sender, ready) = mpsc::channel(16);
         tokio::spawn(async move {
-            let never: Result<Infallible, ()> = accept(listener, config, sender).await;
+            let never: Result<Infallible, ()> = accept(listener, config, board, sender).await;
             never
         });
         Self { ready, address }
@@ -268,6 +268,7 @@ impl Tls {
 async fn accept(
     listener: TcpListener,
     config: Arc<RwLock<Arc<rustls::ServerConfig>>>,
+    board: Arc<Board>,
     ready: mpsc::Sender<(TlsStream<Connection>, SocketAddr)>,
 ) -> Result<Infallible, ()> {
     let mut limited = Limited::with(listener, CONNECTIONS_MAX, IDLE_MAX);
@@ -276,13 +277,15 @@ async fn accept(
         if ready.is_closed() {
             return Err(());
         }
-        let (ready, config) = (ready.clone(), Arc::clone(&config.read().unwrap_or_else(PoisonError::into_inner)));
+        let (ready, board) = (ready.clone(), Arc::clone(&board));
+        let config = Arc::clone(&config.read().unwrap_or_else(PoisonError::into_inner));
         tokio::spawn(async move {
             match timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await {
-                Ok(Ok(stream)) => drop(ready.send((stream, peer)).await),
+                Ok(Ok(stream)) => return drop(ready.send((stream, peer)).await),
                 Ok(Err(error)) => tracing::debug!(%peer, "no TLS: {error}"),
                 Err(_) => tracing::debug!(%peer, "no TLS within {HANDSHAKE:?}"),
             }
+            board.answers.no_tls.fetch_add(1, Ordering::Relaxed);
         });
     }
 }
@@ -358,8 +361,14 @@ mod tests {
         };
         assert!(matches!(ask(Some("ours")), News::Snapshot(bytes) if bytes == b"signed"));
         for stranger in [Some("theirs"), None] {
-            assert!(matches!(ask(stranger), News::Trouble(why) if why.contains(&url)), "{stranger:?}");
+            assert!(matches!(ask(stranger), News::Unheard(why) if why.contains(&url)), "{stranger:?}");
         }
+        // Counted after it was said.
+        let counted = || board.answers.no_tls.load(Ordering::Relaxed) >= 2;
+        assert!((0..500).any(|_| counted() || {
+            std::thread::sleep(Duration::from_millis(10));
+            false
+        }));
     }
 
     #[test]

@@ -38,6 +38,15 @@ fn when_the_controller_dies_another_goes_on_and_the_edge_follows_it() {
     let _second = controller(dir, &server, "b", b);
     wait(|| number(b.1, "weirgate_controller_policy_version{pop=\"ams\"}") > 0.0, "the other one's is not shown");
     assert_eq!(number(b.1, "weirgate_controller_active"), 0.0);
+    assert!(dir.join("controller-b/controller/ams.memory").exists(), "what the first one knows is kept by the second");
+
+    // One whose policies no edge would believe does not stand by.
+    done(&weirgate(&["controller", "key", "--key", &path(dir, "stranger")]));
+    let text_of_a = std::fs::read_to_string(dir.join("a.toml")).unwrap();
+    let stranger = text_of_a.replace(&path(dir, "key"), &path(dir, "stranger")).replace("controller-a", "controller-c");
+    std::fs::write(dir.join("c.toml"), stranger).unwrap();
+    let once = weirgate(&["controller", "run", "--once", "-c", &path(dir, "c.toml")]);
+    assert!(said(&once, 1).contains("has signed the policy of `ams` by another key"), "{}", said(&once, 1));
 
     // Who asks how.
     let ask = |port: u16, pop: &str, args: &[&str]| {
