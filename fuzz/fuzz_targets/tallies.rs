@@ -18,7 +18,7 @@ mod columns {
 fuzz_target!(|bytes: &[u8]| {
     let cubic = CcName::new("cubic").expect("a name");
     let host = Host { system_cc: Some(cubic), available_cc: vec![cubic, CcName::new("bbr").expect("a name")] };
-    let config = Config { networks_min: 1, ..Config::default() };
+    let config = Config { networks_min: 2, ..Config::default() };
     let end = UnixTime::from_nanos(1_800_000_000_000_000_000);
     let mut controller = Controller::new(config.clone(), host.clone()).expect("what is usual");
     let mut tallies = 0;

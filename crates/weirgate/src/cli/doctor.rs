@@ -26,6 +26,7 @@ use crate::daemon::namespaces::Namespaces;
 use crate::daemon::ports::try_out;
 use crate::daemon::sources::cgroup_of;
 use crate::daemon::uplinks::{gateways, reached};
+use crate::fleet::check::{self, Found};
 use crate::journal;
 
 #[derive(Debug, Args)]
@@ -99,6 +100,7 @@ impl Doctor {
         daemon(&config, &running, &mut checks);
         store(&config, &mut checks);
         kafka(&config, &mut checks);
+        fleet(&config, &mut checks);
         ports(&config, running.is_ok(), &mut checks);
         uplinks(&config, &mut checks);
         let Checks(checks) = checks;
@@ -337,6 +339,21 @@ fn kafka(config: &Config, checks: &mut Checks) {
             Ok(partitions) => checks.ok("kafka", format!("topic {topic} is there, with {partitions} partitions")),
             // What is recorded waits in the spool, so the daemon starts all the same.
             Err((verdict, error)) => checks.add("kafka", verdict, format!("{}: {error}", kafka.brokers.join(", "))),
+        }
+    }
+}
+
+/// What this host obeys, and what it decides for others.
+fn fleet(config: &Config, checks: &mut Checks) {
+    let edge = config.fleet.as_ref().map_or_else(Vec::new, |fleet| check::edge(fleet, &config.host));
+    let controller = config.decides.as_ref().map_or_else(Vec::new, |settings| check::controller(config, settings));
+    for (what, found) in
+        edge.into_iter().map(|found| ("fleet", found)).chain(controller.into_iter().map(|found| ("controller", found)))
+    {
+        match found {
+            Found::Works(said) => checks.ok(what, said),
+            Found::Note(said) => checks.add(what, Verdict::Note, said),
+            Found::Fails(said) => checks.add(what, Verdict::Fails, said),
         }
     }
 }

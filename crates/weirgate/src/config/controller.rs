@@ -7,6 +7,7 @@ use weirgate_sockets::sample::CcName;
 use weirgate_units::Duration;
 
 use super::export::{self, Kafka};
+use super::fleet::is_pop;
 use super::read::{Problem, Section};
 use super::tune::Share;
 use super::typed::{Maybe, Word, words};
@@ -176,9 +177,7 @@ pub(super) fn meaning(
         }
     }
     if let Some(typed) = &typed.pops {
-        let is_name =
-            |pop: &str| !pop.is_empty() && pop.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
-        if let Some(pop) = pops.iter().find(|pop| !is_name(pop)) {
+        if let Some(pop) = pops.iter().find(|pop| !is_pop(pop)) {
             problems.push(typed.problem(format!("`{pop}` is no name for a file: letters, digits, `-` and `_`")));
         }
         if let Some((_, twice)) = pops.iter().enumerate().find(|(at, pop)| pops[..*at].contains(pop)) {

@@ -109,6 +109,10 @@ pub(super) fn meaning(
     }
     if pop.is_empty() {
         problems.push(Problem { what: "is of a point of presence: write [host] pop".to_owned(), ..first });
+    } else if !is_pop(pop) {
+        let what =
+            format!("is of [host] pop `{pop}`, which no controller decides for: letters, digits, `-` and `_` name one");
+        problems.push(Problem { what, ..first });
     }
     if controllers.is_none() {
         let of_no_use = [&ca, &token_file, &certificate, &certificate_key];
@@ -167,6 +171,11 @@ fn meant(
     }
 }
 
+/// Whether a controller can decide for a point of presence of that name, which is a file's and part of an address.
+pub(super) fn is_pop(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+}
+
 impl FromStr for Key {
     type Err = String;
 
@@ -204,6 +213,8 @@ mod tests {
             (format!("[fleet]\npolicy = \"/p\"\ntrust = [\"{key}\"]\n"), "write [host] pop"),
             ("[host]\npop = \"a\"\n[fleet]\npolicy = \"/p\"\ntrust = []\n".to_owned(), "names no key"),
             ("[fleet]\ntrust = [\"abc\"]\n".to_owned(), "64 hexadecimal digits"),
+            (format!("[fleet]\ntrust = [\"{}\"]\n", "+d".repeat(32)), "64 hexadecimal digits"),
+            (with("policy = \"/p\"").replace("pop = \"a\"", "pop = \"a b\""), "which no controller decides for"),
             (with("policy = \"/p\"\ntopic = \"t\""), "write one of them"),
             (with("topic = \"t\""), "Write [export.kafka] brokers"),
             (with("policy = \"/p\"\nca = \"/ca\""), "fleet.ca: is of no use without `controllers`"),

@@ -47,6 +47,17 @@ pub(super) fn from_controllers(controllers: Controllers, pop: &str) -> Result<Re
     start(move |news| asking.run(news))
 }
 
+/// What each of `controllers` answers when it is asked for the policy of `pop` now.
+pub(super) fn ask_each(controllers: &Controllers, pop: &str) -> Vec<(String, Result<News>)> {
+    let all = controllers.urls.iter().enumerate().map(|(at, url)| {
+        // Who knows of none is answered at once.
+        let etags = vec![None; controllers.urls.len()];
+        let mut asking = Asking { etags, controllers: controllers.clone(), pop: pop.to_owned(), agent: None };
+        (url.clone(), asking.ask(at))
+    });
+    all.collect()
+}
+
 /// Runs `ask` on a thread of its own; it ends when there is nobody left to tell.
 pub(super) fn start(ask: impl FnOnce(&SyncSender<News>) + Send + 'static) -> Result<Receiver<News>> {
     let (sender, news) = sync_channel(1);

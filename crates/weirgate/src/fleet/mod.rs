@@ -6,6 +6,7 @@
 //! publishes what he has saved.
 
 mod board;
+pub(crate) mod check;
 pub(crate) mod controller;
 mod fetch;
 pub(crate) mod follow;

@@ -82,6 +82,10 @@ fn when_the_controller_dies_another_goes_on_and_the_edge_follows_it() {
         "the edge follows nobody",
     );
     println!("another controller's second policy was obeyed {:?} after the first one had died", begun.elapsed());
+    // Of the two that the edge asks one is dead, which is known before somebody looks for it.
+    assert_eq!(doctor(&edge.config, "fleet"), ["fails", "ok"]);
+    let found = doctor(&path(dir, "b.toml"), "controller");
+    assert!(found[..2] == ["ok", "ok"] && !found.contains(&"fails".to_owned()), "{found:?}");
     assert_eq!(number(b.1, "weirgate_controller_active"), 1.0);
     assert!(number(b.1, "weirgate_controller_epoch") > 1.0);
     assert!(edge.networks() > 5);
@@ -97,6 +101,15 @@ fn when_the_controller_dies_another_goes_on_and_the_edge_follows_it() {
     assert_eq!(number(a.1, "weirgate_controller_active"), 0.0);
     let reset = weirgate(&["controller", "reset", "fra", "-c", &path(dir, "a.toml")]);
     assert!(said(&reset, 2).contains("another controller runs with"), "{}", said(&reset, 2));
+}
+
+/// The verdicts of `weirgate doctor` on `what`.
+fn doctor(config: &str, what: &str) -> Vec<String> {
+    let output = weirgate(&["doctor", "--json", "-c", config]);
+    let checks = text(&output.stdout);
+    println!("{checks}");
+    let checks = checks.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    checks.filter(|check| check["what"] == what).map(|check| check["verdict"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Connections that a fleet's hosts have summed up, as time passes.
