@@ -150,8 +150,12 @@ impl Reset {
 }
 
 fn say(pop: &str, decided: &Decided) {
-    let Decided { end, read, hosts_before, round, halted } = decided;
+    let Decided { end, read, hosts_before, round, is_before_all, halted } = decided;
     let end = end.as_secs();
+    if *is_before_all {
+        tracing::debug!(pop, round = end, "no data: before all that is known");
+        return;
+    }
     let Some(round) = round else {
         tracing::warn!(
             pop,

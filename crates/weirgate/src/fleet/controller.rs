@@ -89,6 +89,8 @@ pub(crate) struct Decided {
     pub(crate) hosts_before: Option<usize>,
     /// `None`: there were no data of it.
     pub(crate) round: Option<Round>,
+    /// Whether there were none because nothing had been decided before it, and it is not the last one.
+    pub(crate) is_before_all: bool,
     /// Why all networks on trial were given up, if they were.
     pub(crate) halted: Option<String>,
 }
@@ -357,8 +359,12 @@ impl Pop {
         if tallies.is_empty() {
             // As if nobody had been there to decide: what was published last lives on until its time is over.
             self.ended = Some(end);
-            board.count(&self.name, |numbers| numbers.empty += 1);
-            return Ok(Some(Decided { end, read, hosts_before, round: None, halted: None }));
+            // Who begins looks back as far as a history goes, and finds that there was nothing yet.
+            let is_before_all = self.controller.round().0 == 0 && end + config.round + settings.settle <= clock::unix();
+            if !is_before_all {
+                board.count(&self.name, |numbers| numbers.empty += 1);
+            }
+            return Ok(Some(Decided { end, read, hosts_before, round: None, is_before_all, halted: None }));
         }
         self.share_ppm = canary::share_of(read.hosts.iter().map(String::as_str), settings.canary.0);
         tallies.iter().for_each(|tally| self.controller.handle_tally(tally));
@@ -375,7 +381,7 @@ impl Pop {
             (numbers.connections, numbers.votes) = (round.stats.connections, round.stats.votes());
         });
         self.hosts = read.hosts.len();
-        Ok(Some(Decided { end, read, hosts_before, round: Some(round), halted }))
+        Ok(Some(Decided { end, read, hosts_before, round: Some(round), is_before_all: false, halted }))
     }
 
     /// Signs what is in force, and keeps it with what is known.
