@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use weirgate_linux::clock;
 
-use super::{CLICKHOUSE_AWAY, Fleet, TOPIC};
+use super::{CLICKHOUSE_AWAY, Fleet, ROUND_S, TOPIC};
 use crate::fleet::ground::{Engine, count, until};
 
 impl Fleet<'_> {
@@ -66,6 +66,8 @@ impl Fleet<'_> {
         drop(self.engine.take());
         self.ground.services("kill", "clickhouse")?;
         std::thread::sleep(Duration::from_secs(self.size.away_s));
+        // Without a round that has ended since then nobody is asked.
+        std::thread::sleep(Duration::from_secs(ROUND_S - clock::unix().as_secs() % ROUND_S));
         let refused = self.decider.run(0).err().map(|error| format!("{error:#}")).unwrap_or_default();
         let unchanged = expiry.is_some() && self.metric("fleet_policy_expiry_timestamp_seconds")? == expiry;
         let engine = Engine::start(self.ground, "engine", true)?;
