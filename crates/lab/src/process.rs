@@ -29,3 +29,11 @@ pub(crate) fn scheduled(pid: u32) -> Result<(Duration, Duration)> {
     }
     Ok(all)
 }
+
+/// A field of /proc/PID/status, in MB of 1,000,000 bytes.
+pub(crate) fn memory_mb(pid: u32, field: &str) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).context("the process is gone")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kb = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    Ok(kb.with_context(|| format!("its status has no {field}"))? * 1024.0 / 1e6)
+}

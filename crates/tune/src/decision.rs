@@ -235,18 +235,25 @@ impl Ignored {
     }
 
     /// All reasons together.
-    pub const fn count(&self) -> u64 {
-        self.direction
-            + self.port
-            + self.small
-            + self.no_metric
-            + self.own_cc
-            + self.limited
-            + self.washout
-            + self.prefix
-            + self.round
-            + self.metric
-            + self.impossible
+    pub fn count(&self) -> u64 {
+        self.reasons().iter().map(|(count, _)| count).sum()
+    }
+
+    /// Each count, and what it is of, for people.
+    fn reasons(&self) -> [(u64, &'static str); 11] {
+        [
+            (self.direction, "not known to be a client's"),
+            (self.port, "not on [tune] server_ports"),
+            (self.small, "delivered less than vote_bytes_min"),
+            (self.no_metric, "without the metric"),
+            (self.own_cc, "not on the default, by their application's choice"),
+            (self.limited, "held back by the receiver or the sender for longer than limited_share_max"),
+            (self.washout, "after a new draw or turn"),
+            (self.prefix, "in tallies of networks of another length"),
+            (self.round, "in tallies of rounds of another length"),
+            (self.metric, "in tallies of another metric"),
+            (self.impossible, "in tallies that cannot be"),
+        ]
     }
 }
 
@@ -269,21 +276,8 @@ impl core::ops::AddAssign for Ignored {
 /// The reasons that held, with their counts; empty where none did.
 impl fmt::Display for Ignored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reasons = [
-            (self.direction, "not known to be a client's"),
-            (self.port, "not on [tune] server_ports"),
-            (self.small, "delivered less than vote_bytes_min"),
-            (self.no_metric, "without the metric"),
-            (self.own_cc, "not on the default, by their application's choice"),
-            (self.limited, "held back by the receiver or the sender for longer than limited_share_max"),
-            (self.washout, "after a new draw or turn"),
-            (self.prefix, "in tallies of networks of another length"),
-            (self.round, "in tallies of rounds of another length"),
-            (self.metric, "in tallies of another metric"),
-            (self.impossible, "in tallies that cannot be"),
-        ];
         let mut before = "";
-        for (count, why) in reasons.into_iter().filter(|reason| reason.0 > 0) {
+        for (count, why) in self.reasons().into_iter().filter(|reason| reason.0 > 0) {
             write!(f, "{before}{count} {why}")?;
             before = ", ";
         }

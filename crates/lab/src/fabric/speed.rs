@@ -3,7 +3,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fs;
 use std::time::Instant as Clock;
 
 use anyhow::{Context, Result, anyhow};
@@ -17,6 +16,7 @@ use weirgate_units::{BitRate, Duration};
 use super::ns3::Ns3;
 use crate::expectation::Expectations;
 use crate::experiment::{Form, Options};
+use crate::process::memory_mb;
 use crate::report::{Report, Table, number};
 use crate::stats::{median, quantile, sorted};
 
@@ -102,7 +102,7 @@ struct Arm {
 
 impl Arm {
     fn new(network: Network, seed: u64) -> Result<Self> {
-        let before = memory_mb("VmRSS")?;
+        let before = memory_mb(std::process::id(), "VmRSS")?;
         let start = Clock::now();
         let topology = (network.build)().map_err(|error| anyhow!("{error}"))?;
         let settings = settings(seed);
@@ -110,13 +110,13 @@ impl Arm {
         let mut simulation =
             Simulation::new(topology, settings, Box::new(workload), Vec::new()).map_err(|error| anyhow!("{error}"))?;
         let build_secs = start.elapsed().as_secs_f64();
-        let built = memory_mb("VmRSS")?;
+        let built = memory_mb(std::process::id(), "VmRSS")?;
         simulation.run_until(Time::ZERO + network.warm_up);
         simulation.begin_measures(None);
         Ok(Self {
             build_secs,
             network_mb: built - before,
-            traffic_mb: memory_mb("VmRSS")? - built,
+            traffic_mb: memory_mb(std::process::id(), "VmRSS")? - built,
             flows: simulation.flows_under_way(),
             network,
             simulation,
@@ -180,10 +180,10 @@ struct Components {
 impl Components {
     fn measure() -> Result<Self> {
         let mut topology = FatTree { k: 32, link: link(10) }.build().map_err(|error| anyhow!("{error}"))?;
-        let before = memory_mb("VmRSS")?;
+        let before = memory_mb(std::process::id(), "VmRSS")?;
         let start = Clock::now();
         let mut symmetry = Symmetry::new(&topology);
-        let (all_secs, mb) = (start.elapsed().as_secs_f64(), memory_mb("VmRSS")? - before);
+        let (all_secs, mb) = (start.elapsed().as_secs_f64(), memory_mb(std::process::id(), "VmRSS")? - before);
         let is_host = |link| topology.ends(link).iter().any(|end| topology.is_host(*end));
         let links: Vec<Link> = topology.links().filter(|link| !is_host(*link)).collect();
         let mut failure_ms = Vec::new();
@@ -228,13 +228,6 @@ fn hold(seed: u64) -> f64 {
     f64::from(HOLDS) / start.elapsed().as_secs_f64()
 }
 
-/// Of this process, in MB of 1,000,000 bytes: proc_pid_status(5).
-fn memory_mb(field: &str) -> Result<f64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let kib = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.split_whitespace().next());
-    Ok(kib.with_context(|| format!("/proc/self/status has no {field}"))?.parse::<f64>()? * 1_024.0 / 1e6)
-}
-
 /// Runs it.
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let report = Report::begin(options, "fabric-speed", "How fast fabrics are simulated");
@@ -266,7 +259,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         over_ns3.push(arms[0].hops_per_sec[round - 1] / rival);
         rivals.push((rival, steps));
     }
-    let peak_mb = memory_mb("VmHWM")?;
+    let peak_mb = memory_mb(std::process::id(), "VmHWM")?;
     // Last: what it gives back to the allocator would be there for the networks.
     options.say("symmetric components of a fat tree, k = 32");
     let components = Components::measure()?;

@@ -12,8 +12,9 @@ use weirgate_store::export::{Compression, Exporter, Form, Options, ProtobufEncod
 use weirgate_units::{Bytes, UnixTime};
 
 use super::generator::Generator;
-use super::ground::{Ground, memory_mb, until};
+use super::ground::{Ground, until};
 use super::traffic::Recorded;
+use crate::process::memory_mb;
 
 /// Connections, each of which is looked at once in [`EVERY`].
 pub(super) const SOCKETS: u32 = 100_000;

@@ -3,10 +3,12 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+
+use crate::process::Killed;
 
 /// What is run, as it was when this was built; [`Ground::open`] writes it beside what it starts.
 const FILES: [(&str, &str); 3] = [
@@ -106,7 +108,7 @@ impl Drop for Ground {
 
 /// The current engine, with its data in a folder; killed with this value.
 pub(super) struct Engine {
-    child: Child,
+    child: Killed,
     pub(super) url: String,
 }
 
@@ -129,24 +131,17 @@ impl Engine {
         let mut child = python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn()?;
         let mut port = String::new();
         BufReader::new(child.stdout.take().context("its output is a pipe")?).read_line(&mut port)?;
-        let engine = Self { child, url: format!("http://127.0.0.1:{}", port.trim()) };
+        let engine = Self { child: Killed(child), url: format!("http://127.0.0.1:{}", port.trim()) };
         ensure!(!port.trim().is_empty(), "the engine did not start: see {}", folder.join("engine.log").display());
         Ok(engine)
     }
 
     pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     pub(super) fn ask(&self, sql: &str) -> Result<String> {
         ask(&self.url, sql)
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -190,14 +185,6 @@ pub(super) fn until(what: &str, mut is: impl FnMut() -> Result<bool>) -> Result<
         Some(error) => Err(error.context(format!("{what}: not within {PATIENCE:?}"))),
         None => bail!("{what}: not within {PATIENCE:?}"),
     }
-}
-
-/// A field of /proc/PID/status, in MB of 1,000,000 bytes.
-pub(super) fn memory_mb(pid: u32, field: &str) -> Result<f64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).context("the process is gone")?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    let kb = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    Ok(kb.with_context(|| format!("its status has no {field}"))? * 1024.0 / 1e6)
 }
 
 fn tools() -> Result<PathBuf> {

@@ -169,60 +169,67 @@ fn method(size: &Size, samples: usize) -> String {
     )
 }
 
-fn exporter_table(cost: &Cost) -> Table {
-    let mut table = Table::new("The exporter at 100,000 sockets in 10 s", &["", "measured"]);
-    for (name, value) in [
-        ("processor time with the exporter, s", cost.with_s),
-        ("without it, s", cost.without_s),
-        ("of one core, %", cost.core_pct),
-        ("memory added, MB", cost.added_mb),
-        ("encoding, us per record", cost.encode_us),
-        ("records", cost.records as f64),
-        ("fields per record", cost.fields as f64),
-        ("bytes per record before compression, keys included", cost.plain_bytes),
-        ("bytes per record in the broker's log", cost.wire_bytes),
-        ("until a look was acknowledged, s", cost.oldest_s),
-    ] {
-        table.rows.push(vec![name.into(), number(value)]);
-    }
+/// A number beside each of its names.
+fn numbers(caption: &str, columns: [&str; 2], rows: &[(&str, f64)]) -> Table {
+    let mut table = Table::new(caption, &columns);
+    table.rows.extend(rows.iter().map(|(name, value)| vec![(*name).to_owned(), number(*value)]));
     table
+}
+
+fn exporter_table(cost: &Cost) -> Table {
+    numbers(
+        "The exporter at 100,000 sockets in 10 s",
+        ["", "measured"],
+        &[
+            ("processor time with the exporter, s", cost.with_s),
+            ("without it, s", cost.without_s),
+            ("of one core, %", cost.core_pct),
+            ("memory added, MB", cost.added_mb),
+            ("encoding, us per record", cost.encode_us),
+            ("records", cost.records as f64),
+            ("fields per record", cost.fields as f64),
+            ("bytes per record before compression, keys included", cost.plain_bytes),
+            ("bytes per record in the broker's log", cost.wire_bytes),
+            ("until a look was acknowledged, s", cost.oldest_s),
+        ],
+    )
 }
 
 fn intake_table(found: &Intake) -> Table {
-    let mut table = Table::new("From the broker into ClickHouse's current engine", &["", "measured"]);
-    for (name, value) in [
-        ("records that one table takes in, 1/s", found.records_per_s),
-        ("bytes stored for a record", found.stored_bytes_per_record),
-        ("tallies of an edge in a minute", found.tallies as f64),
-        ("votes in a tally", found.votes),
-        ("bytes per tally in the broker's log", found.wire_bytes_per_tally),
-        ("bytes stored for a tally", found.stored_bytes_per_tally),
-    ] {
-        table.rows.push(vec![name.into(), number(value)]);
-    }
-    table
+    numbers(
+        "From the broker into ClickHouse's current engine",
+        ["", "measured"],
+        &[
+            ("records that one table takes in, 1/s", found.records_per_s),
+            ("bytes stored for a record", found.stored_bytes_per_record),
+            ("tallies of an edge in a minute", found.tallies as f64),
+            ("votes in a tally", found.votes),
+            ("bytes per tally in the broker's log", found.wire_bytes_per_tally),
+            ("bytes stored for a tally", found.stored_bytes_per_tally),
+        ],
+    )
 }
 
 fn round_table(found: &round::Found, networks: u32) -> Table {
-    let mut table = Table::new("A round of all points of presence", &["", "measured"]);
-    for (name, value) in [
-        ("client networks", f64::from(networks)),
-        ("rows read", found.rows as f64),
-        ("votes", found.votes as f64),
-        ("selected networks", found.selected as f64),
-        ("first query to last snapshot, s (median of three)", found.round_s),
-        ("controller's processor time, s", found.controller_cpu_s),
-        ("controller's peak memory, MB", found.controller_mb),
-        ("database's memory before, MB", found.engine_before_mb),
-        ("database's peak memory, MB", found.engine_mb),
-        ("rows stored", found.stored_rows as f64),
-        ("bytes stored for a row", found.stored_bytes as f64 / found.stored_rows as f64),
-        ("controller's memory on the disk, MB", found.state_bytes as f64 / 1e6),
-        ("snapshots of all points of presence, MB", found.snapshot_bytes as f64 / 1e6),
-        ("making the rounds in the engine, s", found.fill_s),
-        ("deciding the history, s", found.history_s),
-    ] {
-        table.rows.push(vec![name.into(), number(value)]);
-    }
-    table
+    numbers(
+        "A round of all points of presence",
+        ["", "measured"],
+        &[
+            ("client networks", f64::from(networks)),
+            ("rows read", found.rows as f64),
+            ("votes", found.votes as f64),
+            ("selected networks", found.selected as f64),
+            ("first query to last snapshot, s (median of three)", found.round_s),
+            ("controller's processor time, s", found.controller_cpu_s),
+            ("controller's peak memory, MB", found.controller_mb),
+            ("database's memory before, MB", found.engine_before_mb),
+            ("database's peak memory, MB", found.engine_mb),
+            ("rows stored", found.stored_rows as f64),
+            ("bytes stored for a row", found.stored_bytes as f64 / found.stored_rows as f64),
+            ("controller's memory on the disk, MB", found.state_bytes as f64 / 1e6),
+            ("snapshots of all points of presence, MB", found.snapshot_bytes as f64 / 1e6),
+            ("making the rounds in the engine, s", found.fill_s),
+            ("deciding the history, s", found.history_s),
+        ],
+    )
 }

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, ensure};
 use weirgate_linux::clock;
 use weirgate_tune::sketch::LN_FACTOR;
 
-use super::ground::{Engine, Ground, memory_mb};
+use super::ground::{Engine, Ground};
+use crate::process::memory_mb;
 use crate::stats::median;
 
 /// A round's length. What a round costs does not depend on it; so long a one does not end while its history is decided.

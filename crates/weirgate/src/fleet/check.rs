@@ -4,6 +4,7 @@ use weirgate_linux::clock;
 use weirgate_store::clickhouse::standby::memories;
 use weirgate_units::UnixTime;
 
+use super::controller::edges_have;
 use super::fetch::{News, ask_each};
 use super::keys::Signer;
 use super::rounds::Rounds;
@@ -49,8 +50,8 @@ pub(crate) fn edge(fleet: &Fleet, host: &Host) -> Vec<Found> {
 pub(crate) fn controller(config: &Config, settings: &Controller) -> Vec<Found> {
     let mut all = Vec::new();
     all.push(Found::of(Signer::load(&settings.key).map(|signer| format!("edges have to trust {}", signer.public()))));
-    if let Some(missing) = config.tune.controller.unavailable(&settings.available).next() {
-        all.push(Found::Fails(format!("[tune] chooses {missing}, which is not in [controller] available")));
+    if let Err(error) = edges_have(&config.tune.controller, settings) {
+        all.push(Found::Fails(error.to_string()));
     }
     if let Some(serve) = &settings.serve {
         all.push(Found::of(answers(serve)));

@@ -105,6 +105,16 @@ pub(crate) enum Standing {
     Standby(String),
 }
 
+/// Whether all edges have what may be chosen.
+pub(super) fn edges_have(tune: &weirgate_tune::Config, settings: &Settings) -> Result<()> {
+    match tune.unavailable(&settings.available).next() {
+        Some(missing) => {
+            bail!("[tune] chooses {missing}, which is not in [controller] available: every edge has to have it")
+        }
+        None => Ok(()),
+    }
+}
+
 impl Decider {
     /// Takes up what an earlier one knew, but of the point of presence `forgotten`, of which what is kept may be damaged.
     ///
@@ -115,9 +125,7 @@ impl Decider {
             "there is nobody to decide for: write [controller] with `clickhouse`, or `store`, and `pops` into the configuration",
         )?;
         let tune = config.tune.controller.clone();
-        if let Some(missing) = tune.unavailable(&settings.available).next() {
-            bail!("[tune] chooses {missing}, which is not in [controller] available: every edge has to have it");
-        }
+        edges_have(&tune, &settings)?;
         let signer = Signer::load(&settings.key)?;
         let memory = config.host.state.join("controller");
         for dir in [&memory, &settings.publish] {

@@ -3,16 +3,17 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use weirgate_linux::clock;
 
 use super::policies::HISTORY;
-use super::{Fleet, POP, ROUND_S, SHORT_S};
+use super::{Fleet, POP, ROUND_S, SHORT_S, tune};
 use crate::daemon::{self, Daemon};
 use crate::fleet::ground::until;
+use crate::process::Killed;
 
 /// For how long a controller that is not heard of keeps the other from deciding.
 const LEASE_S: u64 = 5;
@@ -113,7 +114,7 @@ impl Fleet<'_> {
 
 /// A controller that goes on until it is dropped, which kills it.
 struct Serving {
-    child: Child,
+    process: Killed,
     listen: u16,
     metrics: u16,
 }
@@ -125,11 +126,11 @@ impl Serving {
         let (listen, metrics) = (listen?, metrics?);
         let shown = dir.display();
         let text = format!(
-            "[host]\nname = \"{name}\"\nstate = \"{shown}/{name}\"\n[tune]\nround = \"{ROUND_S} s\"\nwindow_rounds = 16\n\
-             known_enter_min = 4\nknown_leave_min = 2\n[controller]\nclickhouse = \"{}\"\npops = [\"{POP}\"]\n\
+            "[host]\nname = \"{name}\"\nstate = \"{shown}/{name}\"\n[tune]\n{}\n[controller]\nclickhouse = \"{}\"\npops = [\"{POP}\"]\n\
              key = \"{shown}/key\"\nsettle = \"0 s\"\ncanary_share = \"100 %\"\nlease = \"{LEASE_S} s\"\n\
              listen = \"127.0.0.1:{listen}\"\nmetrics = \"127.0.0.1:{metrics}\"\ncertificate = \"{shown}/server.pem\"\n\
              certificate_key = \"{shown}/server.key\"\ntoken_file = \"{shown}/token\"\n",
+            tune(),
             fleet.engine()?.url,
         );
         let config = dir.join(name).with_extension("toml");
@@ -138,11 +139,11 @@ impl Serving {
         let mut command = Command::new(&fleet.ground.weirgate);
         command.args(["controller", "run", "-c"]).arg(&config);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
-        Ok(Self { child, listen, metrics })
+        Ok(Self { process: Killed(child), listen, metrics })
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+        Ok(kill_process(Pid::from_child(&self.process.0), signal)?)
     }
 
     fn is_active(&self) -> Result<bool> {
@@ -157,13 +158,6 @@ impl Serving {
     /// Of the policy that it hands out.
     fn version(&self) -> Result<f64> {
         self.number(&format!("controller_policy_version{{pop=\"{POP}\"}}"))
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

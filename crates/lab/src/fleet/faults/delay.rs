@@ -9,7 +9,8 @@ use weirgate_units::UnixTime;
 
 use super::{Fleet, ROUND_S};
 use crate::fleet::ground::{count, until};
-use crate::report::{Table, number};
+use crate::fleet::numbers;
+use crate::report::Table;
 use crate::stats::median;
 
 /// Seconds of each part, without waiting for a round to end.
@@ -39,18 +40,18 @@ impl Delay {
              them is the wait for the round's end and for what comes late (settle)",
             self.connections
         );
-        let mut table = Table::new(&caption, &["part", "s"]);
-        for (name, value) in [
-            ("end of the connection to its record", self.record),
-            ("record to Kafka's producer (interval 4 s)", self.kafka),
-            ("producer to a row in ClickHouse", self.clickhouse),
-            ("controller: start to signed snapshot", self.round),
-            ("snapshot to the edge that obeys it (looked at every 5 s)", self.edge),
-            ("sum", self.sum()),
-        ] {
-            table.rows.push(vec![name.into(), number(value)]);
-        }
-        table
+        numbers(
+            &caption,
+            ["part", "s"],
+            &[
+                ("end of the connection to its record", self.record),
+                ("record to Kafka's producer (interval 4 s)", self.kafka),
+                ("producer to a row in ClickHouse", self.clickhouse),
+                ("controller: start to signed snapshot", self.round),
+                ("snapshot to the edge that obeys it (looked at every 5 s)", self.edge),
+                ("sum", self.sum()),
+            ],
+        )
     }
 }
 

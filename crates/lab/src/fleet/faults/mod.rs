@@ -132,6 +132,11 @@ pub(super) fn run(ground: &Ground, size: &Size, say: &dyn Fn(String)) -> Result<
     Ok((counted?, delay))
 }
 
+/// How the matrix's controllers decide: after a few of its short rounds.
+fn tune() -> String {
+    format!("round = \"{ROUND_S} s\"\nwindow_rounds = 16\nknown_enter_min = 4\nknown_leave_min = 2")
+}
+
 impl<'a> Fleet<'a> {
     fn start(ground: &'a Ground, size: &'a Size) -> Result<Self> {
         let brokers = ground.start("kafka", "KAFKA")?;
@@ -145,17 +150,10 @@ impl<'a> Fleet<'a> {
         let debian = ground.start("clickhouse", "CLICKHOUSE")?;
         ground.weirgate(&["store", "init", "--url", &debian])?;
         let ns = Namespace::create("faults")?;
-        let decider = Controller::new(ground, "faults-controller", &engine.url, &[POP.to_owned()])?.with(
-            &format!("round = \"{ROUND_S} s\"\nwindow_rounds = 16\nknown_enter_min = 4\nknown_leave_min = 2"),
-            "canary_share = \"100 %\"\n",
-        );
+        let decider = Controller::new(ground, "faults-controller", &engine.url, &[POP.to_owned()])?
+            .with(&tune(), "canary_share = \"100 %\"\n");
         let by_records = Controller::new(ground, "delay-controller", &engine.url, &[POP.to_owned()])?
-            .with(
-                &format!(
-                    "round = \"{ROUND_S} s\"\nvote_bytes_min = \"1 B\"\nwindow_rounds = 16\nknown_enter_min = 4\nknown_leave_min = 2"
-                ),
-                "source = \"records\"\n",
-            );
+            .with(&format!("{}\nvote_bytes_min = \"1 B\"", tune()), "source = \"records\"\n");
         let policy = ground.path("policy/lab.snapshot");
         fs::create_dir_all(ground.path("policy"))?;
         let sections = format!(
