@@ -544,7 +544,7 @@ impl Connection {
             sooner(path.challenge.map(|challenge| challenge.due).filter(|_| has_budget));
             if self.has_peer {
                 sooner(path.poll_at());
-                sooner(path.ack_due.filter(|_| has_budget));
+                sooner(path.received.ack_due().filter(|_| has_budget));
                 sooner(path.mtu_probe_at());
                 sooner(path.keep_alive_at(self.settings.keep_alive));
                 sooner((path.response.is_some() && has_budget).then_some(now));

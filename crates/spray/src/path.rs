@@ -4,6 +4,9 @@
 //!
 //! Ground rules: a path knows nothing of objects. What its packets carried is handed back when they are acknowledged, or lost.
 
+mod mtu;
+mod received;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
@@ -11,24 +14,15 @@ use weirgate_shape::Bucket;
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 use crate::control::{Acked, Algorithm, Control};
-use crate::ranges::Ranges;
 use crate::rtt::Rtt;
 use crate::wire::{Ack, PathId, Status};
 
+pub(crate) use mtu::MTU_MIN;
+use mtu::Mtu;
+pub(crate) use received::{ACK_DELAY, Received};
+
 /// Packets that are due within so long go together.
 const TOGETHER: Duration = Duration::from_millis(1);
-
-/// For how long an acknowledgement is held back at most.
-pub(crate) const ACK_DELAY: Duration = Duration::from_millis(5);
-
-/// Another path repeats the last acknowledgement of one on which nothing has come for so long.
-const REPEAT_AFTER: Duration = Duration::from_millis(10);
-
-/// Packets that come before an acknowledgement goes.
-const ACK_EVERY: u32 = 2;
-
-/// Ranges of received packets that are remembered; what is below those that were forgotten counts as received.
-const RECEIVED_MAX: usize = 128;
 
 /// A path on which packets are under way is silent when none was acknowledged for this long, and for longer than its round-trip time
 /// explains.
@@ -44,15 +38,8 @@ const PROBE_MAX: Duration = Duration::from_millis(500);
 /// A path is asked again after this, and each next time after twice as long, where nothing is known of it.
 const CHALLENGE_FIRST: Duration = Duration::from_millis(250);
 
-/// Datagrams of this size pass everywhere (RFC 9000, 14).
-pub(crate) const MTU_MIN: u16 = 1_200;
-
 /// Three packets above show that one is missing, where packets are not seen to overtake (RFC 8985, 6.2).
 const OVERTAKEN: u64 = 3;
-
-/// How often packets above [`MTU_MIN`] are lost, each time of those that were sent since the last time, and none of them acknowledged in
-/// between, before smaller ones are sent. Where all that was under way is lost and a small one passes, each of them counts.
-const BLACK_HOLE: u32 = 4;
 
 /// What a packet carried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -170,15 +157,7 @@ pub(crate) struct Path {
     /// When it was asked last whether it works, for nothing else.
     asked: Instant,
 
-    received: Ranges,
-    /// What is below counts as received: it is not remembered any more what of it was.
-    floor: u64,
-    /// When the highest one came.
-    highest_at: Instant,
-    pub(crate) ack_due: Option<Instant>,
-    unacked: u32,
-    /// Whether another path has taken along what is to be acknowledged.
-    is_repeated: bool,
+    pub(crate) received: Received,
 
     /// What is asked, until it is answered.
     pub(crate) challenge: Option<Challenge>,
@@ -222,23 +201,6 @@ pub struct Counts {
     pub downs: u64,
 }
 
-/// Which sizes pass.
-#[derive(Clone, Copy, Debug)]
-struct Mtu {
-    now: u16,
-    /// The largest one that is tried.
-    most: u16,
-    /// Larger ones did not pass when they were tried; the largest one: nothing was tried that did not.
-    ceiling: u16,
-    /// When that is tried next.
-    probe_at: Option<Instant>,
-    tries: u32,
-    /// Times that packets above [`MTU_MIN`] were lost since one of them was acknowledged.
-    lost: u32,
-    /// When they were the last time: what was sent before that is lost for the same reason.
-    counted: Instant,
-}
-
 impl Path {
     pub(crate) fn new(
         now: Instant,
@@ -249,8 +211,7 @@ impl Path {
     ) -> Self {
         let control = Control::new(algorithm, MTU_MIN.into(), id.0);
         // IPv6 has 20 bytes more.
-        let most = mtu_max.saturating_sub(if remote.is_ipv6() { 20 } else { 0 }).max(MTU_MIN);
-        let mtu = Mtu { now: MTU_MIN, most, ceiling: most, probe_at: None, tries: 0, lost: 0, counted: Instant::ZERO };
+        let mtu = Mtu::new(mtu_max.saturating_sub(if remote.is_ipv6() { 20 } else { 0 }));
         let rtt = Rtt::default();
         let pacer = Bucket::new(now, control.pacing_rate(rtt.smoothed()), burst(BitRate::ZERO, MTU_MIN));
         Self {
@@ -282,12 +243,7 @@ impl Path {
             probe_at: None,
             probes: 0,
             asked: now,
-            received: Ranges::new(),
-            floor: 0,
-            highest_at: now,
-            ack_due: None,
-            unacked: 0,
-            is_repeated: true,
+            received: Received::new(now),
             challenge: None,
             was_called: false,
             response: None,
@@ -299,61 +255,16 @@ impl Path {
 
     // What comes.
 
-    /// Whether a packet of this number came before, or is too old to tell.
-    pub(crate) fn has_received(&self, number: u64) -> bool {
-        number < self.floor || self.received.contains(number)
-    }
-
     /// A packet came that had not before; `is_asking`: for an acknowledgement.
     pub(crate) fn handle_packet(&mut self, now: Instant, number: u64, size: usize, is_asking: bool) {
         self.counts.packets_in += 1;
         self.counts.bytes_in += size as u64;
-        let next = self.received.last().map_or(0, |last| last.end);
-        self.received.insert(number..number + 1);
-        if self.received.keep_highest(RECEIVED_MAX) {
-            self.floor = self.received.first().map_or(self.floor, |first| first.start);
-        }
-        if number >= next {
-            self.highest_at = now;
-        }
-        self.is_repeated = false;
-        if is_asking {
-            self.unacked += 1;
-            let is_now = number != next || self.unacked >= ACK_EVERY;
-            let due = if is_now { now } else { now + ACK_DELAY };
-            self.ack_due = Some(self.ack_due.map_or(due, |before| before.min(due)));
-        }
-    }
-
-    /// Whether a packet of this number is the last one so far that was sent.
-    pub(crate) fn is_newest(&self, number: u64) -> bool {
-        self.received.last().is_none_or(|last| number >= last.end)
+        self.received.insert(now, number, is_asking);
     }
 
     /// Bytes came by which the other side's address may be answered before it is proven.
     pub(crate) fn handle_bytes(&mut self, size: usize) {
         self.unproven.0 += size as u64;
-    }
-
-    /// What is to be acknowledged, from the highest range down, and since when.
-    pub(crate) fn to_acknowledge(
-        &self,
-        now: Instant,
-    ) -> (Duration, impl Iterator<Item = &std::ops::Range<u64>> + Clone) {
-        (now.saturating_since(self.highest_at), self.received.iter().rev())
-    }
-
-    /// Whether another path's packet is to take along what was acknowledged before: nothing has come for a while, and where this path is
-    /// dead, its own acknowledgements were lost with it, and what they were of would be sent again.
-    pub(crate) fn is_to_repeat(&self, now: Instant) -> bool {
-        !self.is_repeated && now.saturating_since(self.highest_at) >= REPEAT_AFTER
-    }
-
-    /// An acknowledgement is on its way, by this path or another one.
-    pub(crate) const fn acknowledged(&mut self, is_by_other: bool) {
-        self.ack_due = None;
-        self.unacked = 0;
-        self.is_repeated |= is_by_other;
     }
 
     // What goes.
@@ -365,13 +276,13 @@ impl Path {
 
     /// The size of datagrams, in bytes.
     pub(crate) const fn mtu(&self) -> u16 {
-        self.mtu.now
+        self.mtu.now()
     }
 
     /// From when on a packet may be sent; `None`: too much is under way.
     pub(crate) fn may_send_at(&self) -> Option<Instant> {
-        let has_window = self.in_flight + u64::from(self.mtu.now) <= self.control.window();
-        if !has_window || (self.state == State::Unproven && !self.has_budget(self.mtu.now.into())) {
+        let has_window = self.in_flight + u64::from(self.mtu.now()) <= self.control.window();
+        if !has_window || (self.state == State::Unproven && !self.has_budget(self.mtu.now().into())) {
             return None;
         }
         // What is due within a millisecond goes together, as TCP's does: a wake-up for each packet is most of what it costs.
@@ -420,14 +331,14 @@ impl Path {
         self.in_flight += u64::from(size);
         let rate = self.control.pacing_rate(self.rtt.smoothed());
         self.pacer.set_rate(now, rate);
-        self.pacer.set_depth(now, burst(rate, self.mtu.now));
+        self.pacer.set_depth(now, burst(rate, self.mtu.now()));
         self.pacer.charge(now, Bytes::new(size.into()));
         self.is_bursting = self.pacer.ready_at(Bytes::ZERO).is_some_and(|at| at <= now);
     }
 
     /// There is nothing more to send: what is delivered from now on does not say what the path takes.
     pub(crate) fn handle_nothing_to_send(&mut self) {
-        if self.in_flight + u64::from(self.mtu.now) <= self.control.window() {
+        if self.in_flight + u64::from(self.mtu.now()) <= self.control.window() {
             self.app_limited_until = (self.delivered + self.in_flight).max(1);
         }
     }
@@ -543,10 +454,10 @@ impl Path {
                 if self.highest_acked.is_some_and(|highest| number < highest) {
                     self.has_overtaken = true;
                 }
-                if sent.content.is_mtu_probe {
-                    self.grow_mtu(sent.size);
-                } else if sent.size > MTU_MIN {
-                    self.mtu.lost = 0;
+                if !sent.content.is_mtu_probe {
+                    self.mtu.handle_acked(sent.size);
+                } else if self.mtu.handle_probe_acked(sent.size) {
+                    self.control.set_mtu(sent.size.into());
                 }
                 if (sent.at, number) > self.rack {
                     self.rack = (sent.at, number);
@@ -610,7 +521,7 @@ impl Path {
         }
         self.state = State::Up;
         shown.is_up = true;
-        if self.mtu.lost >= BLACK_HOLE {
+        if self.mtu.is_black_hole() {
             // Small ones pass, and large ones did not: perhaps not for their size, which shows at once.
             self.shrink_mtu(now);
         }
@@ -646,9 +557,7 @@ impl Path {
             if has_come {
                 bytes += u64::from(doubtful.size);
                 newest = newest.into_iter().chain([*doubtful]).max_by_key(|doubtful| doubtful.number);
-                if doubtful.size > MTU_MIN {
-                    self.mtu.lost = 0;
-                }
+                self.mtu.handle_acked(doubtful.size);
             }
             !has_come
         });
@@ -697,10 +606,7 @@ impl Path {
                 continue;
             }
             self.counts.lost += 1;
-            if sent.size > MTU_MIN && sent.at >= self.mtu.counted {
-                self.mtu.lost += 1;
-                self.mtu.counted = now;
-            }
+            self.mtu.handle_lost(now, sent.at, sent.size);
             bytes += u64::from(sent.size);
             last = last.max(sent.at);
             self.doubtful.push_back(Doubtful { since: now, sent: sent.at, number: *number, size: sent.size });
@@ -713,7 +619,7 @@ impl Path {
         if bytes > 0 {
             self.control.handle_loss(now, bytes, last, self.in_flight);
         }
-        if self.mtu.lost >= BLACK_HOLE {
+        if self.mtu.is_black_hole() {
             self.shrink_mtu(now);
         }
     }
@@ -783,8 +689,8 @@ impl Path {
             let Some(sent) = self.take(*number) else { continue };
             self.in_flight -= u64::from(sent.size);
             self.counts.lost += 1;
-            if sent.size > MTU_MIN && !sent.content.is_mtu_probe {
-                self.mtu.lost += 1;
+            if !sent.content.is_mtu_probe {
+                self.mtu.handle_given_up(sent.size);
             }
             self.doubtful.push_back(Doubtful { since: now, sent: sent.at, number: *number, size: sent.size });
             shown.lost.push(sent.content);
@@ -797,7 +703,8 @@ impl Path {
         let all: Vec<u64> = self.numbers().collect();
         self.give_up(now, &all, &mut shown);
         self.state = State::Gone;
-        (self.loss_at, self.probe_at, self.ack_due, self.challenge) = (None, None, None, None);
+        (self.loss_at, self.probe_at, self.challenge) = (None, None, None);
+        self.received.stop();
         shown
     }
 
@@ -821,71 +728,30 @@ impl Path {
         }
         self.state = State::Up;
         self.last_ack = now;
-        if self.mtu.now < self.mtu.most {
-            self.mtu.probe_at = Some(now);
-        }
+        self.mtu.begin(now);
         true
     }
 
     // The path's MTU.
 
-    /// The size that is to be tried now: the largest one first, since most paths take it, then halves of what is left (RFC 8899, 5.3).
+    /// The size that is to be tried now, if one is.
     pub(crate) fn wants_mtu_probe(&mut self, now: Instant) -> Option<u16> {
-        self.mtu_probe_at().filter(|at| *at <= now)?;
-        if self.mtu.tries >= MTU_TRIES {
-            // It does not pass; a smaller one may.
-            self.mtu.ceiling = self.next_mtu().map_or(self.mtu.now, |size| size - 1);
-            self.mtu.tries = 0;
-        }
-        let size = self.next_mtu();
-        if size.is_none() {
-            // That is what it takes; all is tried again later.
-            self.mtu.ceiling = self.mtu.most;
-            self.mtu.probe_at = Some(now + MTU_AGAIN);
-        }
-        size
-    }
-
-    fn next_mtu(&self) -> Option<u16> {
-        let Mtu { now, most, ceiling, .. } = self.mtu;
-        if ceiling == most {
-            return (now < most).then_some(most);
-        }
-        (ceiling >= now + MTU_STEP).then(|| now + (ceiling - now).div_ceil(2))
+        if self.state == State::Up { self.mtu.wants_probe(now) } else { None }
     }
 
     /// When one is.
     pub(crate) fn mtu_probe_at(&self) -> Option<Instant> {
-        self.mtu.probe_at.filter(|_| self.state == State::Up && self.mtu.now < self.mtu.most)
+        self.mtu.probe_at().filter(|_| self.state == State::Up)
     }
 
     /// It was tried.
     pub(crate) fn mtu_probed(&mut self, now: Instant) {
-        self.mtu.tries += 1;
-        self.mtu.probe_at = Some(now + self.rtt.timeout().saturating_mul(2));
+        self.mtu.probed(now + self.rtt.timeout().saturating_mul(2));
     }
 
     fn shrink_mtu(&mut self, now: Instant) {
-        self.mtu = Mtu {
-            now: MTU_MIN,
-            ceiling: self.mtu.most,
-            probe_at: Some(now),
-            tries: 0,
-            lost: 0,
-            counted: now,
-            ..self.mtu
-        };
+        self.mtu.shrink(now);
         self.control.set_mtu(MTU_MIN.into());
-    }
-
-    fn grow_mtu(&mut self, size: u16) {
-        if size > self.mtu.now {
-            (self.mtu.now, self.mtu.tries, self.mtu.lost) = (size, 0, 0);
-            self.mtu.ceiling = self.mtu.ceiling.max(size);
-            // The next size at once, if there is one.
-            self.mtu.probe_at = (size < self.mtu.most).then_some(Instant::ZERO);
-            self.control.set_mtu(size.into());
-        }
     }
 
     /// What always holds.
@@ -894,12 +760,6 @@ impl Path {
         under_way == self.in_flight && self.received.is_valid() && self.pacer.is_valid()
     }
 }
-
-/// How often a size is tried before it counts as too large.
-const MTU_TRIES: u32 = 3;
-/// What a path takes is known to so many bytes, and is found out anew after this.
-const MTU_STEP: u16 = 12;
-const MTU_AGAIN: Duration = Duration::from_secs(120);
 
 /// Sent at once: what is due in four milliseconds, for which a thread may have to wait for its processor, and four packets at least.
 fn burst(rate: BitRate, mtu: u16) -> Bytes {

@@ -98,7 +98,7 @@ impl Connection {
         datagram: &mut [u8],
         sink: &mut impl Sink,
     ) {
-        if self.path_at(header.path).is_some_and(|at| self.paths[at].has_received(header.number)) {
+        if self.path_at(header.path).is_some_and(|at| self.paths[at].received.has(header.number)) {
             return;
         }
         let size = datagram.len();
@@ -147,7 +147,7 @@ impl Connection {
     fn follow(&mut self, now: Instant, at: usize, number: u64, (local, remote): (SocketAddr, SocketAddr)) {
         let token = self.draw();
         let path = &mut self.paths[at];
-        if self.is_client || path.state == State::Gone || path.remote == remote || !path.is_newest(number) {
+        if self.is_client || path.state == State::Gone || path.remote == remote || !path.received.is_newest(number) {
             return;
         }
         (path.local, path.remote) = (local, remote);

@@ -129,7 +129,7 @@ impl Connection {
         let is_probed = path.wants_probe(now);
         let acks_due = self.paths.iter().enumerate().any(|(of, path)| {
             let is_here = of == at || (is_carrier && path.state != State::Up);
-            is_here && path.ack_due.is_some_and(|due| due <= now)
+            is_here && path.received.ack_due().is_some_and(|due| due <= now)
         });
         let has_controls = is_carrier && !self.controls.is_empty();
         let has_holes = is_carrier && self.nack_at().is_some_and(|at| at <= now);
@@ -222,13 +222,13 @@ impl Connection {
     fn put_acks(&mut self, now: Instant, by: usize, room: usize, out: &mut Vec<u8>) {
         for (of, path) in self.paths.iter_mut().enumerate() {
             let left = room.saturating_sub(out.len());
-            let is_to_go = path.ack_due.is_some() || (of != by && path.is_to_repeat(now));
+            let is_to_go = path.received.ack_due().is_some() || (of != by && path.received.is_to_repeat(now));
             if !is_to_go || left < 64 {
                 continue;
             }
-            let (delay, ranges) = path.to_acknowledge(now);
+            let (delay, ranges) = path.received.to_acknowledge(now);
             put_ack(out, path.id, delay.as_micros(), ranges, left);
-            path.acknowledged(of != by);
+            path.received.acknowledged(of != by);
         }
     }
 

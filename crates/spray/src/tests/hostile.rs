@@ -22,15 +22,15 @@ fn path() -> Path {
 fn a_packet_that_is_not_remembered_any_more_counts_as_received_whatever_comes_after() {
     let mut path = path();
     let take = |path: &mut Path, number: u64| {
-        assert!(!path.has_received(number), "{number}");
+        assert!(!path.received.has(number), "{number}");
         path.handle_packet(Instant::ZERO, number, 1_200, true);
     };
     // A range each: with the last one the first is forgotten.
     (0..=128).for_each(|n| take(&mut path, 2 * n));
-    assert!(path.has_received(0) && path.has_received(1) && !path.has_received(3));
+    assert!(path.received.has(0) && path.received.has(1) && !path.received.has(3));
     // One that was overtaken joins two: there is room for one more, and the first is forgotten still.
     take(&mut path, 3);
-    assert!((0..=4).all(|number| path.has_received(number)) && !path.has_received(5));
+    assert!((0..=4).all(|number| path.received.has(number)) && !path.received.has(5));
 }
 
 proptest! {
@@ -41,10 +41,10 @@ proptest! {
         for (step, number) in numbers.into_iter().enumerate() {
             // They move on, as numbers do.
             let number = number + step as u64 * far / 1_000;
-            if !path.has_received(number) {
+            if !path.received.has(number) {
                 prop_assert!(taken.insert(number), "{number} is taken twice");
                 path.handle_packet(Instant::ZERO, number, 1_200, true);
-                prop_assert!(path.has_received(number) && path.is_valid());
+                prop_assert!(path.received.has(number) && path.is_valid());
             }
         }
     }
