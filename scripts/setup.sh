@@ -14,7 +14,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev libssl-dev curl ca-certificates)
 if [ "$needs" != build ]; then
   # Simulators of Verilog, synthesis, and cells for it.
-  packages+=(python3 verilator iverilog yosys qflow-tech-osu018)
+  packages+=(python3 ccache verilator iverilog yosys qflow-tech-osu018)
 fi
 if [ "$needs" = all ]; then
   # Servers and clients of the experiments and tests; the switch and the simulator that ours are measured beside; the virtual
@@ -99,17 +99,17 @@ install_jars() { # NAME POM
 reason=$(install_jars kafka scripts/services/pom.xml) || say "tests that talk to Apache Kafka will be skipped: $reason"
 reason=$(install_jars zookeeper scripts/services/zookeeper.xml) || say "tests of a replicated ClickHouse will be skipped: $reason"
 
-# The current ClickHouse, whose engine is a library for Python, and that of 25.8, the last one that reads Kafka as a library.
+# ClickHouse: the newest engine as a library for Python, and the server of 25.8, which the library of that time holds whole.
 install_chdb() {
   local current=chdb-core==26.9.0 kafka=chdb==3.7.2 dir=$tools/chdb output
   local pip=("$dir/bin/pip" install -q --disable-pip-version-check)
   [ "$(cat "$dir/version" 2>/dev/null)" = "$current $kafka" ] && return
-  say "fetching ClickHouse's engines" >&2
+  say "fetching ClickHouse of 26.9 and 25.8" >&2
   rm -rf "$dir"
   output=$({ python3 -m venv "$dir" && timeout 600 "${pip[@]}" $current && timeout 600 "${pip[@]}" --no-deps --target "$dir/kafka" $kafka; } 2>&1) ||
     { tail -n 1 <<< "${output:-no answer in 10 minutes}"; return 1; }
   echo "$current $kafka" > "$dir/version"
 }
-reason=$(install_chdb) || say "tests of ClickHouse's engines will be skipped: $reason"
+reason=$(install_chdb) || say "tests of a current ClickHouse will be skipped: $reason"
 
 scripts/guest.sh "$(dirname "$tools")/guest" || say "tests that boot a virtual machine will be skipped"
