@@ -55,7 +55,7 @@ demo: setup build ## CUBIC and Weirgate side by side on 20 emulated client netwo
 test: setup build test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl test-lab ## all tests, every experiment's quick form included (bench-shape, bench-spray, fabric-speed: make bench)
 
 test-rust: setup web
-	cargo test --workspace --locked
+	set -o pipefail; cargo test --workspace --locked -- --show-output | awk -f scripts/skipped.awk
 
 test-web: setup build
 	cd web && WEIRGATE=$(WEIRGATE) LIBZ=$(LIBZ) npm test --silent
@@ -92,7 +92,7 @@ test-lab: setup build $(RIVAL)
 bench: setup build ## benchmarks: limits and simulated fabrics beside their rivals, encode, ledger
 	scripts/bench.sh $(WEIRGATE)
 
-services: setup ## start real Kafka and ClickHouse on loopback for trying the fleet parts; where they listen is printed
+services: setup ## start real Kafka and ClickHouse (25.8 and Debian's) on loopback for trying the fleet parts; where they listen is printed
 	@scripts/services.sh start $(SERVICES) || [ $$? = 77 ]
 
 services-stop: ## stop them; their data stays
