@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Real servers on loopback, for tests and for trying what talks to them: Apache Kafka and ZooKeeper (scripts/setup.sh fetches
-# them) and Debian's ClickHouse, whose configuration FOLDER/clickhouse/config.d may add to. All that they write is below FOLDER; their ports are free ones, or KAFKA_PORT, KAFKA_TLS_PORT and CLICKHOUSE_PORT.
+# Real servers on loopback, for tests and for trying what talks to them: Apache Kafka and ZooKeeper, ClickHouse of 25.8 (scripts/setup.sh
+# fetches them) and Debian's of 18.16, whose configuration FOLDER/current/config.d and FOLDER/clickhouse/config.d may add to. All that they
+# write is below FOLDER; their ports are free ones, or KAFKA_PORT, KAFKA_TLS_PORT, CLICKHOUSE_PORT and CLICKHOUSE_CURRENT_PORT.
 # `start` returns when they answer, prints where and writes it to FOLDER/env:
 #   KAFKA       plaintext
 #   KAFKA_TLS   TLS and SCRAM-SHA-512: user weirgate, password in FOLDER/password, its CA in FOLDER/ca.pem
-#   CLICKHOUSE  HTTP, user default without a password
+#   CLICKHOUSE  HTTP, user default without a password; so is
+#   CLICKHOUSE_CURRENT
 #   ZOOKEEPER   plaintext
 # A later `start` finds the same data and ports. `kill` is SIGKILL. Exit status: 77 where a server's package is missing (the others
 # run), 1 from `status` where a server does not run.
-# usage: scripts/services.sh start|stop|kill|status FOLDER [kafka] [clickhouse] [zookeeper]
+# usage: scripts/services.sh start|stop|kill|status FOLDER [kafka] [clickhouse] [current] [zookeeper]
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 say() { printf 'services: %s\n' "$*" >&2; }
@@ -16,17 +18,18 @@ fail() { say "$*"; exit 1; }
 action=${1:-} folder=${2:-}
 [[ $action =~ ^(start|stop|kill|status)$ && -n $folder ]] || fail "say \`start\`, \`stop\`, \`kill\` or \`status\`, and a folder"
 shift 2
-(($#)) || set -- kafka clickhouse
+(($#)) || set -- kafka clickhouse current
 for name in "$@"; do
-  [[ $name =~ ^(kafka|clickhouse|zookeeper)$ ]] || fail "no server is called $name"
+  [[ $name =~ ^(kafka|clickhouse|current|zookeeper)$ ]] || fail "no server is called $name"
 done
 folder=$(realpath -m "$folder")
 jars=$HOME/.cache/weirgate/tools/kafka/lib
 zookeeper_jars=$HOME/.cache/weirgate/tools/zookeeper/lib
+library=$HOME/.cache/weirgate/tools/chdb/kafka/chdb/_chdb.abi3.so
 PATH=$PATH:/usr/sbin
 # What each server is told on its command line and no other process is.
 declare -A argument=([kafka]="$folder/kafka/server.properties" [clickhouse]="--config-file=$folder/clickhouse/config.xml"
-  [zookeeper]="$folder/zookeeper/zoo.cfg")
+  [current]="--config-file=$folder/current/config.xml" [zookeeper]="$folder/zookeeper/zoo.cfg")
 
 # The pid of the server, if it runs: a number that another process has got since does not count.
 pid_of() { # NAME
@@ -65,16 +68,13 @@ missing_kafka() {
   [ ! -d "$jars" ] && echo "no $jars: run \`make setup\`"
 }
 
-# A CA for this server alone, whose key is not kept. What is valid for another day is left as it is.
+# A CA for this server alone. What is valid for another day is left as it is.
 certificates() { # DIRECTORY
   openssl x509 -noout -checkend 86400 -in "$1/server.pem" >/dev/null 2>&1 && return
-  local make=(openssl req -config "$here/services/openssl.cnf" -x509 -days 30 -nodes -newkey ec -pkeyopt ec_paramgen_curve:P-256)
-  "${make[@]}" -extensions ca -subj "/CN=Weirgate's services" -keyout "$1/ca.key" -out "$folder/ca.pem" 2>>"$1/output" &&
-    "${make[@]}" -extensions server -subj /CN=localhost -CA "$folder/ca.pem" -CAkey "$1/ca.key" -keyout "$1/server.key" \
-      -out "$1/server.crt" 2>>"$1/output" &&
-    chmod 644 "$folder/ca.pem" &&
+  sh "$here/services/certificates.sh" "$1" 2>>"$1/output" &&
     cat "$1/server.key" "$1/server.crt" > "$1/server.pem" &&
-    rm "$1/ca.key" "$1/server.key" "$1/server.crt"
+    mv "$1/ca.pem" "$folder/ca.pem" &&
+    rm "$1/server.key" "$1/server.crt"
 }
 
 start_kafka() {
@@ -132,19 +132,16 @@ missing_clickhouse() {
   ! command -v clickhouse-server >/dev/null && echo "no clickhouse-server: run \`make setup\`"
 }
 
-start_clickhouse() {
-  local dir=$folder/clickhouse port
-  find_ports clickhouse "${CLICKHOUSE_PORT:-}"
-  echo "CLICKHOUSE=http://127.0.0.1:$port" > "$dir/env"
-  cat > "$dir/config.xml" <<EOF
-<yandex>
-  <logger><level>information</level><log>$dir/log</log><errorlog>$dir/log.error</errorlog></logger>
+configure_clickhouse() { # DIRECTORY PORT ROOT
+  cat > "$1/config.xml" <<EOF
+<$3>
+  <logger><level>information</level><log>$1/log</log><errorlog>$1/log.error</errorlog></logger>
   <listen_host>127.0.0.1</listen_host>
-  <http_port>$port</http_port>
-  <path>$dir/data/</path>
-  <tmp_path>$dir/data/tmp/</tmp_path>
-  <user_files_path>$dir/data/user_files/</user_files_path>
-  <format_schema_path>$dir/data/format_schemas/</format_schema_path>
+  <http_port>$2</http_port>
+  <path>$1/data/</path>
+  <tmp_path>$1/data/tmp/</tmp_path>
+  <user_files_path>$1/data/user_files/</user_files_path>
+  <format_schema_path>$1/data/format_schemas/</format_schema_path>
   <mark_cache_size>67108864</mark_cache_size>
   <default_profile>default</default_profile>
   <default_database>default</default_database>
@@ -158,14 +155,35 @@ start_clickhouse() {
       <quota>default</quota>
     </default>
   </users>
-</yandex>
+</$3>
 EOF
+}
+
+start_clickhouse() {
+  local dir=$folder/clickhouse port
+  find_ports clickhouse "${CLICKHOUSE_PORT:-}"
+  echo "CLICKHOUSE=http://127.0.0.1:$port" > "$dir/env"
+  configure_clickhouse "$dir" "$port" yandex
   run clickhouse clickhouse-server "${argument[clickhouse]}"
 }
 
-answers_clickhouse() {
-  [ "$(curl -s --noproxy '*' --max-time 5 "$(sed 's/.*=//' "$folder/clickhouse/env")/?query=SELECT%201")" = 1 ]
+answers_clickhouse() { # [NAME]
+  [ "$(curl -s --noproxy '*' --max-time 5 "$(sed 's/.*=//' "$folder/${1:-clickhouse}/env")/?query=SELECT%201")" = 1 ]
 }
+
+missing_current() {
+  [ ! -f "$library" ] && echo "no $library: run \`make setup\`"
+}
+
+start_current() {
+  local dir=$folder/current port
+  find_ports current "${CLICKHOUSE_CURRENT_PORT:-}"
+  echo "CLICKHOUSE_CURRENT=http://127.0.0.1:$port" > "$dir/env"
+  configure_clickhouse "$dir" "$port" clickhouse
+  run current python3 "$here/services/current.py" "$library" "${argument[current]}"
+}
+
+answers_current() { answers_clickhouse current; }
 
 missing_zookeeper() {
   command -v java >/dev/null || { echo "no java: run \`make setup\`"; return; }

@@ -11,9 +11,10 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::process::Killed;
 
 /// What is run, as it was when this was built; [`Ground::open`] writes it beside what it starts.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
     ("services.sh", include_str!("../../../../scripts/services.sh")),
-    ("services/openssl.cnf", include_str!("../../../../scripts/services/openssl.cnf")),
+    ("services/certificates.sh", include_str!("../../../../scripts/services/certificates.sh")),
+    ("services/current.py", include_str!("../../../../scripts/services/current.py")),
     ("engine.py", include_str!("../../../weirgate/tests/clickhouse/engine.py")),
 ];
 
@@ -44,16 +45,17 @@ impl Ground {
 
     /// `start`, `stop` or `kill` for `kafka` or `clickhouse`; what it prints.
     pub(super) fn services(&self, action: &str, name: &str) -> Result<String> {
-        let mut command = Command::new("bash");
-        command.arg(self.path("services.sh")).arg(action).arg(self.path("servers")).arg(name);
-        printed(&mut command).with_context(|| format!("{action} {name}"))
+        services(&self.path("services.sh"), action, &self.path("servers"), name)
+    }
+
+    /// Makes an authority in `dir`, and a server's certificate: `ca.pem`, `server.key` and `server.crt`.
+    pub(super) fn certificates(&self, dir: &Path) -> Result<()> {
+        printed(Command::new("sh").arg(self.path("services/certificates.sh")).arg(dir)).map(drop)
     }
 
     /// Starts a server; what it says behind `key`.
     pub(super) fn start(&self, name: &str, key: &str) -> Result<String> {
-        let said = self.services("start", name)?;
-        let value = said.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-        Ok(value.with_context(|| format!("{name} says no {key}: {said}"))?.to_owned())
+        said(&self.services("start", name)?, key)
     }
 
     /// Makes a topic of so many partitions.
@@ -106,26 +108,62 @@ impl Drop for Ground {
     }
 }
 
-/// The current engine, with its data in a folder; killed with this value.
+/// The action of scripts/services.sh for the server `name` below `folder`; what it prints.
+fn services(script: &Path, action: &str, folder: &Path, name: &str) -> Result<String> {
+    let mut command = Command::new("bash");
+    printed(command.arg(script).arg(action).arg(folder).arg(name)).with_context(|| format!("{action} {name}"))
+}
+
+/// What is behind `key` in what scripts/services.sh has printed.
+fn said(printed: &str, key: &str) -> Result<String> {
+    let value = printed.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    Ok(value.with_context(|| format!("no {key} in {printed}"))?.to_owned())
+}
+
+/// ClickHouse's server of 25.8, which reads Kafka, with its data in a folder; killed with this value.
+pub(super) struct Current {
+    script: PathBuf,
+    folder: PathBuf,
+    pub(super) url: String,
+}
+
+impl Current {
+    /// Starts it on what `folder` holds.
+    pub(super) fn start(ground: &Ground, folder: &str) -> Result<Self> {
+        let (script, folder) = (ground.path("services.sh"), ground.path(folder));
+        let schemas = folder.join("current/data/format_schemas/weirgate/v1");
+        fs::create_dir_all(&schemas)?;
+        fs::write(schemas.join("sockets.proto"), ground.weirgate(&["store", "proto"])?.0)?;
+        fs::write(schemas.join("tallies.proto"), ground.weirgate(&["store", "proto", "--tallies"])?.0)?;
+        let url = said(&services(&script, "start", &folder, "current")?, "CLICKHOUSE_CURRENT")?;
+        Ok(Self { script, folder, url })
+    }
+
+    pub(super) fn ask(&self, sql: &str) -> Result<String> {
+        ask(&self.url, sql)
+    }
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        let _ = services(&self.script, "kill", &self.folder, "current");
+    }
+}
+
+/// The newest engine, which there is as a library, with its data in a folder; killed with this value.
 pub(super) struct Engine {
     child: Killed,
     pub(super) url: String,
 }
 
 impl Engine {
-    /// Starts it on what `folder` holds. The one that `reads_kafka` is of 25.8: as a library later ones have no threads for that.
-    pub(super) fn start(ground: &Ground, folder: &str, reads_kafka: bool) -> Result<Self> {
+    /// Starts it on what `folder` holds.
+    pub(super) fn start(ground: &Ground, folder: &str) -> Result<Self> {
         let tools = tools()?.join("chdb");
         ensure!(tools.join("version").exists(), "no engine of ClickHouse in {}: run `make setup`", tools.display());
         let folder = ground.path(folder);
-        let schemas = folder.join("weirgate/v1");
-        fs::create_dir_all(&schemas)?;
-        fs::write(schemas.join("sockets.proto"), ground.weirgate(&["store", "proto"])?.0)?;
-        fs::write(schemas.join("tallies.proto"), ground.weirgate(&["store", "proto", "--tallies"])?.0)?;
+        fs::create_dir_all(&folder)?;
         let mut python = Command::new(tools.join("bin/python"));
-        if reads_kafka {
-            python.env("PYTHONPATH", tools.join("kafka"));
-        }
         let log = fs::OpenOptions::new().create(true).append(true).open(folder.join("engine.log"))?;
         python.arg(ground.path("engine.py")).arg(folder.join("data")).current_dir(&folder);
         let mut child = python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn()?;

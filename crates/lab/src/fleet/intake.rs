@@ -10,7 +10,7 @@ use weirgate_tune::synthetic::{Scenario, Synthetic};
 use weirgate_tune::{Config, Policy, Tallies};
 
 use super::exporter::{self, NETWORKS, PARTITIONS, SOCKETS};
-use super::ground::{Engine, Ground, count, until};
+use super::ground::{Current, Ground, count, until};
 
 const TALLIES: &str = "weirgate.cost.tallies";
 
@@ -34,7 +34,7 @@ pub(super) fn intake(ground: &Ground, records: u64, seed: u64) -> Result<Intake>
     let (tallies, votes) = tallies(ground, seed)?;
     let wire = ground.log_bytes(TALLIES)?;
 
-    let engine = Engine::start(ground, "intake", true)?;
+    let engine = Current::start(ground, "intake")?;
     let url = &engine.url;
     let topics = ["--kafka", &brokers, "--topic", exporter::TOPIC, "--tallies", TALLIES];
     ground.weirgate(&[&["store", "init", "--url", url], &topics[..]].concat())?;

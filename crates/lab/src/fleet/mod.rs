@@ -156,11 +156,11 @@ fn method(size: &Size, samples: usize) -> String {
          decided by `weirgate controller run`; the last round is then decided three times from the same memory, from the \
          controller's first query to its last signed snapshot. That engine runs as a library behind a small HTTP server that answers \
          one query at a time. In the matrix of faults connections are real, in a namespace of their own, the daemon, the broker and both \
-         ClickHouses are real processes, and killed means SIGKILL. The current engine reads Kafka itself (its version 25.8); Debian's 18.16 \
-         cannot read these messages, and is fed by HTTP with what that engine's second group has read. What is in Kafka's log is known \
-         from a third group, after the last fault. Two controllers share a lease in the current engine and answer an edge of their own by \
+         ClickHouses are real processes, and killed means SIGKILL. ClickHouse's server of 25.8 reads Kafka itself; Debian's 18.16 \
+         cannot read these messages, and is fed by HTTP with what the other one's second group has read. What is in Kafka's log is known \
+         from a third group, after the last fault. Two controllers share a lease in the server of 25.8 and answer an edge of their own by \
          HTTPS; the other edge's snapshots are files. What one table takes in is timed from its first records to the last of all that the \
-         exporter sent, in a second engine; tallies are those of one edge in a minute, of synthetic connections. Not measured: several brokers, several ClickHouses, \
+         exporter sent, in another server of 25.8; tallies are those of one edge in a minute, of synthetic connections. Not measured: several brokers, several ClickHouses, \
          a network between the machines.",
         exporter::PARTITIONS,
         size.round.history,

@@ -50,7 +50,7 @@ pub(super) struct Found {
 
 /// Fills the engine and has the controller decide: the history once, and then the last round three times from the same memory.
 pub(super) fn run(ground: &Ground, size: Size, say: &dyn Fn(String)) -> Result<Found> {
-    let engine = Engine::start(ground, "round", false)?;
+    let engine = Engine::start(ground, "round")?;
     ground.weirgate(&["store", "init", "--url", &engine.url])?;
     let now = clock::unix().as_secs();
     let last = now / ROUND_S * ROUND_S;

@@ -9,7 +9,7 @@ use weirgate_tune::synthetic::{Scenario, Synthetic};
 use weirgate_units::UnixTime;
 
 use crate::rounds::{HOSTS, config, summed};
-use crate::server::{Broker, Server, done, weirgate};
+use crate::server::{Server, Service, done, weirgate};
 
 const ROUNDS: u32 = 12;
 const ROUND: u64 = 60;
@@ -40,7 +40,7 @@ impl Drop for Daemon {
 
 /// A database in which a point of presence has rounds that have just ended.
 fn database() -> Option<Server> {
-    let server = Server::engines().pop()?;
+    let server = Server::current()?;
     done(&server.init(&[]));
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let start = UnixTime::from_nanos((now / ROUND - u64::from(ROUNDS)) * ROUND * 1_000_000_000);
@@ -173,7 +173,7 @@ fn an_edge_obeys_what_was_decided_from_the_database() {
 #[test]
 fn an_edge_obeys_what_comes_by_kafka() {
     let Some(server) = database() else { return };
-    let Some(broker) = Broker::start() else { return };
+    let Some(broker) = Service::kafka() else { return };
     let path = |name: &str| server.folder.path().join(name).display().to_string();
     let kafka = format!("[export.kafka]\nbrokers = [\"{}\"]\n", broker.address);
     let controller = controller(&server, &format!("topic = \"weirgate.policies\"\n{kafka}"));

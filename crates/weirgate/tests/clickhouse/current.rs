@@ -30,7 +30,7 @@ fn close<'a>(schema: &'a Schema, cookie: u64, remote: std::net::Ipv6Addr, networ
 
 /// Hands `bytes`, which hold messages in `format`, to what stands for Kafka's table.
 fn deliver(server: &Server, format: &str, bytes: &[u8]) {
-    let file = server.folder.path().join(format!("messages.{format}"));
+    let file = server.files().join(format!("messages.{format}"));
     std::fs::write(&file, bytes).unwrap();
     let columns = "SELECT arrayStringConcat(groupArray(concat(name, ' ', type)), ', ') FROM \
                    (SELECT name, type FROM system.columns WHERE database = 'weirgate' AND table = 'sockets_kafka' \
@@ -183,7 +183,7 @@ fn stays(server: &Server) {
 
 #[test]
 fn another_kafka_is_taken_and_the_same_left_alone() {
-    let Some(server) = Server::that_reads_kafka() else { return };
+    let Some(server) = Server::current() else { return };
     // Nobody is there, which is nobody's business as long as nothing is read.
     let with = |brokers: &str| done(&server.init(&["--kafka", brokers, "--topic", "it's"]));
     let made = with("127.0.0.1:1");

@@ -12,14 +12,14 @@ use weirgate_store::export::{Compression, Exporter, Form, Options, Security};
 use weirgate_tune::{Config, Tallies, Tally};
 use weirgate_units::{Bytes, Prefix, UnixTime};
 
-use crate::server::{Broker, Server, done};
+use crate::server::{Server, Service, done};
 
 /// How long anything may take on a busy machine; the engine asks Kafka now and then.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-const CONNECTIONS: u64 = 300;
+pub(crate) const CONNECTIONS: u64 = 300;
 
-fn exporter(broker: &Broker, spool: &str, topic: &str, form: Form) -> Exporter {
+fn exporter(broker: &Service, spool: &str, topic: &str, form: Form) -> Exporter {
     let options = Options {
         brokers: vec![broker.address.clone()],
         topic: topic.to_owned(),
@@ -47,7 +47,7 @@ fn sent(exporter: &mut Exporter, count: u64) {
 }
 
 /// Record `sequence` of each connection.
-fn send(broker: &Broker, spool: &str, topic: &str, form: Form, sequence: u32) {
+pub(crate) fn send(broker: &Service, spool: &str, topic: &str, form: Form, sequence: u32) {
     let mut exporter = exporter(broker, spool, topic, form);
     for cookie in 0..CONNECTIONS {
         let address: IpAddr = match cookie % 3 {
@@ -79,7 +79,8 @@ fn send(broker: &Broker, spool: &str, topic: &str, form: Form, sequence: u32) {
     sent(&mut exporter, CONNECTIONS);
 }
 
-fn until(server: &Server, sql: &str, count: u64) {
+/// Waits until `server` answers `sql` with `count`.
+pub(crate) fn until(server: &Server, sql: &str, count: u64) {
     let patience = Instant::now() + PATIENCE;
     loop {
         let answer = server.ask(sql);
@@ -93,8 +94,8 @@ fn until(server: &Server, sql: &str, count: u64) {
 
 #[test]
 fn what_is_exported_arrives_in_both_forms() {
-    let Some(server) = Server::that_reads_kafka() else { return };
-    let Some(broker) = Broker::start() else { return };
+    let Some(server) = Server::current() else { return };
+    let Some(broker) = Service::kafka() else { return };
     server.put_schemas();
     for (form, name) in [(Form::Delimited, "delimited"), (Form::Single, "single")] {
         send(&broker, name, name, form, 0);
@@ -129,8 +130,8 @@ fn what_is_exported_arrives_in_both_forms() {
 
 #[test]
 fn what_hosts_sum_up_arrives_and_is_read_back_as_it_was() {
-    let Some(server) = Server::that_reads_kafka() else { return };
-    let Some(broker) = Broker::start() else { return };
+    let Some(server) = Server::current() else { return };
+    let Some(broker) = Service::kafka() else { return };
     server.put_schemas();
     let round = UnixTime::from_nanos(1_795_291_500_000_000_000);
     let config = Config::default();

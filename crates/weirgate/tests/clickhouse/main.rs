@@ -1,5 +1,5 @@
-//! `weirgate store init` and what its tables make of records, on real engines: Debian's server of 2018, and the current engine as a
-//! Python library behind HTTP; with Apache Kafka before it, and with messages from files.
+//! `weirgate store init` and what its tables make of records, on real servers: Debian's of 2018, and that of 25.8, alone, with Apache
+//! Kafka before it, and as a cluster; and on the newest engine, a Python library behind HTTP.
 #![allow(clippy::disallowed_methods, reason = "real servers on loopback")]
 
 mod controller;

@@ -1,24 +1,41 @@
-//! A lease in a table of two replicas: Debian's server twice, with Apache ZooKeeper. That server is older than the tables that
-//! `weirgate store init` replicates; the lease's own has nothing that it lacks, and is made here on each: one run in five had no answer to `ON CLUSTER`.
+//! Tables of two replicas, with Apache ZooKeeper: those of `weirgate store init --cluster` on two servers of 25.8, and the lease's on Debian's
+//! server twice, which is older than the others. That one is made here on each: one run in five had no answer to `ON CLUSTER`.
 
 use std::net::TcpListener;
 use std::time::Instant;
 
 use weirgate_store::clickhouse::Server as Database;
 use weirgate_store::clickhouse::standby::{Holder, Lease};
+use weirgate_store::export::Form;
 use weirgate_units::Duration;
 
-use crate::server::{Keeper, Server};
+use crate::failover::the_other_goes_on;
+use crate::fleet::{CONNECTIONS, send, until};
+use crate::server::{Server, Service, done};
 
-/// What a server is told that is the replica `number`, with free ports for other servers and the native protocol, which it has to
-/// have to be fetched from.
-fn configuration(keeper: &str, number: usize, [port, native]: [u16; 2]) -> String {
+/// What a server is told that is the replica `number` of the cluster `fleet`. The servers' `ports` are free ones: of each, what others fetch
+/// from, and the native protocol's.
+fn configuration(keeper: &str, number: usize, ports: &[[u16; 2]; 2]) -> String {
     let (host, keeper) = keeper.split_once(':').unwrap();
+    let [fetch, native] = ports[number];
+    let replica = |[_, native]: &[u16; 2]| format!("<replica><host>127.0.0.1</host><port>{native}</port></replica>");
+    let replicas: String = ports.iter().map(replica).collect();
     format!(
-        "<yandex><interserver_http_host>127.0.0.1</interserver_http_host><interserver_http_port>{port}</interserver_http_port>\
+        "<yandex><interserver_http_host>127.0.0.1</interserver_http_host><interserver_http_port>{fetch}</interserver_http_port>\
          <tcp_port>{native}</tcp_port><macros><shard>1</shard><replica>{number}</replica></macros>\
-         <zookeeper><node><host>{host}</host><port>{keeper}</port></node></zookeeper></yandex>"
+         <zookeeper><node><host>{host}</host><port>{keeper}</port></node></zookeeper>\
+         <remote_servers><fleet><shard><internal_replication>true</internal_replication>{replicas}</shard></fleet></remote_servers>\
+         <distributed_ddl><path>/ddl</path></distributed_ddl></yandex>"
     )
+}
+
+/// Two servers that `start` starts, with such configurations.
+fn two(keeper: &Service, start: impl Fn(&str) -> Option<Server>) -> Option<[Server; 2]> {
+    let listeners = [(); 4].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [a, b, c, d] = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
+    drop(listeners);
+    let one = |number| start(&configuration(&keeper.address, number, &[[a, b], [c, d]]));
+    Some([one(0)?, one(1)?])
 }
 
 fn lease(holder: &str) -> Lease {
@@ -39,14 +56,8 @@ fn look_until_known(lease: &Lease, database: &Database) -> Holder {
 
 #[test]
 fn a_server_that_lacks_rows_lets_nobody_decide() {
-    let Some(keeper) = Keeper::start() else { return };
-    let listeners = [(); 4].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let ports = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
-    drop(listeners);
-    let start = |number: usize| {
-        Server::debian_with(&configuration(&keeper.address, number, [ports[number], ports[number + 2]]))
-    };
-    let (Some(first), Some(second)) = (start(0), start(1)) else { return };
+    let Some(keeper) = Service::zookeeper() else { return };
+    let Some([first, second]) = two(&keeper, Server::debian_with) else { return };
     for server in [&first, &second] {
         server.ask("CREATE DATABASE weirgate");
         server.ask(
@@ -70,4 +81,44 @@ fn a_server_that_lacks_rows_lets_nobody_decide() {
     a.give_back(&at_first, 1).unwrap();
     assert_eq!(look_until_known(&b, &at_second), Holder::Perhaps);
     assert_eq!(look_until_known(&a, &at_first), Holder::Other("b".to_owned()));
+}
+
+#[test]
+fn a_cluster_takes_what_came_by_kafka_and_one_of_its_controllers_decides() {
+    let (Some(keeper), Some(broker)) = (Service::zookeeper(), Service::kafka()) else { return };
+    let Some(servers) = two(&keeper, Server::current_with) else { return };
+    let [first, second] = &servers;
+    servers.iter().for_each(Server::put_schemas);
+    let wanted = [
+        "--cluster",
+        "fleet",
+        "--kafka",
+        &broker.address,
+        "--topic",
+        "records",
+        "--tallies",
+        "tallies",
+        "--ttl",
+        "3650 d",
+    ];
+    let made = done(&first.init(&wanted));
+    assert!(made.contains("applied  001_sockets\n") && made.contains("applied  901_tallies_kafka\n"), "{made}");
+    let replicated = "SELECT count() FROM system.tables WHERE database = 'weirgate' AND engine LIKE 'Replicated%'";
+    let of_kafka = "SELECT count() FROM system.tables WHERE database = 'weirgate' AND engine = 'Kafka'";
+    for server in &servers {
+        assert_eq!((server.ask(replicated), server.ask(of_kafka)), ("10\n".to_owned(), "2\n".to_owned()));
+        assert!(done(&server.init(&wanted)).contains("nothing to do"), "the other one knows what was applied");
+    }
+    // One of them reads what is sent, and both have it, once.
+    send(&broker, "records", "records", Form::Delimited, 0);
+    for server in &servers {
+        until(server, "SELECT count() FROM weirgate.sockets FINAL", CONNECTIONS);
+        until(server, "SELECT sum(closes) FROM weirgate.networks_1m", CONNECTIONS);
+    }
+    assert!(done(&second.init(&["--cluster", "fleet", "--ttl", "90 d"])).contains("90 d"));
+    let longer =
+        "SELECT count() FROM system.tables WHERE database = 'weirgate' AND engine_full LIKE '%toIntervalDay(90)%'";
+    assert_eq!(first.ask(longer), "5\n");
+    done(&first.init(&["--cluster", "fleet", "--ttl", "3650 d"]));
+    the_other_goes_on([first, second]);
 }

@@ -8,43 +8,60 @@ use std::process::{Child, Command, Output, Stdio};
 pub(crate) struct Server {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) url: String,
-    engine: Option<Child>,
+    runs: Runs,
 }
+
+/// What runs.
+enum Runs {
+    /// A server of scripts/services.sh.
+    Service(&'static str),
+    /// The engine as a library.
+    Library(Child),
+}
+
+const DEBIAN: &str = "clickhouse";
+const CURRENT: &str = "current";
 
 impl Server {
     /// Debian's; `None` where it cannot be had, which was said then.
     pub(crate) fn debian() -> Option<Self> {
-        let (folder, url) = start(tempfile::tempdir().unwrap(), "clickhouse", "CLICKHOUSE=")?;
-        Some(Self { folder, url, engine: None })
+        Self::service(DEBIAN, "CLICKHOUSE=", None)
     }
 
     /// Debian's, which is told `configuration` as well.
     pub(crate) fn debian_with(configuration: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let more = folder.path().join("clickhouse/config.d");
-        std::fs::create_dir_all(&more).unwrap();
-        std::fs::write(more.join("more.xml"), configuration).unwrap();
-        let (folder, url) = start(folder, "clickhouse", "CLICKHOUSE=")?;
-        Some(Self { folder, url, engine: None })
+        Self::service(DEBIAN, "CLICKHOUSE=", Some(configuration))
     }
 
-    /// The current engine and the one of 25.8; none where they cannot be had, which was said then.
+    /// That of 25.8; `None` where it cannot be had, which was said then.
+    pub(crate) fn current() -> Option<Self> {
+        Self::service(CURRENT, "CLICKHOUSE_CURRENT=", None)
+    }
+
+    /// That of 25.8, which is told `configuration` as well.
+    pub(crate) fn current_with(configuration: &str) -> Option<Self> {
+        Self::service(CURRENT, "CLICKHOUSE_CURRENT=", Some(configuration))
+    }
+
+    /// The newest engine, of which there is a library, and the server of 25.8; none where they cannot be had, which was said then.
     pub(crate) fn engines() -> Vec<Self> {
-        tools().map_or_else(Vec::new, |tools| vec![Self::engine(&tools, false), Self::engine(&tools, true)])
+        tools().map_or_else(Vec::new, |tools| [Self::library(&tools)].into_iter().chain(Self::current()).collect())
     }
 
-    /// The engine of 25.8, which reads Kafka as a library: later ones have no threads for that.
-    pub(crate) fn that_reads_kafka() -> Option<Self> {
-        tools().map(|tools| Self::engine(&tools, true))
-    }
-
-    fn engine(tools: &Path, reads_kafka: bool) -> Self {
+    fn service(name: &'static str, key: &str, configuration: Option<&str>) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let mut python = Command::new(tools.join("bin/python"));
-        if reads_kafka {
-            python.env("PYTHONPATH", tools.join("kafka"));
+        if let Some(configuration) = configuration {
+            let more = folder.path().join(name).join("config.d");
+            std::fs::create_dir_all(&more).unwrap();
+            std::fs::write(more.join("more.xml"), configuration).unwrap();
         }
-        let mut engine = python
+        let (folder, url) = start(folder, name, key)?;
+        Some(Self { folder, url, runs: Runs::Service(name) })
+    }
+
+    fn library(tools: &Path) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut engine = Command::new(tools.join("bin/python"))
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clickhouse/engine.py"))
             .arg(folder.path().join("data"))
             .current_dir(folder.path())
@@ -54,7 +71,15 @@ impl Server {
             .unwrap();
         let mut port = String::new();
         BufReader::new(engine.stdout.take().unwrap()).read_line(&mut port).unwrap();
-        Self { folder, url: format!("http://127.0.0.1:{}", port.trim()), engine: Some(engine) }
+        Self { folder, url: format!("http://127.0.0.1:{}", port.trim()), runs: Runs::Library(engine) }
+    }
+
+    /// The folder of files that it may read.
+    pub(crate) fn files(&self) -> PathBuf {
+        match self.runs {
+            Runs::Service(name) => self.folder.path().join(name).join("data/user_files"),
+            Runs::Library(_) => self.folder.path().to_owned(),
+        }
     }
 
     /// The answer to `sql`, in lines of tabs; panics where there is none.
@@ -73,7 +98,11 @@ impl Server {
 
     /// Puts the schemas of messages where the engine looks for them.
     pub(crate) fn put_schemas(&self) {
-        let dir = self.folder.path().join("weirgate/v1");
+        let schemas = match self.runs {
+            Runs::Service(name) => self.folder.path().join(name).join("data/format_schemas"),
+            Runs::Library(_) => self.folder.path().to_owned(),
+        };
+        let dir = schemas.join("weirgate/v1");
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("sockets.proto"), done(&weirgate(&["store", "proto"]))).unwrap();
         std::fs::write(dir.join("tallies.proto"), done(&weirgate(&["store", "proto", "--tallies"]))).unwrap();
@@ -81,62 +110,51 @@ impl Server {
 
     /// `weirgate store init` on it; where `args` say nothing of it, rows stay for longer than these tests' dates will be in use.
     pub(crate) fn init(&self, args: &[&str]) -> Output {
-        let stays: &[&str] = if self.engine.is_some() && !args.contains(&"--ttl") { &["--ttl", "3650 d"] } else { &[] };
+        let is_debian = matches!(self.runs, Runs::Service(DEBIAN));
+        let stays: &[&str] = if is_debian || args.contains(&"--ttl") { &[] } else { &["--ttl", "3650 d"] };
         weirgate(&[&["store", "init", "--url", &self.url], args, stays].concat())
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        match &mut self.engine {
-            Some(engine) => {
+        match &mut self.runs {
+            Runs::Service(name) => drop(services("kill", self.folder.path(), name)),
+            Runs::Library(engine) => {
                 let _ = engine.kill();
                 let _ = engine.wait();
-            }
-            None => {
-                services("kill", self.folder.path(), "clickhouse");
             }
         }
     }
 }
 
-/// Apache Kafka, in plaintext.
-pub(crate) struct Broker {
+/// Another server of scripts/services.sh; killed with this value.
+pub(crate) struct Service {
+    name: &'static str,
     pub(crate) folder: tempfile::TempDir,
     pub(crate) address: String,
 }
 
-impl Broker {
-    /// `None` where it cannot be had, which was said then.
-    pub(crate) fn start() -> Option<Self> {
-        let (folder, address) = start(tempfile::tempdir().unwrap(), "kafka", "KAFKA=")?;
-        Some(Self { folder, address })
+impl Service {
+    /// Apache Kafka, in plaintext; `None` where it cannot be had, which was said then.
+    pub(crate) fn kafka() -> Option<Self> {
+        Self::start("kafka", "KAFKA=")
+    }
+
+    /// Apache ZooKeeper; `None` where it cannot be had, which was said then.
+    pub(crate) fn zookeeper() -> Option<Self> {
+        Self::start("zookeeper", "ZOOKEEPER=")
+    }
+
+    fn start(name: &'static str, key: &str) -> Option<Self> {
+        let (folder, address) = start(tempfile::tempdir().unwrap(), name, key)?;
+        Some(Self { name, folder, address })
     }
 }
 
-impl Drop for Broker {
+impl Drop for Service {
     fn drop(&mut self) {
-        services("kill", self.folder.path(), "kafka");
-    }
-}
-
-/// Apache ZooKeeper.
-pub(crate) struct Keeper {
-    folder: tempfile::TempDir,
-    pub(crate) address: String,
-}
-
-impl Keeper {
-    /// `None` where it cannot be had, which was said then.
-    pub(crate) fn start() -> Option<Self> {
-        let (folder, address) = start(tempfile::tempdir().unwrap(), "zookeeper", "ZOOKEEPER=")?;
-        Some(Self { folder, address })
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        services("kill", self.folder.path(), "zookeeper");
+        services("kill", self.folder.path(), self.name);
     }
 }
 
@@ -148,7 +166,7 @@ fn tools() -> Option<PathBuf> {
     if engines.join("version").exists() {
         return Some(engines);
     }
-    println!("skipped 1 test: no ClickHouse in {}: run `make setup`", engines.display());
+    println!("SKIPPED: no ClickHouse in {}: run `make setup`", engines.display());
     None
 }
 
@@ -159,7 +177,7 @@ fn start(folder: tempfile::TempDir, name: &str, key: &str) -> Option<(tempfile::
     match output.status.code() {
         Some(0) => {}
         Some(77) => {
-            println!("skipped 1 test: {}", said.trim());
+            println!("SKIPPED: {}", said.trim());
             return None;
         }
         _ => panic!("{said}"),

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use weirgate_linux::clock;
 
 use super::{CLICKHOUSE_AWAY, Fleet, ROUND_S, TOPIC};
-use crate::fleet::ground::{Engine, count, until};
+use crate::fleet::ground::{Current, count, until};
 
 impl Fleet<'_> {
     pub(super) fn broker_is_killed(&mut self) -> Result<()> {
@@ -70,7 +70,7 @@ impl Fleet<'_> {
         std::thread::sleep(Duration::from_secs(ROUND_S - clock::unix().as_secs() % ROUND_S));
         let refused = self.decider.run(0).err().map(|error| format!("{error:#}")).unwrap_or_default();
         let unchanged = expiry.is_some() && self.metric("fleet_policy_expiry_timestamp_seconds")? == expiry;
-        let engine = Engine::start(self.ground, "engine", true)?;
+        let engine = Current::start(self.ground, "engine")?;
         fs::write(self.ground.path("engine-url"), &engine.url)?;
         self.engine = Some(engine);
         self.ground.start("clickhouse", "CLICKHOUSE")?;

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use weirgate_linux::clock;
 
@@ -25,7 +25,8 @@ impl Fleet<'_> {
         let mut filled = clock::unix().as_secs() / ROUND_S * ROUND_S;
         let dir = self.ground.path("controllers");
         fs::create_dir_all(&dir)?;
-        credentials(&dir)?;
+        fs::write(dir.join("token"), "the fleet's\n")?;
+        self.ground.certificates(&dir)?;
         let public = self.ground.weirgate(&["controller", "key", "--key", &dir.join("key").display().to_string()])?.0;
         let first = Serving::start(self, &dir, "first")?;
         until("a controller publishes a policy", || Ok(first.version()? > 0.0))?;
@@ -128,7 +129,7 @@ impl Serving {
         let text = format!(
             "[host]\nname = \"{name}\"\nstate = \"{shown}/{name}\"\n[tune]\n{}\n[controller]\nclickhouse = \"{}\"\npops = [\"{POP}\"]\n\
              key = \"{shown}/key\"\nsettle = \"0 s\"\ncanary_share = \"100 %\"\nlease = \"{LEASE_S} s\"\n\
-             listen = \"127.0.0.1:{listen}\"\nmetrics = \"127.0.0.1:{metrics}\"\ncertificate = \"{shown}/server.pem\"\n\
+             listen = \"127.0.0.1:{listen}\"\nmetrics = \"127.0.0.1:{metrics}\"\ncertificate = \"{shown}/server.crt\"\n\
              certificate_key = \"{shown}/server.key\"\ntoken_file = \"{shown}/token\"\n",
             tune(),
             fleet.engine()?.url,
@@ -168,18 +169,6 @@ fn edge(dir: &Path, controllers: [&Serving; 2], public: &str) -> String {
     format!(
         "[fleet]\ntrust = [\"{public}\"]\ncontrollers = [{first}, {second}]\nca = \"{shown}/ca.pem\"\ntoken_file = \"{shown}/token\"\n"
     )
-}
-
-/// A token, an authority, and the certificate of a server that it has signed.
-fn credentials(dir: &Path) -> Result<()> {
-    fs::write(dir.join("token"), "the fleet's\n")?;
-    let make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=fleet -keyout ca.key -out ca.pem && \
-         openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -keyout server.key -out server.csr && \
-         printf 'subjectAltName=DNS:localhost\\nbasicConstraints=CA:FALSE\\n' > server.ext && \
-         openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile server.ext -out server.pem";
-    let output = Command::new("sh").args(["-ec", make]).current_dir(dir).stdin(Stdio::null()).output()?;
-    ensure!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
 }
 
 /// The value of a series of ours.

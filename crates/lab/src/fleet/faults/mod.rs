@@ -22,7 +22,7 @@ use weirgate_units::UnixTime;
 use self::controllers::number;
 use self::count::{feed, second_group};
 pub(super) use self::delay::Delay;
-use super::ground::{Engine, Ground, until};
+use super::ground::{Current, Ground, until};
 use super::round::Controller;
 use super::traffic::Closes;
 use crate::daemon::Daemon;
@@ -80,7 +80,7 @@ struct Fleet<'a> {
     ground: &'a Ground,
     size: &'a Size,
     brokers: String,
-    engine: Option<Engine>,
+    engine: Option<Current>,
     /// The other ClickHouse's address, which is the same after it was killed.
     debian: String,
     edge: Option<Daemon>,
@@ -141,7 +141,7 @@ impl<'a> Fleet<'a> {
     fn start(ground: &'a Ground, size: &'a Size) -> Result<Self> {
         let brokers = ground.start("kafka", "KAFKA")?;
         ground.topic(&brokers, TOPIC, 4)?;
-        let engine = Engine::start(ground, "engine", true)?;
+        let engine = Current::start(ground, "engine")?;
         fs::write(ground.path("engine-url"), &engine.url)?;
         ground.weirgate(&["store", "init", "--url", &engine.url, "--kafka", &brokers, "--topic", TOPIC])?;
         for statement in second_group(&brokers) {
@@ -193,7 +193,7 @@ impl<'a> Fleet<'a> {
         self.edge.as_ref().context("the edge runs")
     }
 
-    fn engine(&self) -> Result<&Engine> {
+    fn engine(&self) -> Result<&Current> {
         self.engine.as_ref().context("the engine runs")
     }
 
