@@ -10,6 +10,7 @@
 //!   arrived may be published again: an edge obeys none twice.
 //! - What comes is bytes: whoever takes them asks [`Held::check`](weirgate_tune::snapshot::Held::check) whether to obey.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -83,6 +84,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const RECONNECT_MS: &str = "2000";
 /// A message is its key and what Kafka writes around it beside its snapshot.
 const MESSAGE_MAX: u64 = SIZE_MAX.as_u64() + (64 << 10);
+/// The most points of presence that are named in place of the one that is missing.
+const OTHERS_MAX: usize = 8;
 /// What a subscription takes from a broker at once, and of a compressed batch when it is read.
 const ANSWER_MAX: u64 = 4 * MESSAGE_MAX;
 
@@ -194,6 +197,8 @@ pub struct Subscription {
     topic: String,
     pop: String,
     refused: u64,
+    /// Whose snapshots are there in place of ours; `None` once ours was.
+    others: Option<BTreeSet<String>>,
     /// What is wrong with the topic, or with what is in it.
     trouble: Option<String>,
 }
@@ -224,7 +229,14 @@ impl Subscription {
         let mut all = TopicPartitionList::new();
         all.add_partition_offset(&topic.name, PARTITION, Offset::Beginning)?;
         consumer.assign(&all)?;
-        Ok(Self { consumer, topic: topic.name.clone(), pop: pop.to_owned(), refused: 0, trouble: None })
+        Ok(Self {
+            consumer,
+            topic: topic.name.clone(),
+            pop: pop.to_owned(),
+            refused: 0,
+            others: Some(BTreeSet::new()),
+            trouble: None,
+        })
     }
 
     /// The next snapshot, the oldest first; `None`: there is none yet, after `timeout`. With a `timeout` of zero nothing is waited for. At
@@ -236,10 +248,17 @@ impl Subscription {
                 Some(Ok(message)) => {
                     self.consumer.context().answered();
                     self.trouble = None;
-                    // Others' are passed over, and one that was taken away from the topic has no payload.
-                    let Some(bytes) = message.payload().filter(|_| message.key() == Some(self.pop.as_bytes())) else {
+                    // One that was taken away from the topic has no payload.
+                    let Some(bytes) = message.payload() else { continue };
+                    if message.key() != Some(self.pop.as_bytes()) {
+                        if let (Some(others), Some(key)) = (&mut self.others, message.key())
+                            && others.len() < OTHERS_MAX
+                        {
+                            others.insert(String::from_utf8_lossy(key).into_owned());
+                        }
                         continue;
-                    };
+                    }
+                    self.others = None;
                     if bytes.len() as u64 <= SIZE_MAX.as_u64() {
                         return Some(bytes.to_vec());
                     }
@@ -250,7 +269,16 @@ impl Subscription {
                         self.topic
                     ));
                 }
-                Some(Err(KafkaError::PartitionEOF(_))) => self.consumer.context().answered(),
+                Some(Err(KafkaError::PartitionEOF(_))) => {
+                    self.consumer.context().answered();
+                    if let Some(others) = self.others.as_ref().filter(|others| !others.is_empty()) {
+                        let others = others.iter().map(String::as_str).collect::<Vec<_>>().join("`, `");
+                        self.trouble = Some(format!(
+                            "topic `{}` has no policy of point of presence `{}`, but of `{others}`: is [host] pop one of [controller] pops?",
+                            self.topic, self.pop
+                        ));
+                    }
+                }
                 Some(Err(error)) => self.trouble = trouble(&error, &self.topic).or_else(|| self.trouble.take()),
                 None if Instant::now() >= until => return None,
                 None => {}

@@ -90,6 +90,11 @@ fn an_edge_gets_its_snapshots_and_the_newest_last() {
     };
     assert_eq!(read("ams"), [b"first".to_vec(), large, b"second".to_vec()]);
     assert_eq!(read("fra"), [b"of others"]);
+    let mut stranger = Subscription::open(&topic, "arn").unwrap();
+    let is_said = |why: String| why.contains("no policy of point of presence `arn`, but of `ams`, `fra`");
+    until(&mut stranger, "it is said", |stranger| stranger.trouble().is_some_and(is_said));
+    publisher.publish("arn", b"the first").unwrap();
+    assert_eq!((next(&mut stranger), stranger.trouble()), (b"the first".to_vec(), None));
 
     // Nobody takes what is larger than any; what comes after it is taken.
     let max = SIZE_MAX.as_u64() as usize;

@@ -19,5 +19,5 @@ mod tables;
 pub use client::{Server, ServerError};
 pub use dialect::{Dialect, UnknownVersion};
 pub use init::{Done, InitError, init, script};
-pub use round::{Round, RoundError, Source, round};
+pub use round::{Round, RoundError, Source, can_add_up, round};
 pub use tables::{BadTables, Kafka, Tables};

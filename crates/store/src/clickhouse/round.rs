@@ -11,6 +11,7 @@ use weirgate_tune::{Config, Tally};
 use weirgate_units::UnixTime;
 
 use super::client::{Server, ServerError};
+use super::dialect::Dialect;
 
 /// Which rows are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +55,27 @@ pub enum RoundError {
     /// The server did not answer as asked.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// Its SQL is not enough for what is asked.
+    #[error("ClickHouse {0} is too old to decide from, which takes 23.10 or later: upgrade it")]
+    TooOld(String),
     /// The answer broke off.
     #[error("the answer of ClickHouse broke off: {0}")]
     Broken(#[from] io::Error),
     /// Not a number where one was asked for.
     #[error("ClickHouse answered `{0}` where a number was asked for: is what answers a proxy of another kind?")]
     NoNumber(String),
+}
+
+/// Whether `server` can be asked for rounds, and keep controllers' lease.
+///
+/// # Errors
+/// [`RoundError::TooOld`], or it does not answer.
+pub fn can_add_up(server: &Server) -> Result<(), RoundError> {
+    let version = server.version()?;
+    match Dialect::of(&version) {
+        Ok(Dialect::Current) => Ok(()),
+        Ok(Dialect::V18) | Err(_) => Err(RoundError::TooOld(version)),
+    }
 }
 
 /// The tallies of the round of point of presence `pop` that ends at `end`, in the database `database`, each handed to `each`. `config` says

@@ -89,8 +89,9 @@ impl Run {
         let topic = config.decides.as_ref().and_then(|settings| settings.topic.as_ref()).zip(config.kafka.as_ref());
         let sender = topic.map(|(name, kafka)| topic::Sender::new(kafka, name, decider.board()));
         let mut sender = sender.transpose().map_err(Failure::Usage)?;
+        let mut serving = None;
         if let (Some(settings), false) = (&config.decides, self.once) {
-            serve::start(settings, &decider.board()).map_err(Failure::Usage)?;
+            serving = Some(serve::start(settings, &decider.board()).map_err(Failure::Usage)?);
             sender.take().map_or(Ok(()), topic::Sender::start)?;
         }
         let is_ended = interruption().context("signals cannot be caught")?;
@@ -126,7 +127,9 @@ impl Run {
             }
             sleep(LOOK.to_std());
         }
-        Ok(decider.close()?)
+        let closed = decider.close();
+        serving.map(serve::Serving::end);
+        Ok(closed?)
     }
 }
 

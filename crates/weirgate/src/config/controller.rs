@@ -91,6 +91,7 @@ pub enum Source {
 /// As typed.
 #[derive(Debug)]
 pub(super) struct TypedController {
+    first: Maybe<()>,
     clickhouse: Maybe<String>,
     store: Maybe<String>,
     database: Maybe<String>,
@@ -122,6 +123,7 @@ struct TypedServe {
 
 pub(super) fn read(root: &mut Section<'_>) -> TypedController {
     root.table("controller", |s| TypedController {
+        first: s.first(),
         clickhouse: s.parsed("clickhouse"),
         store: s.parsed("store"),
         database: s.parsed("database"),
@@ -149,6 +151,8 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedController {
     })
 }
 
+const OF_CLICKHOUSE: &str = "is of ClickHouse, and there is none with `store`";
+
 /// `None` where no database is named. `round` is how long a round is, `kafka` what `[export.kafka]` says.
 pub(super) fn meaning(
     typed: TypedController,
@@ -157,8 +161,8 @@ pub(super) fn meaning(
 ) -> Option<Controller> {
     let Some(from) = typed.clickhouse.as_ref().or(typed.store.as_ref()) else {
         // Silence would be taken for success.
-        if let Some(pops) = &typed.pops {
-            problems.push(pops.problem(
+        if let Some(first) = &typed.first {
+            problems.push(first.problem(
                 "nothing is decided without `clickhouse`: write its address, as \"http://127.0.0.1:8123\", or `store`",
             ));
         }
@@ -175,6 +179,14 @@ pub(super) fn meaning(
         if let Some(lease) = &typed.lease {
             problems.push(lease.problem("is kept in ClickHouse, and there is none with `store`"));
         }
+        let text = |typed: &Maybe<String>| typed.as_ref().map(|typed| typed.problem(OF_CLICKHOUSE));
+        let of_no_use = [
+            text(&typed.database),
+            text(&typed.user),
+            text(&typed.password_file),
+            typed.source.as_ref().map(|source| source.problem(OF_CLICKHOUSE)),
+        ];
+        problems.extend(of_no_use.into_iter().flatten());
     }
     if let Some(typed) = &typed.pops {
         if let Some(pop) = pops.iter().find(|pop| !is_pop(pop)) {
@@ -291,6 +303,11 @@ mod tests {
         let server = "listen = \"0.0.0.0:8443\"\ncertificate = \"/c\"\ncertificate_key = \"/k\"";
         for (text, what) in [
             ("[controller]\npops = [\"a\"]\n".to_owned(), "nothing is decided without `clickhouse`"),
+            ("[controller]\nlease = \"30 s\"\n".to_owned(), "line 2: controller.lease: nothing is decided without"),
+            (
+                "[controller]\nstore = \"/s\"\npops = [\"a\"]\nsource = \"records\"\n".to_owned(),
+                "controller.source: is of ClickHouse",
+            ),
             ("[controller]\nclickhouse = \"http://c:8123\"\n".to_owned(), "needs `pops`"),
             (
                 "[controller]\nclickhouse = \"http://c:8123\"\npops = [\"a/b\"]\n".to_owned(),

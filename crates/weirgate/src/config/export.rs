@@ -98,6 +98,7 @@ pub enum Compression {
 /// As typed.
 #[derive(Debug)]
 pub(super) struct TypedKafka {
+    first: Maybe<()>,
     brokers: Maybe<Vec<String>>,
     topic: Maybe<String>,
     records: Maybe<bool>,
@@ -121,6 +122,7 @@ pub(super) struct TypedKafka {
 pub(super) fn read(root: &mut Section<'_>) -> TypedKafka {
     root.table("export", |export| {
         export.table("kafka", |s| TypedKafka {
+            first: s.first(),
             brokers: s.list("brokers"),
             topic: s.parsed("topic"),
             records: s.boolean("records"),
@@ -143,21 +145,14 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedKafka {
     })
 }
 
+const OF_RECORDS: &str = "says how records are sent, and `records = false` that they are not";
+
 /// `None` where no broker is named.
 pub(super) fn meaning(typed: TypedKafka, state: &Path, problems: &mut Vec<Problem>) -> Option<Kafka> {
     let Some(brokers) = typed.brokers else {
-        let others = [
-            typed.topic.map(|topic| topic.problem("")),
-            typed.records.map(|records| records.problem("")),
-            typed.tallies.map(|topic| topic.problem("")),
-            typed.spool.map(|spool| spool.problem("")),
-            typed.sasl.map(|sasl| sasl.problem("")),
-            typed.tls.map(|tls| tls.problem("")),
-        ];
         // Silence would be taken for success.
-        if let Some(other) = others.into_iter().flatten().next() {
-            let what = "nothing is sent without `brokers`: name some, as [\"kafka1.example:9092\"]".to_owned();
-            problems.push(Problem { what, ..other });
+        if let Some(first) = typed.first {
+            problems.push(first.problem("nothing is sent without `brokers`: name some, as [\"kafka1.example:9092\"]"));
         }
         return None;
     };
@@ -178,6 +173,14 @@ pub(super) fn meaning(typed: TypedKafka, state: &Path, problems: &mut Vec<Proble
     let records = typed.records.as_ref().is_none_or(|records| records.value);
     let topic = records.then(|| typed.topic.as_ref().map_or("weirgate.sockets", |topic| &topic.value).to_owned());
     let tallies = typed.tallies.as_ref().map(|topic| topic.value.clone());
+    if !records {
+        let of_no_use = [
+            typed.topic.as_ref().map(|topic| topic.problem(OF_RECORDS)),
+            typed.form.as_ref().map(|form| form.problem(OF_RECORDS)),
+            typed.fields.as_ref().map(|fields| fields.problem(OF_RECORDS)),
+        ];
+        problems.extend(of_no_use.into_iter().flatten());
+    }
     if let Some(records) = typed.records.filter(|records| !records.value && tallies.is_none()) {
         problems
             .push(records.problem("leaves nothing to be sent: name a topic for `tallies`, or leave the section out"));

@@ -48,6 +48,7 @@ pub struct Key(pub [u8; 32]);
 /// As typed.
 #[derive(Debug)]
 pub(super) struct TypedFleet {
+    first: Maybe<()>,
     policy: Maybe<String>,
     controllers: Maybe<Vec<String>>,
     topic: Maybe<String>,
@@ -60,6 +61,7 @@ pub(super) struct TypedFleet {
 
 pub(super) fn read(root: &mut Section<'_>) -> TypedFleet {
     root.table("fleet", |s| TypedFleet {
+        first: s.first(),
         policy: s.parsed("policy"),
         controllers: s.list("controllers"),
         topic: s.parsed("topic"),
@@ -78,21 +80,9 @@ pub(super) fn meaning(
     pop: &str,
     problems: &mut Vec<Problem>,
 ) -> Option<Fleet> {
-    let TypedFleet { policy, controllers, topic, trust, ca, token_file, certificate, certificate_key } = typed;
-    let all = [
-        problem_of(&policy, ""),
-        problem_of(&controllers, ""),
-        problem_of(&topic, ""),
-        problem_of(&trust, ""),
-        problem_of(&ca, ""),
-        problem_of(&token_file, ""),
-        problem_of(&certificate, ""),
-        problem_of(&certificate_key, ""),
-    ];
-    let mut here = all.into_iter().flatten();
-    let mut first = here.next()?;
-    first.what.clear();
-    let mut say = |what: &str| problems.push(Problem { what: what.to_owned(), ..first.clone() });
+    let TypedFleet { first, policy, controllers, topic, trust, ca, token_file, certificate, certificate_key } = typed;
+    let first = first?;
+    let mut say = |what: &str| problems.push(first.problem(what));
     match [policy.is_some(), controllers.is_some(), topic.is_some()].iter().filter(|is_there| **is_there).count() {
         0 => {
             say("needs to know where policies come from: write `policy` (a file), `controllers` or `topic` beside it");
@@ -108,11 +98,11 @@ pub(super) fn meaning(
         Some(_) => {}
     }
     if pop.is_empty() {
-        problems.push(Problem { what: "is of a point of presence: write [host] pop".to_owned(), ..first });
+        problems.push(first.problem("is of a point of presence: write [host] pop"));
     } else if !is_pop(pop) {
         let what =
             format!("is of [host] pop `{pop}`, which no controller decides for: letters, digits, `-` and `_` name one");
-        problems.push(Problem { what, ..first });
+        problems.push(first.problem(what));
     }
     if controllers.is_none() {
         let of_no_use = [&ca, &token_file, &certificate, &certificate_key];
@@ -134,10 +124,6 @@ pub(super) fn meaning(
         Origin::File(directory(policy, problems)?)
     };
     Some(Fleet { origin, trust: trust?.value })
-}
-
-fn problem_of<T>(typed: &Maybe<T>, what: &str) -> Option<Problem> {
-    typed.as_ref().map(|typed| typed.problem(what))
 }
 
 fn meant(

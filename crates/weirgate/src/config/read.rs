@@ -212,6 +212,12 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The key that stands first in the table, whatever is in it; `None`: the table is empty, or not there.
+    pub(crate) fn first(&self) -> Option<Typed<()>> {
+        let (key, value) = self.table?.iter().min_by_key(|(key, _)| key.span().start)?;
+        Some(self.typed(key.get_ref(), self.lines.at(value.span().start), ()))
+    }
+
     /// Whether the table is there at all.
     pub(crate) const fn is_there(&self) -> bool {
         self.table.is_some()

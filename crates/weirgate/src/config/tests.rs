@@ -187,6 +187,7 @@ fn an_export_that_cannot_be_is_refused() {
         ("tallies = \"a/b\"\n", "`a/b` is no topic"),
         ("tallies = \"weirgate.sockets\"\n", "is the topic of records"),
         ("records = false\n", "leaves nothing to be sent"),
+        ("tallies = \"t\"\nrecords = false\nfields = \"all\"\n", "export.kafka.fields: says how records are sent"),
         ("spool = \"here\"\n", "is not an absolute path"),
         ("interval = \"2 min\"\n", "write 100 ms to 1 min"),
     ] {
@@ -208,8 +209,8 @@ fn an_export_that_cannot_be_is_refused() {
     assert_eq!(kafka("tallies = \"t\"\nrecords = false\n"), (None, some("t")));
     let text = problems("[export.kafka]\ntallies = \"t\"\n");
     assert!(text.contains("line 2: export.kafka.tallies: nothing is sent without `brokers`"), "{text}");
-    let text = problems("[export.kafka]\ntopic = \"t\"\n");
-    assert!(text.contains("line 2: export.kafka.topic: nothing is sent without `brokers`"), "{text}");
+    let text = problems("[export.kafka]\n\nspool_max = \"1 GB\"\ntopic = \"t\"\n");
+    assert!(text.contains("line 3: export.kafka.spool_max: nothing is sent without `brokers`"), "{text}");
 }
 
 #[test]

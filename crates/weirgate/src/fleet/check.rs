@@ -71,6 +71,9 @@ fn answers(serve: &Serve) -> anyhow::Result<String> {
 
 /// Whether there is anything to decide from: the last round of each point of presence.
 fn data(rounds: &Rounds, config: &Config, settings: &Controller) -> Vec<Found> {
+    if let Err(error) = rounds.check() {
+        return vec![Found::Fails(error.to_string())];
+    }
     if let (Some(_), Some((server, database))) = (settings.lease, rounds.server())
         && let Err(error) = memories(server, database)
     {

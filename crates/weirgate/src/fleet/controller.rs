@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result, bail};
 use rustix::fs::FlockOperation;
 use weirgate_linux::clock;
 use weirgate_sockets::sample::CcName;
-use weirgate_store::clickhouse::Round as Read;
 use weirgate_store::clickhouse::standby::{memories, recall, remember};
+use weirgate_store::clickhouse::{Round as Read, RoundError};
 use weirgate_tune::snapshot::Snapshot;
 use weirgate_tune::{Controller, Host, Round, canary};
 use weirgate_units::{Duration, UnixTime};
@@ -124,6 +124,9 @@ impl Decider {
         let settings = config.decides.clone().context(
             "there is nobody to decide for: write [controller] with `clickhouse`, or `store`, and `pops` into the configuration",
         )?;
+        if let Some(pop) = forgotten.filter(|pop| !settings.pops.iter().any(|known| known == pop)) {
+            bail!("there is no point of presence `{pop}` in [controller] pops: {}", settings.pops.join(", "));
+        }
         let tune = config.tune.controller.clone();
         edges_have(&tune, &settings)?;
         let signer = Signer::load(&settings.key)?;
@@ -136,6 +139,11 @@ impl Decider {
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .with_context(|| format!("another controller runs with {}", memory.display()))?;
         let rounds = Rounds::open(&settings.database)?;
+        match rounds.check() {
+            // It may come.
+            Err(error @ RoundError::Server(_)) => tracing::warn!("{error}"),
+            checked => checked?,
+        }
         let host =
             Host { available_cc: settings.available.clone(), system_cc: tune.default_cc.or(CcName::new("cubic")) };
         let turn = match (settings.lease, rounds.server()) {
@@ -187,15 +195,13 @@ impl Decider {
         Ok(Standing::Active)
     }
 
-    /// Forgets what is known of `pop`; its next policy may follow those of higher versions.
+    /// Forgets what is known of `pop`, which this was opened for; its next policy may follow those of higher versions.
     ///
     /// # Errors
     /// It cannot be forgotten here, or in the database.
     pub(crate) fn reset(&mut self, pop: &str) -> Result<()> {
         let Self { means, pops, .. } = self;
-        let Some(pop) = pops.iter_mut().find(|known| known.name == pop) else {
-            bail!("there is no point of presence `{pop}` in [controller] pops")
-        };
+        let pop = pops.iter_mut().find(|known| known.name == pop).context("opened for another point of presence")?;
         *pop = Pop::with(&pop.name, means, None)?;
         pop.goes_back = true;
         pop.save(means)

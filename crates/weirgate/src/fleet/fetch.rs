@@ -29,6 +29,7 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 const SAID_MAX: u64 = 300;
 
 /// What comes from where policies come from.
+#[derive(Debug)]
 pub(super) enum News {
     /// A snapshot, which nobody has looked at.
     Snapshot(Vec<u8>),

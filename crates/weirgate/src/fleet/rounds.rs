@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use weirgate_store::clickhouse::{self, Round, Server};
+use weirgate_store::clickhouse::{self, Round, RoundError, Server};
 use weirgate_store::{TimeRange, for_each_record};
 use weirgate_tune::{Config, Tallies, Tally};
 use weirgate_units::UnixTime;
@@ -36,6 +36,17 @@ impl Rounds {
                 Self::ClickHouse(Server::new(url, user.clone(), password)?, name.clone(), source)
             }
         })
+    }
+
+    /// Whether rounds can be asked for there at all.
+    ///
+    /// # Errors
+    /// The server is too old, or does not answer.
+    pub(super) fn check(&self) -> Result<(), RoundError> {
+        match self {
+            Self::ClickHouse(server, ..) => clickhouse::can_add_up(server),
+            Self::Store(_) => Ok(()),
+        }
     }
 
     /// What is asked, and the database there, where it is a server.

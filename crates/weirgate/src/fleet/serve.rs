@@ -5,10 +5,12 @@
 //! reading which networks are treated.
 
 use std::convert::Infallible;
+use std::future::IntoFuture as _;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -19,7 +21,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -41,18 +43,37 @@ const CONNECTIONS_MAX: usize = 16_384;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How often it is looked whether a certificate was renewed.
 const RENEWED: Duration = Duration::from_secs(60);
+/// Who is still being answered after an end for so long is cut off.
+const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Serves `board` from a thread of its own for as long as this process lives: to edges where `settings` say so, and its metrics.
+/// A thread that answers edges, and who asks for metrics.
+pub(crate) struct Serving {
+    end: watch::Sender<bool>,
+    thread: JoinHandle<()>,
+}
+
+impl Serving {
+    /// Answers who waits that there is nothing new, and closes connections as TLS has it: what is cut off could have been so by anybody.
+    pub(crate) fn end(self) {
+        self.end.send_replace(true);
+        if self.thread.join().is_err() {
+            tracing::warn!("edges were not answered at the end");
+        }
+    }
+}
+
+/// Serves `board` from a thread of its own: to edges where `settings` say so, and its metrics.
 ///
 /// # Errors
 /// An address cannot be listened at, or a file cannot be used.
-pub(crate) fn start(settings: &Settings, board: &Arc<Board>) -> Result<()> {
+pub(crate) fn start(settings: &Settings, board: &Arc<Board>) -> Result<Serving> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let edges = settings.serve.as_ref().map(|serve| Edges::open(serve, board)).transpose()?;
     let edges = edges.map(|edges| Ok::<_, anyhow::Error>((runtime.block_on(bind(edges.listen, "listen"))?, edges)));
     let edges = edges.transpose()?;
     let metrics = settings.metrics.map(|address| runtime.block_on(bind(address, "metrics"))).transpose()?;
     let board = Arc::clone(board);
+    let (end, ended) = watch::channel(false);
     let serve = async move {
         let metrics = async {
             match metrics {
@@ -62,14 +83,28 @@ pub(crate) fn start(settings: &Settings, board: &Arc<Board>) -> Result<()> {
         };
         let edges = async {
             match edges {
-                Some((listener, edges)) => edges.serve(listener).await,
-                None => std::future::pending().await,
+                Some((listener, edges)) => edges.serve(listener, ended.clone()).await,
+                None => Ok(is_ended(ended.clone()).await),
             }
         };
-        tokio::join!(metrics, edges)
+        let is_over = async {
+            is_ended(ended.clone()).await;
+            sleep(FAREWELL).await;
+            Ok(())
+        };
+        let done: io::Result<()> =
+            tokio::select! { done = metrics => done, done = edges => done, done = is_over => done };
+        if let Err(error) = done {
+            tracing::error!("nobody is answered any more: {error}");
+        }
     };
-    std::thread::Builder::new().name("serve".to_owned()).spawn(move || runtime.block_on(serve))?;
-    Ok(())
+    let thread = std::thread::Builder::new().name("serve".to_owned()).spawn(move || runtime.block_on(serve))?;
+    Ok(Serving { end, thread })
+}
+
+async fn is_ended(mut ended: watch::Receiver<bool>) {
+    // Whoever would say so is gone: that is an end, too.
+    let _ = ended.wait_for(|is_ended| *is_ended).await;
 }
 
 async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener> {
@@ -117,13 +152,14 @@ impl Edges {
         })
     }
 
-    async fn serve(self, listener: TcpListener) -> io::Result<()> {
+    /// Until it is `ended`.
+    async fn serve(self, listener: TcpListener, ended: watch::Receiver<bool>) -> io::Result<()> {
         let accepting = Tls::new(listener, Arc::clone(&self.tls), Arc::clone(&self.board));
         let Self { board, token, tls, serve, .. } = self;
-        let asked = Asked { board, token: token.clone() };
+        let asked = Asked { board, token: token.clone(), ended: ended.clone() };
         let router = Router::new()
             .route("/v1/policy/{pop}", get(policy))
-            .with_state(Arc::clone(&asked.board))
+            .with_state(asked.clone())
             .layer(middleware::from_fn_with_state(asked, is_known));
         let renewed = async {
             loop {
@@ -142,7 +178,7 @@ impl Edges {
             }
         };
         tokio::select! {
-            served = async { axum::serve(accepting, router).await } => served,
+            served = axum::serve(accepting, router).with_graceful_shutdown(is_ended(ended)).into_future() => served,
             never = renewed => never,
         }
     }
@@ -157,6 +193,7 @@ fn token(serve: &Serve) -> Result<blake3::Hash> {
 struct Asked {
     board: Arc<Board>,
     token: Option<Arc<RwLock<blake3::Hash>>>,
+    ended: watch::Receiver<bool>,
 }
 
 /// Before anything is answered: whether who asks has the token, where one is wanted. Certificates were looked at before.
@@ -175,7 +212,11 @@ async fn is_known(State(asked): State<Asked>, request: Request, next: Next) -> R
 }
 
 /// The snapshot of `pop`, as soon as there is one that the edge does not have.
-async fn policy(State(board): State<Arc<Board>>, Path(pop): Path<String>, headers: HeaderMap) -> Response {
+async fn policy(
+    State(Asked { board, ended, .. }): State<Asked>,
+    Path(pop): Path<String>,
+    headers: HeaderMap,
+) -> Response {
     let answers = &board.answers;
     let Some(mut watched) = board.watch(&pop) else {
         answers.refused.fetch_add(1, Ordering::Relaxed);
@@ -200,7 +241,11 @@ async fn policy(State(board): State<Arc<Board>>, Path(pop): Path<String>, header
                 return (head, document.bytes.clone()).into_response();
             }
         };
-        if !matches!(timeout_at(deadline, watched.changed()).await, Ok(Ok(()))) {
+        let is_changed = tokio::select! {
+            changed = timeout_at(deadline, watched.changed()) => matches!(changed, Ok(Ok(()))),
+            () = is_ended(ended.clone()) => false,
+        };
+        if !is_changed {
             break same;
         }
     };
@@ -310,6 +355,7 @@ impl axum::serve::Listener for Tls {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+    use std::sync::mpsc::Receiver;
 
     use axum::http::HeaderValue;
 
@@ -321,15 +367,14 @@ mod tests {
     #[test]
     fn an_edge_has_to_have_a_certificate_where_one_is_asked_for() {
         let dir = tempfile::tempdir().unwrap();
-        // Two authorities, of which each has signed one certificate.
-        let make = "for name in ours theirs; do \
-             openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=$name -keyout ca.key -out $name-ca.pem; \
-             openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -keyout $name.key -out csr; \
-             printf 'subjectAltName=DNS:localhost\\nbasicConstraints=CA:FALSE\\n' > ext; \
-             openssl x509 -req -in csr -CA $name-ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out $name.pem; done";
-        let made = Command::new("sh").args(["-ec", make]).current_dir(dir.path()).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let path = |name: &str| dir.path().join(name);
+        // Two authorities, of which each has signed one certificate.
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/services/certificates.sh");
+        for name in ["ours", "theirs"] {
+            std::fs::create_dir(path(name)).unwrap();
+            let made = Command::new("sh").arg(script).arg(path(name)).output().unwrap();
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        }
 
         let pops = ["ams".to_owned()];
         let board = Arc::new(Board::new(&pops));
@@ -343,25 +388,30 @@ mod tests {
         );
         let serve = Serve {
             listen: ([127, 0, 0, 1], 0).into(),
-            certificate: (path("ours.pem"), path("ours.key")),
+            certificate: (path("ours/server.crt"), path("ours/server.key")),
             token_file: None,
-            clients_ca: Some(path("ours-ca.pem")),
+            clients_ca: Some(path("ours/ca.pem")),
         };
         let edges = Edges::open(&serve, &board).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind(serve.listen)).unwrap();
         let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
-        std::thread::spawn(move || runtime.block_on(edges.serve(listener)));
+        let (end, ended) = watch::channel(false);
+        let serving = std::thread::spawn(move || runtime.block_on(edges.serve(listener, ended)));
 
         let ask = |certificate: Option<&str>| {
-            let certificate = certificate.map(|name| (path(&format!("{name}.pem")), path(&format!("{name}.key"))));
-            let controllers =
-                Controllers { urls: vec![url.clone()], ca: Some(path("ours-ca.pem")), token_file: None, certificate };
-            from_controllers(controllers, "ams").unwrap().recv_timeout(Duration::from_secs(20)).unwrap()
+            let file = |name: &str, file| path(name).join(file);
+            let certificate = certificate.map(|name| (file(name, "server.crt"), file(name, "server.key")));
+            let ca = Some(path("ours/ca.pem"));
+            let controllers = Controllers { urls: vec![url.clone()], ca, token_file: None, certificate };
+            from_controllers(controllers, "ams").unwrap()
         };
-        assert!(matches!(ask(Some("ours")), News::Snapshot(bytes) if bytes == b"signed"));
+        let next = |news: &Receiver<News>| news.recv_timeout(Duration::from_secs(20)).unwrap();
+        let edge = ask(Some("ours"));
+        assert!(matches!(next(&edge), News::Snapshot(bytes) if bytes == b"signed"));
         for stranger in [Some("theirs"), None] {
-            assert!(matches!(ask(stranger), News::Unheard(why) if why.contains(&url)), "{stranger:?}");
+            let said = next(&ask(stranger));
+            assert!(matches!(said, News::Unheard(why) if why.contains(&url)), "{stranger:?}");
         }
         // Counted after it was said.
         let counted = || board.answers.no_tls.load(Ordering::Relaxed) >= 2;
@@ -369,6 +419,16 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
             false
         }));
+        // A controller that ends lets nobody wait, and says goodbye.
+        assert!((0..500).any(|_| board.answers.waiting.load(Ordering::Relaxed) == 1 || {
+            std::thread::sleep(Duration::from_millis(10));
+            false
+        }));
+        end.send_replace(true);
+        assert!(matches!(next(&edge), News::Same));
+        serving.join().unwrap().unwrap();
+        let said = next(&edge);
+        assert!(matches!(&said, News::Unheard(why) if why.contains("refused")), "{said:?}");
     }
 
     #[test]
