@@ -14,7 +14,7 @@ RIVAL := $(CARGO_TARGET_DIR)/libz/release/libweirgate_rival.so
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer gzip accelerator multipath fleet
 FIGURES = $(shell $(WEIRGATE) fabric figure list | awk 'NR > 1 { print $$1 }')
 
-.PHONY: help setup setup-build setup-hdl web build install run demo test test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl hdl test-lab services services-stop bench check prove figures clean
+.PHONY: help setup setup-build setup-services setup-hdl web build install run demo test test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl hdl test-lab services services-stop bench check prove figures clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,6 +24,9 @@ setup: setup-build ## install all that tests and experiments need as well: serve
 
 setup-build:
 	@scripts/setup.sh "$(TOOLS)" build
+
+setup-services:
+	@scripts/setup.sh "$(TOOLS)" services
 
 setup-hdl:
 	@scripts/setup.sh "$(TOOLS)" hdl
@@ -92,7 +95,7 @@ test-lab: setup build $(RIVAL)
 bench: setup build ## benchmarks: limits and simulated fabrics beside their rivals, encode, ledger
 	scripts/bench.sh $(WEIRGATE)
 
-services: setup ## start real Kafka and ClickHouse (25.8 and Debian's) on loopback for trying the fleet parts; where they listen is printed
+services: setup-services ## start real Kafka and ClickHouse (25.8 and Debian's) on loopback for trying the fleet parts; where they listen is printed
 	@scripts/services.sh start $(SERVICES) || [ $$? = 77 ]
 
 services-stop: ## stop them; their data stays

@@ -1,30 +1,31 @@
 #!/usr/bin/env bash
-# Installs what is needed: `build` what building and running the daemon take, `hdl` what the Verilog takes as well, `all` what
-# tests, checks and experiments take as well. Safe to run again: what is there is left alone.
-# usage: scripts/setup.sh TOOLS_DIR build|hdl|all
+# Installs what is needed: `build` what building and running the daemon take, `hdl` what the Verilog takes as well, `services` what
+# scripts/services.sh starts and no more, `all` what tests, checks and experiments take. Safe to run again: what is there is left alone.
+# usage: scripts/setup.sh TOOLS_DIR build|hdl|services|all
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$1
 needs=${2:-}
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
-[[ $needs =~ ^(build|hdl|all)$ ]] || fail "say what for: \`build\`, \`hdl\` or \`all\`, not \`$needs\`"
+[[ $needs =~ ^(build|hdl|services|all)$ ]] || fail "say what for: \`build\`, \`hdl\`, \`services\` or \`all\`, not \`$needs\`"
 
 # Compiler and linker of the BPF programs and the binary, and what fetches Rust.
 packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev libssl-dev curl ca-certificates)
-if [ "$needs" != build ]; then
+# What fetches Apache Kafka, Debian's ClickHouse, and what others are libraries of.
+services=(curl openssl openjdk-17-jdk-headless maven clickhouse-server python3-venv)
+[ "$needs" != services ] || packages=("${services[@]}")
+if [ "$needs" = hdl ] || [ "$needs" = all ]; then
   # Simulators of Verilog, synthesis, and cells for it.
   packages+=(python3 ccache verilator iverilog yosys qflow-tech-osu018)
 fi
 if [ "$needs" = all ]; then
   # Servers and clients of the experiments and tests; the switch and the simulator that ours are measured beside; the virtual
   # machine that is a tenant of some; the browser; programs that use zlib.
-  packages+=(iproute2 nftables iputils-ping procps nginx-light nghttp2-client openssl iperf3 linux-perf strace libisal2
+  packages+=("${services[@]}" iproute2 nftables iputils-ping procps nginx-light nghttp2-client iperf3 linux-perf strace libisal2
     openvswitch-switch libns3-dev
     qemu-system-x86 busybox-static bash-static chromium
-    apache2-bin git libarchive-tools openjdk-17-jdk-headless pigz postgresql rsync)
-  # What fetches Apache Kafka, Debian's ClickHouse, and what others are libraries of.
-  packages+=(maven clickhouse-server python3-venv)
+    apache2-bin git libarchive-tools pigz postgresql rsync)
 fi
 missing=()
 for package in "${packages[@]}"; do
@@ -51,38 +52,31 @@ if ((${#missing[@]})); then
   done
 fi
 
-# Debian 12's own Rust (1.63) and Node.js (18) are too old. What is here and new enough is left alone.
-at_least() { # COMMAND MAJOR.MINOR
-  command -v "$1" >/dev/null && printf '%s\n%s\n' "$2" "$("$1" --version | grep -oE '[0-9]+\.[0-9]+' | head -1)" | sort -CV
-}
-rust=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
-if ! at_least cargo "$rust"; then
-  say "installing Rust $rust by rustup into ~/.cargo"
-  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
-    sh -s -- -q -y --no-modify-path --profile minimal -c clippy -c rustfmt --default-toolchain "$rust" >/dev/null ||
-    fail "rustup could not be fetched: install Rust $rust or later (https://rustup.rs), then run this again"
-fi
-if ! at_least node 20.19; then
-  say "installing Node.js 20"
-  command -v npm >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends npm >/dev/null
-  npm install --silent --no-audit --no-fund --prefix "$tools/node" node@20
-  mkdir -p "$tools/bin" && ln -sf "$tools/node/node_modules/node/bin/node" "$tools/bin/node"
-fi
+if [ "$needs" != services ]; then
+  # Debian 12's own Rust (1.63) and Node.js (18) are too old. What is here and new enough is left alone.
+  at_least() { # COMMAND MAJOR.MINOR
+    command -v "$1" >/dev/null && printf '%s\n%s\n' "$2" "$("$1" --version | grep -oE '[0-9]+\.[0-9]+' | head -1)" | sort -CV
+  }
+  rust=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+  if ! at_least cargo "$rust"; then
+    say "installing Rust $rust by rustup into ~/.cargo"
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
+      sh -s -- -q -y --no-modify-path --profile minimal -c clippy -c rustfmt --default-toolchain "$rust" >/dev/null ||
+      fail "rustup could not be fetched: install Rust $rust or later (https://rustup.rs), then run this again"
+  fi
+  if ! at_least node 20.19; then
+    say "installing Node.js 20"
+    command -v npm >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends npm >/dev/null
+    npm install --silent --no-audit --no-fund --prefix "$tools/node" node@20
+    mkdir -p "$tools/bin" && ln -sf "$tools/node/node_modules/node/bin/node" "$tools/bin/node"
+  fi
 
-if [ -f web/package-lock.json ] && ! cmp -s web/package-lock.json web/node_modules/.weirgate-lock; then
-  say "installing the page's libraries"
-  (cd web && npm ci --silent --no-audit --no-fund && cp package-lock.json node_modules/.weirgate-lock)
+  if [ -f web/package-lock.json ] && ! cmp -s web/package-lock.json web/node_modules/.weirgate-lock; then
+    say "installing the page's libraries"
+    (cd web && npm ci --silent --no-audit --no-fund && cp package-lock.json node_modules/.weirgate-lock)
+  fi
 fi
-[ "$needs" = all ] || exit 0
-
-# Tools of `make check` and `make test`, built once for each version into a folder of their own.
-install_tool() { # NAME VERSION
-  [ -x "$tools/bin/$1" ] && "$tools/bin/$1" --version 2>/dev/null | grep -qxF "$1 $2" && return
-  say "building $1 $2"
-  cargo install --quiet --locked --root "$tools" --version "$2" "$1"
-}
-install_tool cargo-fuzz 0.13.2
-install_tool cargo-deny 0.20.2
+[ "$needs" = services ] || [ "$needs" = all ] || exit 0
 
 # What Debian does not have as it is wanted: whatever POM says, fetched once.
 install_jars() { # NAME POM
@@ -111,5 +105,16 @@ install_chdb() {
   echo "$current $kafka" > "$dir/version"
 }
 reason=$(install_chdb) || say "tests of a current ClickHouse will be skipped: $reason"
+
+[ "$needs" = all ] || exit 0
+
+# Tools of `make check` and `make test`, built once for each version into a folder of their own.
+install_tool() { # NAME VERSION
+  [ -x "$tools/bin/$1" ] && "$tools/bin/$1" --version 2>/dev/null | grep -qxF "$1 $2" && return
+  say "building $1 $2"
+  cargo install --quiet --locked --root "$tools" --version "$2" "$1"
+}
+install_tool cargo-fuzz 0.13.2
+install_tool cargo-deny 0.20.2
 
 scripts/guest.sh "$(dirname "$tools")/guest" || say "tests that boot a virtual machine will be skipped"
