@@ -20,6 +20,7 @@ pub struct Server {
     /// Headers that say who asks.
     login: Vec<(&'static str, HeaderValue)>,
     agent: Agent,
+    patience: Duration,
 }
 
 /// Why a server did not do what it was asked.
@@ -85,6 +86,14 @@ pub enum ServerError {
         /// What the server said.
         said: String,
     },
+    /// The database or a table is not there.
+    #[error("ClickHouse did not do `{statement}`: {said}: has `weirgate store init` made the tables?")]
+    NoTables {
+        /// How the statement begins.
+        statement: String,
+        /// What the server said.
+        said: String,
+    },
     /// It would not do it.
     #[error("ClickHouse did not do `{statement}`: {said}")]
     Failed {
@@ -114,6 +123,8 @@ const STATEMENT_MAX: usize = 120;
 const SAID_MAX: usize = 600;
 
 // ErrorCodes.cpp of ClickHouse.
+const UNKNOWN_TABLE: u32 = 60;
+const UNKNOWN_DATABASE: u32 = 81;
 const UNKNOWN_USER: u32 = 192;
 const WRONG_PASSWORD: u32 = 193;
 const REQUIRED_PASSWORD: u32 = 194;
@@ -157,7 +168,13 @@ impl Server {
             .build()
             .new_agent();
         let url = url.trim_end_matches('/').to_owned();
-        Ok(Self { url, user, login, agent })
+        Ok(Self { url, user, login, agent, patience: ANSWER })
+    }
+
+    /// The same, of which every answer is given up that takes longer than `patience`.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Where it is.
@@ -178,7 +195,7 @@ impl Server {
 
     /// Runs `statement`; its answer is tab-separated.
     pub(super) fn ask(&self, statement: &str) -> Result<String, ServerError> {
-        self.ask_within(ANSWER, statement)
+        self.ask_within(self.patience, statement)
     }
 
     /// Runs `statement`, and gives it up after `limit`; its answer is tab-separated.
@@ -196,7 +213,7 @@ impl Server {
         statement: &str,
         read: impl FnOnce(&mut dyn std::io::Read) -> T,
     ) -> Result<T, ServerError> {
-        let mut answer = self.send(ANSWER, statement)?;
+        let mut answer = self.send(self.patience, statement)?;
         let status = answer.status().as_u16();
         if status != 200 || answer.headers().contains_key("X-ClickHouse-Exception-Code") {
             let text = answer.body_mut().read_to_string().map_err(|error| self.away(&error))?;
@@ -240,6 +257,7 @@ impl Server {
                 ServerError::Login { url, user }
             }
             Some(READONLY | DATABASE_ACCESS_DENIED | ACCESS_DENIED) => ServerError::Denied { user, statement, said },
+            Some(UNKNOWN_TABLE | UNKNOWN_DATABASE) => ServerError::NoTables { statement, said },
             Some(_) => ServerError::Failed { statement, said },
         }
     }

@@ -21,6 +21,10 @@ pub struct Done {
     pub kept: usize,
     /// The tables whose rows stay for another time from now on.
     pub retimed: Vec<String>,
+    /// The tables of others of the cluster that this server has from now on, too.
+    pub joined: Vec<String>,
+    /// The schemas of messages that the server does not find: it reads nothing from Kafka until it does.
+    pub missing_schemas: Vec<&'static str>,
 }
 
 /// Why the tables are not as they shall be. What was applied until then stays, and the next run goes on from there.
@@ -38,6 +42,15 @@ pub enum InitError {
     /// Its version cannot do what is wanted.
     #[error("ClickHouse before 23.10 {0}")]
     Unsupported(&'static str),
+    /// Servers of the cluster have tables that are no replicas of each other's.
+    #[error(
+        "servers of this cluster have a database {database} each of its own, whose tables do not follow each other's: drop it on the one \
+         that is wrong (DROP DATABASE {database} SYNC), and run this there again"
+    )]
+    Apart {
+        /// The database.
+        database: String,
+    },
     /// What was applied is not what this binary has under the same name.
     #[error(
         "{database} was made with another `{name}` (checksum {theirs}, here {ours}), by a changed or unreleased Weirgate: nothing was \
@@ -110,6 +123,10 @@ pub fn init(server: &Server, tables: &Tables) -> Result<Done, InitError> {
     let version = server.version()?;
     let dialect = Dialect::of(&version)?;
     supported(tables, dialect)?;
+    let joined = match &tables.cluster {
+        Some(cluster) => join(server, tables, cluster)?,
+        None => Vec::new(),
+    };
     for statement in BOOK.statements(tables) {
         server.ask(&statement)?;
     }
@@ -127,7 +144,63 @@ pub fn init(server: &Server, tables: &Tables) -> Result<Done, InitError> {
         None => Vec::new(),
     };
     let applied: Vec<_> = missing.iter().map(|file| file.name()).collect();
-    Ok(Done { version, dialect, kept: wanted - applied.len(), applied, retimed })
+    let missing_schemas = missing_schemas(server, tables)?;
+    Ok(Done { version, dialect, kept: wanted - applied.len(), applied, retimed, joined, missing_schemas })
+}
+
+/// Makes on `server` the tables that other servers of the cluster have, as theirs: of the same UUIDs, which their paths in Keeper hold.
+/// Made anew they would be replicas of nothing.
+fn join(server: &Server, tables: &Tables, cluster: &str) -> Result<Vec<String>, InitError> {
+    let (database, all) = (&tables.database, format!("clusterAllReplicas({}, system.tables)", quoted(cluster)));
+    let of_others = format!("FROM {all} WHERE database = {}", quoted(database));
+    let settings = "SETTINGS skip_unavailable_shards = 1, show_table_uuid_in_table_create_query_if_not_nil = 1";
+    let books = server.ask(&format!("SELECT uniqExact(uuid) {of_others} AND name = 'migrations' {settings}"))?;
+    let is_here = server.ask(&format!(
+        "SELECT count() FROM system.tables WHERE database = {} AND name = 'migrations'",
+        quoted(database)
+    ))?;
+    match (books.trim(), is_here.trim()) {
+        ("0", _) | ("1", "1") => return Ok(Vec::new()),
+        ("1", _) => {}
+        _ => return Err(InitError::Apart { database: database.clone() }),
+    }
+    server.ask(&format!("CREATE DATABASE IF NOT EXISTS {database}"))?;
+    let statements = server.ask(&format!(
+        "SELECT name, any(create_table_query) {of_others} GROUP BY name, engine \
+         ORDER BY engine = 'MaterializedView', engine = 'Kafka', name {settings} FORMAT TSVRaw"
+    ))?;
+    let mut joined = Vec::new();
+    for (name, statement) in statements.lines().filter_map(|line| line.split_once('\t')) {
+        let is_there = server.ask(&format!(
+            "SELECT count() FROM system.tables WHERE database = {} AND name = {}",
+            quoted(database),
+            quoted(name)
+        ))?;
+        if is_there.trim() == "0" {
+            server.ask(statement)?;
+            joined.push(name.to_owned());
+        }
+    }
+    Ok(joined)
+}
+
+/// The schemas that `server` has to have, and does not find.
+fn missing_schemas(server: &Server, tables: &Tables) -> Result<Vec<&'static str>, ServerError> {
+    let Some(kafka) = &tables.kafka else { return Ok(vec![]) };
+    let mut all = vec![("weirgate/v1/sockets.proto", "Socket")];
+    if kafka.tallies.is_some() {
+        all.push(("weirgate/v1/tallies.proto", "Tally"));
+    }
+    let mut missing = Vec::new();
+    for (schema, message) in all {
+        let statement = format!("SELECT 1 WHERE 0 SETTINGS format_schema = '{schema}:{message}' FORMAT Protobuf");
+        match server.ask(&statement) {
+            Err(ServerError::Failed { said, .. }) if said.contains("File not found") => missing.push(schema),
+            Err(ServerError::Failed { .. }) | Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(missing)
 }
 
 /// All that [`init`] does on an empty server, as text to be run by hand.

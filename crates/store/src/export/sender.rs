@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
@@ -118,8 +119,11 @@ pub enum CheckError {
 /// # Errors
 /// [`CheckError`] says what is in the way.
 pub fn check(options: &Options) -> Result<usize, CheckError> {
-    let producer = producer(options, Arc::default()).map_err(CheckError::Options)?;
-    let found = producer.client().fetch_metadata(Some(&options.topic), PATIENCE).map_err(CheckError::Away)?;
+    // Brokers make a topic that a producer asks for.
+    let mut config = kafka::config(&options.brokers, &options.security);
+    let consumer: BaseConsumer =
+        config.set("allow.auto.create.topics", "false").create().map_err(CheckError::Options)?;
+    let found = consumer.fetch_metadata(Some(&options.topic), PATIENCE).map_err(CheckError::Away)?;
     let topic = found.topics().iter().find(|topic| topic.name() == options.topic && topic.error().is_none());
     topic.map(|topic| topic.partitions().len()).ok_or_else(|| CheckError::NoTopic(options.topic.clone()))
 }

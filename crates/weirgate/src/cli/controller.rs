@@ -1,11 +1,13 @@
 //! `weirgate controller`: decides for a fleet.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
+use weirgate_sockets::sample::CcName;
 use weirgate_units::Duration;
 
 use super::output::Output;
@@ -17,6 +19,9 @@ use crate::fleet::{serve, topic};
 
 /// How often it is looked whether a round's data are there, and for signals.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long an end may take.
+const FAREWELL: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -96,11 +101,13 @@ impl Run {
         }
         let is_ended = interruption().context("signals cannot be caught")?;
         tracing::info!("edges have to trust {}", decider.public_key());
+        end_in_time(Arc::clone(&is_ended));
+        let default_cc = decider.default_cc();
         let mut unknown = String::new();
         while !is_ended.load(Ordering::Relaxed) {
             let mut failed = None;
             let standing = decider.handle_time(&mut |pop, decided| match decided {
-                Ok(decided) => say(pop, &decided),
+                Ok(decided) => say(pop, &decided, default_cc),
                 Err(error) => {
                     tracing::warn!(pop, "{error:#}; tried again in a while");
                     failed = Some(error.context(format!("point of presence `{pop}`")));
@@ -133,6 +140,20 @@ impl Run {
     }
 }
 
+/// Who is told to end while the database does not answer does not wait for it: all that is needed is kept before it is published.
+fn end_in_time(is_ended: Arc<AtomicBool>) {
+    std::thread::spawn(move || {
+        while !is_ended.load(Ordering::Relaxed) {
+            sleep(LOOK.to_std());
+        }
+        sleep(FAREWELL.to_std());
+        tracing::warn!(
+            "the end was not waited for any longer: does the database answer? The lease, if there is one, runs out by itself"
+        );
+        std::process::exit(1);
+    });
+}
+
 impl Reset {
     fn run(self, out: &mut Output) -> Result<(), Failure> {
         let config = self.common.load()?;
@@ -152,7 +173,8 @@ impl Reset {
     }
 }
 
-fn say(pop: &str, decided: &Decided) {
+/// `default_cc` is what edges are taken to use by themselves.
+fn say(pop: &str, decided: &Decided, default_cc: CcName) {
     let Decided { end, read, hosts_before, round, is_before_all, halted } = decided;
     let end = end.as_secs();
     if *is_before_all {
@@ -195,7 +217,11 @@ fn say(pop: &str, decided: &Decided) {
         tracing::info!(pop, "{}: {}", decision.network, decision.what);
     }
     if stats.connections > 0 && stats.votes() == 0 {
-        tracing::warn!(pop, "no connection voted: {}", stats.ignored);
+        tracing::warn!(
+            pop,
+            "no connection voted: {}. The edges' default is taken to be {default_cc}; [tune] default_cc says another",
+            stats.ignored
+        );
     }
     if let Some(refusal) = &round.refusal {
         tracing::warn!(pop, "this round's policy was refused, the one before stays: {refusal}");

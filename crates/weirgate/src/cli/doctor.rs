@@ -217,7 +217,9 @@ fn congestion(config: &Config, facts: &Facts, checks: &mut Checks) {
         let said = format!("{place}default {}; loaded: {}", congestion.default, names(&congestion.available));
         checks.ok("congestion", said);
         let baseline = tune.default_cc.unwrap_or(congestion.default);
-        for rule in tune.coinciding(&baseline) {
+        // Who obeys or decides for others goes by another host's default.
+        let is_own = config.fleet.is_none() && config.decides.is_none();
+        for rule in tune.coinciding(&baseline).filter(|_| is_own) {
             let said = format!(
                 "{place}rule `{}` chooses {}, which is the default anyway: it decides nothing; set [tune] default_cc, or \
                  another cc in the rule",

@@ -138,25 +138,31 @@ fn json_of(server: &Server, tables: &Tables, done: &Done, out: &mut Output) -> R
         "applied": done.applied,
         "kept": done.kept,
         "retimed": done.retimed,
+        "joined": done.joined,
+        "missing_schemas": done.missing_schemas,
     }))?)
 }
 
 fn text_of(server: &Server, tables: &Tables, done: &Done, out: &mut Output) -> Result<(), Failure> {
     let database = &tables.database;
     out.line(&format!("ClickHouse {} at {}, database {database}", done.version, server.url()))?;
+    if !done.joined.is_empty() {
+        out.line(&format!("joined   {}, as the cluster's other servers have them", done.joined.join(", ")))?;
+    }
     for name in &done.applied {
         out.line(&format!("applied  {name}"))?;
     }
     if let (false, Some(ttl)) = (done.retimed.is_empty(), tables.ttl) {
         out.line(&format!("rows stay for {ttl} in {} from now on", done.retimed.join(", ")))?;
     }
-    if done.applied.is_empty() && done.retimed.is_empty() {
+    if done.applied.is_empty() && done.retimed.is_empty() && done.joined.is_empty() {
         out.line(&format!("nothing to do: all {} files were applied before", done.kept))?;
     }
-    if let (Some(kafka), false) = (&tables.kafka, done.applied.is_empty()) {
-        let tallies = if kafka.tallies.is_some() { " and tallies.proto (`--tallies`)" } else { "" };
+    if !done.missing_schemas.is_empty() {
         out.line(&format!(
-            "the server reads messages by weirgate/v1/sockets.proto{tallies} in its folder `format_schemas`: see `weirgate store proto`"
+            "nothing is read from Kafka yet: the server does not find {} in its folder `format_schemas` (format_schema_path): see \
+             `weirgate store proto --help`",
+            done.missing_schemas.join(" and ")
         ))?;
     }
     Ok(())

@@ -188,6 +188,12 @@ pub(super) fn meaning(
         ];
         problems.extend(of_no_use.into_iter().flatten());
     }
+    if let Some(database) = typed.database.as_ref().filter(|database| !is_database(&database.value)) {
+        problems.push(database.problem(format!(
+            "`{}` is no database's name here: up to 64 letters, digits and `_`, and no digit first",
+            database.value
+        )));
+    }
     if let Some(typed) = &typed.pops {
         if let Some(pop) = pops.iter().find(|pop| !is_pop(pop)) {
             problems.push(typed.problem(format!("`{pop}` is no name for a file: letters, digits, `-` and `_`")));
@@ -258,6 +264,12 @@ pub(super) fn meaning(
     })
 }
 
+/// As `weirgate store init` takes them.
+fn is_database(name: &str) -> bool {
+    let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_word && (1..=64).contains(&name.len()) && !name.starts_with(|first: char| first.is_ascii_digit())
+}
+
 /// `None` where edges do not ask.
 fn serve(typed: TypedServe, problems: &mut Vec<Problem>) -> Option<Serve> {
     let TypedServe { listen, certificate, certificate_key, token_file, clients_ca } = typed;
@@ -321,6 +333,7 @@ mod tests {
             (with("listen = \"0.0.0.0:8443\"\ntoken_file = \"/t\""), "for TLS"),
             (with("topic = \"t\""), "Write [export.kafka] brokers"),
             (with("store = \"/s\""), "write one of them"),
+            (with("database = \"weirgate.tallies WHERE 1 --\""), "is no database's name"),
             ("[controller]\nstore = \"/s\"\npops = [\"a\"]\nlease = \"30 s\"\n".to_owned(), "kept in ClickHouse"),
             (with("metrics = \"0.0.0.0:7071\""), "a loopback address only"),
         ] {

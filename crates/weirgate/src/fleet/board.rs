@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
 use tokio::sync::watch;
-use weirgate_units::UnixTime;
+use weirgate_linux::clock;
+use weirgate_units::{Instant, UnixTime};
 
 use super::memory::Sealed;
 use crate::metrics::Text;
@@ -17,6 +18,8 @@ pub(crate) struct Board {
     pops: BTreeMap<String, Row>,
     /// The epoch in which this controller decides; 0: another does.
     epoch: AtomicU64,
+    /// Until when, in nanoseconds since the machine was started; 0: for as long as it runs.
+    until: AtomicU64,
     /// Times that it could not be known whose turn it is.
     turn_failures: AtomicU64,
     /// Edges that were answered, by how.
@@ -95,7 +98,13 @@ impl Board {
     pub(crate) fn new(pops: &[String]) -> Self {
         let row = || Row { document: watch::Sender::new(None), numbers: Mutex::default() };
         let pops = pops.iter().map(|pop| (pop.clone(), row())).collect();
-        Self { pops, epoch: AtomicU64::new(0), turn_failures: AtomicU64::new(0), answers: Answers::default() }
+        Self {
+            pops,
+            epoch: AtomicU64::new(0),
+            until: AtomicU64::new(0),
+            turn_failures: AtomicU64::new(0),
+            answers: Answers::default(),
+        }
     }
 
     /// From now on `sealed` is what edges of `pop` are sent.
@@ -125,13 +134,19 @@ impl Board {
 
     /// Whether this controller decides.
     pub(super) fn is_active(&self) -> bool {
-        self.epoch.load(Ordering::Relaxed) > 0
+        let until = self.until.load(Ordering::Relaxed);
+        self.epoch.load(Ordering::Relaxed) > 0 && (until == 0 || clock::boottime().as_nanos() < until)
     }
 
     pub(super) fn count(&self, pop: &str, count: impl FnOnce(&mut Numbers)) {
         if let Some(row) = self.pops.get(pop) {
             count(&mut row.numbers.lock().unwrap_or_else(PoisonError::into_inner));
         }
+    }
+
+    /// For how long this controller decides, if that is known: whoever asks is not told what has run out meanwhile.
+    pub(super) fn set_until(&self, until: Option<Instant>) {
+        self.until.store(until.map_or(0, Instant::as_nanos), Ordering::Relaxed);
     }
 
     /// This controller decides in `epoch`; 0: it does not.
@@ -148,7 +163,7 @@ impl Board {
         let mut out = Text::new();
         let epoch = self.epoch.load(Ordering::Relaxed);
         out.gauge("controller_active", "Whether this controller decides: 0 where another does.");
-        out.sample("controller_active", &[], u8::from(epoch > 0));
+        out.sample("controller_active", &[], u8::from(self.is_active()));
         out.gauge("controller_epoch", "The number of the lease under which it decides; 1 without a lease.");
         out.sample("controller_epoch", &[], epoch);
         out.counter("controller_turn_failures_total", "Times that it could not be known whose turn it is.");

@@ -2,11 +2,13 @@
 
 use weirgate_linux::clock;
 use weirgate_store::clickhouse::standby::memories;
+use weirgate_tune::snapshot::{Held, SIGNATURE};
 use weirgate_units::UnixTime;
 
 use super::controller::edges_have;
 use super::fetch::{News, ask_each};
-use super::keys::Signer;
+use super::keys::{Signer, is_signed};
+use super::memory::Memory;
 use super::rounds::Rounds;
 use super::{secret, tls};
 use crate::config::controller::{Controller, Serve};
@@ -31,18 +33,32 @@ impl Found {
 pub(crate) fn edge(fleet: &Fleet, host: &Host) -> Vec<Found> {
     match &fleet.origin {
         Origin::Topic(_) => vec![],
-        Origin::File(path) => vec![match std::fs::metadata(path) {
-            Ok(file) => Found::Works(format!("{}: {} bytes", path.display(), file.len())),
+        Origin::File(path) => vec![match std::fs::read(path) {
+            Ok(bytes) => judged(fleet, host, &path.display().to_string(), &bytes),
             Err(error) => Found::Note(format!("{}: {error}: no policy has come yet", path.display())),
         }],
         Origin::Controllers(controllers) => {
             let found = |(url, answer): (String, anyhow::Result<News>)| match answer {
-                Ok(News::Snapshot(bytes)) => Found::Works(format!("{url}: a policy of {} bytes", bytes.len())),
+                Ok(News::Snapshot(bytes)) => judged(fleet, host, &url, &bytes),
                 Ok(_) => Found::Works(format!("{url} answers")),
                 Err(error) => Found::Fails(format!("{url}: {error:#}")),
             };
             ask_each(controllers, &host.pop).into_iter().map(found).collect()
         }
+    }
+}
+
+/// Whether an edge that has obeyed nothing yet would obey what came from `place`.
+fn judged(fleet: &Fleet, host: &Host, place: &str, bytes: &[u8]) -> Found {
+    let trust = |signed: &[u8], signature: &[u8; SIGNATURE]| is_signed(&fleet.trust, signed, signature);
+    match Held::default().check(bytes, &host.pop, clock::unix(), trust) {
+        Ok(snapshot) => Found::Works(format!(
+            "{place}: policy {}, {} networks, {} bytes",
+            snapshot.version,
+            snapshot.policy.networks.len(),
+            bytes.len()
+        )),
+        Err(why) => Found::Fails(format!("{place}: {why}")),
     }
 }
 
@@ -56,7 +72,12 @@ pub(crate) fn controller(config: &Config, settings: &Controller) -> Vec<Found> {
     if let Some(serve) = &settings.serve {
         all.push(Found::of(answers(serve)));
     }
-    match Rounds::open(&settings.database) {
+    for pop in &settings.pops {
+        if let Err(error) = Memory::load(&config.host.state.join("controller"), pop) {
+            all.push(Found::Fails(format!("{error:#}")));
+        }
+    }
+    match Rounds::open(&settings.database, settings.lease) {
         Ok(rounds) => all.extend(data(&rounds, config, settings)),
         Err(error) => all.push(Found::Fails(format!("{error:#}"))),
     }
@@ -77,7 +98,7 @@ fn data(rounds: &Rounds, config: &Config, settings: &Controller) -> Vec<Found> {
     if let (Some(_), Some((server, database))) = (settings.lease, rounds.server())
         && let Err(error) = memories(server, database)
     {
-        return vec![Found::Fails(format!("{error}: has `weirgate store init` made the tables?"))];
+        return vec![Found::Fails(error.to_string())];
     }
     let tune = &config.tune.controller;
     let round = tune.round.as_nanos();
@@ -99,7 +120,7 @@ fn data(rounds: &Rounds, config: &Config, settings: &Controller) -> Vec<Found> {
                 )));
             }
             Err(error) => {
-                all.push(Found::Fails(format!("{pop}: {error:#}: has `weirgate store init` made the tables?")));
+                all.push(Found::Fails(format!("{pop}: {error:#}")));
                 break;
             }
         }

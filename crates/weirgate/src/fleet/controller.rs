@@ -77,6 +77,10 @@ struct Pop {
     hosts: usize,
     /// The version under which the memory was taken from the database last.
     recalled: u64,
+    /// Whether a round was decided that is not sealed yet.
+    is_news: bool,
+    /// Why what is kept of it cannot be used. Nothing is decided then, until there is something better.
+    broken: Option<String>,
 }
 
 /// What became of a round of a point of presence.
@@ -115,6 +119,10 @@ pub(super) fn edges_have(tune: &weirgate_tune::Config, settings: &Settings) -> R
     }
 }
 
+fn default_cc(tune: &weirgate_tune::Config) -> CcName {
+    tune.default_cc.or(CcName::new("cubic")).unwrap_or_default()
+}
+
 impl Decider {
     /// Takes up what an earlier one knew, but of the point of presence `forgotten`, of which what is kept may be damaged.
     ///
@@ -138,14 +146,13 @@ impl Decider {
         let lock = File::create(&lock).with_context(|| lock.display().to_string())?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .with_context(|| format!("another controller runs with {}", memory.display()))?;
-        let rounds = Rounds::open(&settings.database)?;
+        let rounds = Rounds::open(&settings.database, settings.lease)?;
         match rounds.check() {
             // It may come.
             Err(error @ RoundError::Server(_)) => tracing::warn!("{error}"),
             checked => checked?,
         }
-        let host =
-            Host { available_cc: settings.available.clone(), system_cc: tune.default_cc.or(CcName::new("cubic")) };
+        let host = Host { available_cc: settings.available.clone(), system_cc: Some(default_cc(&tune)) };
         let turn = match (settings.lease, rounds.server()) {
             (Some(length), Some((_, database))) => {
                 Some(Turn::new(&config.host.name, database, &settings.pops, length)?)
@@ -156,10 +163,21 @@ impl Decider {
         let means = Means { rounds, settings, config: tune, signer, host, memory, board, epoch: 0 };
         let load = |name: &String| match forgotten == Some(name.as_str()) {
             true => Pop::with(name, &means, None),
-            false => Pop::load(name, &means),
+            false => Pop::load_or_break(name, &means),
         };
         let pops = means.settings.pops.iter().map(load).collect::<Result<Vec<_>>>()?;
+        // With a lease others may know it.
+        if turn.is_none()
+            && let Some(why) = pops.iter().map(|pop| pop.broken.as_ref()).collect::<Option<Vec<_>>>()
+        {
+            bail!("{}", why.iter().map(|why| why.as_str()).collect::<Vec<_>>().join("; "));
+        }
         Ok(Self { means, pops, turn, said: None, _lock: lock })
+    }
+
+    /// The congestion control that edges are taken to use by themselves.
+    pub(crate) fn default_cc(&self) -> CcName {
+        default_cc(&self.means.config)
     }
 
     /// The public key that edges have to trust.
@@ -179,17 +197,29 @@ impl Decider {
     /// It cannot be known whether it is our turn.
     pub(crate) fn handle_time(&mut self, each: &mut dyn FnMut(&str, Result<Decided>)) -> Result<Standing> {
         for at in 0..self.pops.len() {
-            // Deciding for many takes time, and the turn has to be kept meanwhile.
-            let standing = self.take_turn().inspect_err(|_| self.means.board.count_turn_failure())?;
-            if standing != Standing::Active {
-                return Ok(standing);
-            }
-            let Self { means, pops, .. } = self;
-            let pop = &mut pops[at];
-            if let Err(error) = pop.catch_up(means, each) {
-                means.board.count(&pop.name, |numbers| numbers.failed += 1);
-                pop.not_before = clock::unix() + RETRY;
-                each(&pop.name, Err(error));
+            let began = Instant::now();
+            loop {
+                // Each round takes time, and the turn has to be kept meanwhile.
+                let standing = self.take_turn().inspect_err(|_| self.means.board.count_turn_failure())?;
+                if standing != Standing::Active {
+                    return Ok(standing);
+                }
+                let Self { means, pops, .. } = self;
+                let pop = &mut pops[at];
+                let failed = match pop.advance(means) {
+                    Ok(Some(decided)) => {
+                        each(&pop.name, Ok(decided));
+                        continue;
+                    }
+                    Ok(None) => pop.finish(means, began).err(),
+                    Err(error) => Some(error),
+                };
+                if let Some(error) = failed {
+                    means.board.count(&pop.name, |numbers| numbers.failed += 1);
+                    pop.not_before = clock::unix() + RETRY;
+                    each(&pop.name, Err(error));
+                }
+                break;
             }
         }
         Ok(Standing::Active)
@@ -226,6 +256,7 @@ impl Decider {
             tracing::debug!("{error:#}");
             None
         });
+        means.board.set_until(turn.until());
         if epoch == Some(means.epoch) {
             return Ok(Standing::Active);
         }
@@ -285,8 +316,19 @@ impl Means {
 impl Pop {
     /// As it was left.
     fn load(name: &str, means: &Means) -> Result<Self> {
-        let memory = Memory::load(&means.memory, name)?;
-        Self::with(name, means, memory).with_context(|| format!("what is known of point of presence `{name}`"))
+        let memory = Memory::load(&means.memory, name);
+        let pop = memory.and_then(|memory| Self::with(name, means, memory));
+        pop.with_context(|| {
+            format!("what is known of point of presence `{name}` cannot be used (`weirgate controller reset {name}` begins anew)")
+        })
+    }
+
+    /// As it was left; where that cannot be used, what says so.
+    fn load_or_break(name: &str, means: &Means) -> Result<Self> {
+        match Self::load(name, means) {
+            Ok(pop) => Ok(pop),
+            Err(error) => Ok(Self { broken: Some(format!("{error:#}")), ..Self::with(name, means, None)? }),
+        }
     }
 
     /// With what is known of it, if anything is.
@@ -308,16 +350,22 @@ impl Pop {
             not_before: UnixTime::default(),
             hosts: 0,
             recalled: 0,
+            is_news: false,
+            broken: None,
             controller,
             goes_back,
             sealed,
         })
     }
 
-    fn catch_up(&mut self, means: &Means, each: &mut dyn FnMut(&str, Result<Decided>)) -> Result<()> {
+    /// Decides the next round whose data are there; `None`: none is left.
+    fn advance(&mut self, means: &Means) -> Result<Option<Decided>> {
         let now = clock::unix();
         if now < self.not_before && self.not_before <= now + RETRY {
-            return Ok(());
+            return Ok(None);
+        }
+        if let Some(why) = &self.broken {
+            bail!("{why}");
         }
         if let Some(ended) = self.ended.filter(|ended| *ended > now + AHEAD) {
             bail!(
@@ -330,19 +378,22 @@ impl Pop {
         if !self.is_published {
             self.publish(means)?;
         }
-        let began = Instant::now();
-        let mut is_news = false;
-        while self.next_end(&means.config, clock::unix()) + means.settings.settle <= clock::unix() {
-            let Some(decided) = self.decide(means)? else { break };
-            is_news |= decided.round.is_some();
-            each(&self.name, Ok(decided));
+        if self.next_end(&means.config, now) + means.settings.settle > now {
+            return Ok(None);
         }
-        if is_news {
-            self.seal(means)?;
-            means.board.count(&self.name, |numbers| numbers.took_s = began.elapsed().as_secs_f64());
-            self.publish(means)?;
+        let decided = self.decide(means)?;
+        self.is_news |= decided.as_ref().is_some_and(|decided| decided.round.is_some());
+        Ok(decided)
+    }
+
+    /// Seals and publishes what was decided.
+    fn finish(&mut self, means: &Means, began: Instant) -> Result<()> {
+        if !core::mem::take(&mut self.is_news) {
+            return Ok(());
         }
-        Ok(())
+        self.seal(means)?;
+        means.board.count(&self.name, |numbers| numbers.took_s = began.elapsed().as_secs_f64());
+        self.publish(means)
     }
 
     /// The end of the next round to decide: the one after the last, but no longer ago than what a history holds. Who knows nothing begins

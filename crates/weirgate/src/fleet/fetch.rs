@@ -2,7 +2,6 @@
 //!
 //! They are asked in turn, the next one whenever one has had nothing new for a while: one that is cut off from the others looks just so.
 
-use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::sleep;
 use std::time::Duration;
@@ -35,8 +34,10 @@ pub(super) enum News {
     Snapshot(Vec<u8>),
     /// There is nothing new.
     Same,
-    /// One of several does not answer.
+    /// A controller does not answer.
     Unheard(String),
+    /// None of them does, each of which was told before.
+    Nobody(String),
     /// Nothing can be had.
     Trouble(String),
 }
@@ -111,7 +112,7 @@ impl Asking {
             }
             failures = if is_answered { 0 } else { failures + 1 };
             if !is_answered {
-                if news.send(News::Trouble(troubles.join("; "))).is_err() {
+                if news.send(News::Nobody(troubles.join("; "))).is_err() {
                     return;
                 }
                 pause(failures - 1);
@@ -156,7 +157,6 @@ impl Asking {
 }
 
 fn agent(controllers: &Controllers) -> Result<Agent> {
-    let pem = |path: &Path| std::fs::read(path).with_context(|| path.display().to_string());
     let roots = match &controllers.ca {
         None => RootCerts::PlatformVerifier,
         Some(ca) => {
@@ -166,11 +166,9 @@ fn agent(controllers: &Controllers) -> Result<Agent> {
         }
     };
     let client = controllers.certificate.as_ref().map(|(certificate, key)| {
-        let chain = tls::certificates(certificate).context("[fleet] certificate")?;
+        let (chain, key) = tls::pair(certificate, key).context("[fleet] certificate and certificate_key")?;
         let chain: Vec<_> = chain.iter().map(|one| Certificate::from_der(one).to_owned()).collect();
-        let key =
-            PrivateKey::from_pem(&pem(key)?).with_context(|| format!("[fleet] certificate_key: {}", key.display()))?;
-        Ok::<_, anyhow::Error>(ClientCert::new_with_certs(&chain, key))
+        Ok::<_, anyhow::Error>(ClientCert::new_with_certs(&chain, PrivateKey::from_pem(&key)?))
     });
     let tls = TlsConfig::builder()
         .root_certs(roots)

@@ -78,6 +78,8 @@ enum Source {
     },
     /// Somebody who asks.
     Asking(Receiver<News>),
+    /// Who asked has ended.
+    Nowhere,
 }
 
 impl Follow {
@@ -126,7 +128,9 @@ impl Follow {
             self.handle_news(news, now);
         }
         if self.obeyed.as_ref().is_some_and(|obeyed| !obeyed.snapshot.is_alive(now)) {
-            self.trouble = Some("the last policy has expired and no newer one has come: nothing is treated".into());
+            let why = "the last policy has expired and no newer one has come: nothing is treated";
+            tracing::warn!("{why}");
+            self.trouble = Some(why.into());
             self.counts.expired += 1;
             self.obeyed = None;
             self.is_new = true;
@@ -176,11 +180,13 @@ impl Follow {
                         Err(TryRecvError::Empty) => return all,
                         Err(TryRecvError::Disconnected) => {
                             all.push(News::Trouble("nobody asks any more: restart the daemon; see the log".into()));
+                            self.source = Source::Nowhere;
                             return all;
                         }
                     }
                 }
             }
+            Source::Nowhere => vec![],
             Source::File { path, seen, looked } => {
                 if now >= *looked && now.saturating_since(*looked) < LOOK {
                     return vec![];
@@ -200,6 +206,7 @@ impl Follow {
     }
 
     fn handle_news(&mut self, news: News, now: UnixTime) {
+        let is_counted = matches!(news, News::Nobody(_));
         let bytes = match news {
             News::Snapshot(bytes) => bytes,
             News::Same => {
@@ -217,8 +224,8 @@ impl Follow {
                 }
                 return;
             }
-            News::Trouble(why) => {
-                self.counts.failed += 1;
+            News::Nobody(why) | News::Trouble(why) => {
+                self.counts.failed += u64::from(!is_counted);
                 self.trouble = Some(why);
                 self.is_unheard = true;
                 return;
@@ -238,9 +245,11 @@ impl Follow {
                     if self.obeyed.is_some() { "what was obeyed before is obeyed still" } else { "nothing is treated" };
                 let from = match &self.source {
                     Source::File { path, .. } => format!("{}: ", path.display()),
-                    Source::Asking(_) => String::new(),
+                    Source::Asking(_) | Source::Nowhere => String::new(),
                 };
-                self.trouble = Some(format!("{from}{why}; {still}"));
+                let why = format!("{from}{why}; {still}");
+                tracing::warn!("a policy is refused: {why}");
+                self.trouble = Some(why);
             }
         }
     }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use weirgate_store::clickhouse::{self, Round, RoundError, Server};
 use weirgate_store::{TimeRange, for_each_record};
 use weirgate_tune::{Config, Tallies, Tally};
-use weirgate_units::UnixTime;
+use weirgate_units::{Duration, UnixTime};
 
 use super::secret;
 use crate::config::controller::{Database, Source};
@@ -22,7 +22,8 @@ pub(super) enum Rounds {
 }
 
 impl Rounds {
-    pub(super) fn open(database: &Database) -> Result<Self> {
+    /// Where whoever asks has a `lease`, an answer that takes longer comes too late.
+    pub(super) fn open(database: &Database, lease: Option<Duration>) -> Result<Self> {
         Ok(match database {
             Database::Store(dir) => Self::Store(dir.clone()),
             Database::ClickHouse { url, name, login: (user, password), source } => {
@@ -33,7 +34,12 @@ impl Rounds {
                     Source::Records => clickhouse::Source::Records,
                     Source::Responses => clickhouse::Source::Responses,
                 };
-                Self::ClickHouse(Server::new(url, user.clone(), password)?, name.clone(), source)
+                let server = Server::new(url, user.clone(), password)?;
+                let server = match lease {
+                    Some(lease) => server.with_patience(lease.to_std()),
+                    None => server,
+                };
+                Self::ClickHouse(server, name.clone(), source)
             }
         })
     }

@@ -399,8 +399,8 @@ mod tests {
         let (end, ended) = watch::channel(false);
         let serving = std::thread::spawn(move || runtime.block_on(edges.serve(listener, ended)));
 
+        let file = |name: &str, file| path(name).join(file);
         let ask = |certificate: Option<&str>| {
-            let file = |name: &str, file| path(name).join(file);
             let certificate = certificate.map(|name| (file(name, "server.crt"), file(name, "server.key")));
             let ca = Some(path("ours/ca.pem"));
             let controllers = Controllers { urls: vec![url.clone()], ca, token_file: None, certificate };
@@ -413,6 +413,19 @@ mod tests {
             let said = next(&ask(stranger));
             assert!(matches!(said, News::Unheard(why) if why.contains(&url)), "{stranger:?}");
         }
+        // A certificate that was renewed before its key is waited for.
+        std::fs::create_dir(path("renewed")).unwrap();
+        let renew = |name, file_name| {
+            std::fs::copy(file(name, file_name), file("renewed", file_name)).unwrap();
+        };
+        renew("ours", "server.crt");
+        renew("theirs", "server.key");
+        let renewed = ask(Some("renewed"));
+        let said = next(&renewed);
+        assert!(matches!(&said, News::Unheard(why) if why.contains("do not fit")), "{said:?}");
+        renew("ours", "server.key");
+        assert!((0..20).any(|_| matches!(next(&renewed), News::Snapshot(_))));
+        drop(renewed);
         // Counted after it was said.
         let counted = || board.answers.no_tls.load(Ordering::Relaxed) >= 2;
         assert!((0..500).any(|_| counted() || {

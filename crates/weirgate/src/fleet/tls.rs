@@ -8,7 +8,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 
 use crate::config::controller::Serve;
 
@@ -29,6 +30,22 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> 
 pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_file(path)
         .with_context(|| format!("{}: a private key in PEM cannot be read", path.display()))
+}
+
+/// The certificates in `certificate` and the PEM of the key in `private`, which belong together: while they are renewed, they may not.
+pub(super) fn pair(certificate: &Path, private: &Path) -> Result<(Vec<CertificateDer<'static>>, Vec<u8>)> {
+    let chain = certificates(certificate)?;
+    let pem = std::fs::read(private).with_context(|| private.display().to_string())?;
+    let key = PrivateKeyDer::from_pem_slice(&pem)
+        .with_context(|| format!("{}: a private key in PEM cannot be read", private.display()))?;
+    let signing = provider().key_provider.load_private_key(key)?;
+    match CertifiedKey::new(chain.clone(), signing).keys_match() {
+        // Some keys do not say what their public half is.
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok((chain, pem)),
+        Err(error) => {
+            Err(error).with_context(|| format!("{} and {} do not fit", certificate.display(), private.display()))
+        }
+    }
 }
 
 /// How a server says who it is, and what it asks of clients.

@@ -58,6 +58,11 @@ impl Turn {
         Ok(self.ours.map(|(epoch, _)| epoch))
     }
 
+    /// Until when we decide, should the database not be heard of any more.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.ours.map(|(_, until)| until)
+    }
+
     /// Who decides instead; `None`: that is not known yet.
     pub(super) fn other(&self) -> Option<&str> {
         self.other.as_deref()

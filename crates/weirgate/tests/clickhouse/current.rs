@@ -187,7 +187,12 @@ fn another_kafka_is_taken_and_the_same_left_alone() {
     // Nobody is there, which is nobody's business as long as nothing is read.
     let with = |brokers: &str| done(&server.init(&["--kafka", brokers, "--topic", "it's"]));
     let made = with("127.0.0.1:1");
-    assert!(made.contains("applied  900_sockets_kafka\n") && made.contains("weirgate store proto"), "{made}");
+    assert!(made.contains("applied  900_sockets_kafka\n"), "{made}");
+    assert!(
+        made.contains("does not find weirgate/v1/sockets.proto in its folder") && made.contains("store proto"),
+        "{made}"
+    );
+    server.put_schemas();
     assert!(with("127.0.0.1:1").contains("nothing to do: all 9 files"));
     let again = with("127.0.0.1:2");
     assert!(again.contains("applied  900_sockets_kafka\n") && !again.contains("001"), "{again}");

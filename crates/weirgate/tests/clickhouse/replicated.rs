@@ -11,11 +11,11 @@ use weirgate_units::Duration;
 
 use crate::failover::the_other_goes_on;
 use crate::fleet::{CONNECTIONS, send, until};
-use crate::server::{Server, Service, done};
+use crate::server::{Server, Service, done, said};
 
 /// What a server is told that is the replica `number` of the cluster `fleet`. The servers' `ports` are free ones: of each, what others fetch
 /// from, and the native protocol's.
-fn configuration(keeper: &str, number: usize, ports: &[[u16; 2]; 2]) -> String {
+fn configuration(keeper: &str, number: usize, ports: &[[u16; 2]]) -> String {
     let (host, keeper) = keeper.split_once(':').unwrap();
     let [fetch, native] = ports[number];
     let replica = |[_, native]: &[u16; 2]| format!("<replica><host>127.0.0.1</host><port>{native}</port></replica>");
@@ -29,13 +29,10 @@ fn configuration(keeper: &str, number: usize, ports: &[[u16; 2]; 2]) -> String {
     )
 }
 
-/// Two servers that `start` starts, with such configurations.
-fn two(keeper: &Service, start: impl Fn(&str) -> Option<Server>) -> Option<[Server; 2]> {
-    let listeners = [(); 4].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let [a, b, c, d] = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
-    drop(listeners);
-    let one = |number| start(&configuration(&keeper.address, number, &[[a, b], [c, d]]));
-    Some([one(0)?, one(1)?])
+/// Free ports of so many servers.
+fn ports<const N: usize>() -> [[u16; 2]; N] {
+    let listeners = [(); N].map(|()| [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap()));
+    listeners.each_ref().map(|two| two.each_ref().map(|one| one.local_addr().unwrap().port()))
 }
 
 fn lease(holder: &str) -> Lease {
@@ -57,7 +54,9 @@ fn look_until_known(lease: &Lease, database: &Database) -> Holder {
 #[test]
 fn a_server_that_lacks_rows_lets_nobody_decide() {
     let Some(keeper) = Service::zookeeper() else { return };
-    let Some([first, second]) = two(&keeper, Server::debian_with) else { return };
+    let ports = ports::<2>();
+    let start = |number| Server::debian_with(&configuration(&keeper.address, number, &ports));
+    let (Some(first), Some(second)) = (start(0), start(1)) else { return };
     for server in [&first, &second] {
         server.ask("CREATE DATABASE weirgate");
         server.ask(
@@ -86,7 +85,10 @@ fn a_server_that_lacks_rows_lets_nobody_decide() {
 #[test]
 fn a_cluster_takes_what_came_by_kafka_and_one_of_its_controllers_decides() {
     let (Some(keeper), Some(broker)) = (Service::zookeeper(), Service::kafka()) else { return };
-    let Some(servers) = two(&keeper, Server::current_with) else { return };
+    let ports = ports::<3>();
+    let start = |number, others| Server::current_with(&configuration(&keeper.address, number, &ports[..others]));
+    let (Some(first), Some(second)) = (start(0, 2), start(1, 2)) else { return };
+    let servers = [first, second];
     let [first, second] = &servers;
     servers.iter().for_each(Server::put_schemas);
     let wanted = [
@@ -120,5 +122,19 @@ fn a_cluster_takes_what_came_by_kafka_and_one_of_its_controllers_decides() {
         "SELECT count() FROM system.tables WHERE database = 'weirgate' AND engine_full LIKE '%toIntervalDay(90)%'";
     assert_eq!(first.ask(longer), "5\n");
     done(&first.init(&["--cluster", "fleet", "--ttl", "3650 d"]));
+
+    // One that comes later has all that the others have.
+    let third = start(2, 3).unwrap();
+    third.put_schemas();
+    let joined = done(&third.init(&wanted));
+    assert!(joined.contains("joined   controller_lease, ") && !joined.contains("applied"), "{joined}");
+    until(&third, "SELECT count() FROM weirgate.sockets FINAL", CONNECTIONS);
+    assert!(done(&third.init(&wanted)).contains("nothing to do"));
+    third.ask("DROP DATABASE weirgate SYNC");
+    third.ask("CREATE DATABASE weirgate");
+    third.ask("CREATE TABLE weirgate.migrations (number UInt32) ENGINE = MergeTree ORDER BY number");
+    let apart = said(&third.init(&wanted), 1);
+    assert!(apart.contains("drop it on the one that is wrong"), "{apart}");
+    drop(third);
     the_other_goes_on([first, second]);
 }
