@@ -21,11 +21,11 @@ if [ "$needs" = hdl ] || [ "$needs" = all ]; then
 fi
 if [ "$needs" = all ]; then
   # Servers and clients of the experiments and tests; the switch and the simulator that ours are measured beside; the virtual
-  # machine that is a tenant of some; the browser; programs that use zlib.
+  # machine that is a tenant of some; the browser; programs that use zlib; what checks metrics.
   packages+=("${services[@]}" iproute2 nftables iputils-ping procps nginx-light nghttp2-client iperf3 linux-perf strace libisal2
     openvswitch-switch libns3-dev
     qemu-system-x86 busybox-static bash-static chromium
-    apache2-bin git libarchive-tools pigz postgresql rsync)
+    apache2-bin git libarchive-tools pigz postgresql rsync prometheus)
 fi
 missing=()
 for package in "${packages[@]}"; do
@@ -44,7 +44,7 @@ if ((${#missing[@]})); then
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
   # Nor are the switch, of which the machine then had a second one, and the database to start with the machine; who had them before
   # keeps them as they were.
-  for service in openvswitch-switch postgresql clickhouse-server; do
+  for service in openvswitch-switch postgresql clickhouse-server prometheus; do
     if [[ " ${missing[*]} " == *" $service "* ]]; then
       systemctl disable --quiet $service 2>/dev/null || update-rc.d $service disable ||
         say "$service, which tests need, is left enabled: systemctl disable $service"

@@ -135,7 +135,9 @@ impl Run {
             sleep(LOOK.to_std());
         }
         let closed = decider.close();
-        serving.map(serve::Serving::end);
+        if let Some(serving) = serving {
+            serving.end();
+        }
         Ok(closed?)
     }
 }

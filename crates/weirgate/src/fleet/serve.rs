@@ -84,7 +84,10 @@ pub(crate) fn start(settings: &Settings, board: &Arc<Board>) -> Result<Serving> 
         let edges = async {
             match edges {
                 Some((listener, edges)) => edges.serve(listener, ended.clone()).await,
-                None => Ok(is_ended(ended.clone()).await),
+                None => {
+                    is_ended(ended.clone()).await;
+                    Ok(())
+                }
             }
         };
         let is_over = async {
