@@ -39,8 +39,8 @@ pub(super) fn intake(ground: &Ground, records: u64, seed: u64) -> Result<Intake>
     let topics = ["--kafka", &brokers, "--topic", exporter::TOPIC, "--tallies", TALLIES];
     ground.weirgate(&[&["store", "init", "--url", url], &topics[..]].concat())?;
     let rows = |table: &str| count(url, &format!("SELECT count() FROM weirgate.{table}"));
-    until("the engine reads", || Ok(rows("sockets")? > 0))?;
-    let (start, first) = (Instant::now(), rows("sockets")?);
+    // A server writes what it has read in large blocks: few records may be there all at once.
+    let start = Instant::now();
     until("all records are taken in", || Ok(rows("sockets")? >= records))?;
     let took = start.elapsed();
     until("all tallies are taken in", || Ok(rows("tallies")? >= tallies))?;
@@ -60,7 +60,7 @@ pub(super) fn intake(ground: &Ground, records: u64, seed: u64) -> Result<Intake>
         Ok(of("bytes_on_disk")? as f64 / of("rows")? as f64)
     };
     Ok(Intake {
-        records_per_s: (records - first) as f64 / took.as_secs_f64(),
+        records_per_s: records as f64 / took.as_secs_f64(),
         stored_bytes_per_record: stored("one_look")?,
         wire_bytes_per_tally: wire as f64 / tallies as f64,
         stored_bytes_per_tally: stored("tallies")?,

@@ -159,7 +159,7 @@ fn method(size: &Size, samples: usize) -> String {
          ClickHouses are real processes, and killed means SIGKILL. ClickHouse's server of 25.8 reads Kafka itself; Debian's 18.16 \
          cannot read these messages, and is fed by HTTP with what the other one's second group has read. What is in Kafka's log is known \
          from a third group, after the last fault. Two controllers share a lease in the server of 25.8 and answer an edge of their own by \
-         HTTPS; the other edge's snapshots are files. What one table takes in is timed from its first records to the last of all that the \
+         HTTPS; the other edge's snapshots are files. What one table takes in is timed from its making, with its way into the group and its waits for full blocks, to the last of all that the \
          exporter sent, in another server of 25.8; tallies are those of one edge in a minute, of synthetic connections. Not measured: several brokers, several ClickHouses, \
          a network between the machines.",
         exporter::PARTITIONS,
