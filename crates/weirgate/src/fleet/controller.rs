@@ -501,3 +501,51 @@ impl Pop {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Surroundings;
+
+    #[test]
+    fn what_is_damaged_of_one_point_of_presence_stops_that_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        Signer::load_or_make(&path("key")).unwrap();
+        std::fs::create_dir_all(path("store")).unwrap();
+        let text = format!(
+            "[controller]\nstore = \"{}\"\npops = [\"ams\", \"fra\"]\nkey = \"{}\"\n",
+            path("store").display(),
+            path("key").display()
+        );
+        let around = Surroundings { host: "h".into(), state: path("state"), run: path("run") };
+        let config = Config::from_text(&text, &around).unwrap();
+        let memory = |pop: &str| path("state/controller").join(format!("{pop}.memory"));
+        drop(Decider::open(&config, None).unwrap());
+
+        std::fs::write(memory("ams"), b"damaged").unwrap();
+        let mut decider = Decider::open(&config, None).unwrap();
+        let mut failed = Vec::new();
+        let standing = decider.handle_time(&mut |pop, decided| {
+            if let Err(error) = decided {
+                failed.push((pop.to_owned(), format!("{error:#}")));
+            }
+        });
+        assert_eq!(standing.unwrap(), Standing::Active);
+        assert!(
+            matches!(&failed[..], [(pop, why)] if pop == "ams" && why.contains("weirgate controller reset ams")),
+            "{failed:?}"
+        );
+        drop(decider);
+
+        std::fs::write(memory("fra"), b"damaged").unwrap();
+        let why = Decider::open(&config, None).err().unwrap().to_string();
+        assert!(why.contains("`ams`") && why.contains("`fra`"), "{why}");
+        assert!(Decider::open(&config, Some("nowhere")).is_err());
+        let mut decider = Decider::open(&config, Some("ams")).unwrap();
+        assert_eq!(decider.take_turn().unwrap(), Standing::Active);
+        decider.reset("ams").unwrap();
+        drop(decider);
+        assert!(Decider::open(&config, None).is_ok());
+    }
+}
