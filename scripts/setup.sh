@@ -21,11 +21,11 @@ if [ "$needs" = hdl ] || [ "$needs" = all ]; then
 fi
 if [ "$needs" = all ]; then
   # Servers and clients of the experiments and tests; the switch and the simulator that ours are measured beside; the virtual
-  # machine that is a tenant of some; the browser; programs that use zlib; what checks metrics.
+  # machine that is a tenant of some; the browser; programs that use zlib; what checks metrics; what sets a clock wrong.
   packages+=("${services[@]}" iproute2 nftables iputils-ping procps nginx-light nghttp2-client iperf3 linux-perf strace libisal2
     openvswitch-switch libns3-dev
     qemu-system-x86 busybox-static bash-static chromium
-    apache2-bin git libarchive-tools pigz postgresql rsync prometheus)
+    apache2-bin git libarchive-tools pigz postgresql rsync prometheus faketime)
 fi
 missing=()
 for package in "${packages[@]}"; do

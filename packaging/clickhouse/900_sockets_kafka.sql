@@ -112,6 +112,6 @@ SELECT
     _partition AS partition,
     _offset AS offset,
     _error AS error,
-    substring(_raw_message, 1, 4096) AS message
+    _raw_message AS message
 FROM ${database}.sockets_kafka
 WHERE length(_error) > 0;

@@ -61,8 +61,6 @@ SELECT
     _partition AS partition,
     _offset AS offset,
     if(length(_error) > 0, _error, concat('a tally of ', toString(length(k.bins)), ' bins and ', toString(length(k.counts)), ' counts')) AS error,
-    substring(
-        if(length(_error) > 0, _raw_message, concat(k.host, ' ', k.arm, ' ', k.cc, ' ', toString(k.bins), ' ', toString(k.counts))), 1, 4096
-    ) AS message
+    if(length(_error) > 0, _raw_message, concat(k.host, ' ', k.arm, ' ', k.cc, ' ', toString(k.bins), ' ', toString(k.counts))) AS message
 FROM ${database}.tallies_kafka AS k
 WHERE length(_error) > 0 OR length(k.bins) != length(k.counts);

@@ -3,6 +3,7 @@
 //! Times are CPU time of the thread that does the work, over the median of five runs:
 //!
 //! - **encode**: from a decoded sample to Arrow buffers, no compression, no I/O. The bar is 0.2 us.
+//! - **message**: from a decoded sample to a message of protobuf's, for Kafka. The bar is 0.2 us.
 //! - **write**: the rest of the way into a closed Parquet file: column encodings, compression, the disk. The bar is 2
 //!   us.
 //! - **read**: back to a record.
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use weirgate_sockets::record::{Direction, Origin, Record};
 use weirgate_sockets::sample::{CcName, Sample, flag, mapped, state};
+use weirgate_store::export::ProtobufEncoder;
 use weirgate_store::{Anonymise, Encoder, Options, TimeRange, Writer, for_each_record};
 use weirgate_units::{Prefix, UnixTime};
 
@@ -32,6 +34,7 @@ fn main() {
     let mut connections: Vec<Sample> = (0..CONNECTIONS).map(connection).collect();
 
     let encode = median(|| encode(&mut connections, records));
+    let message = median(|| message(&mut connections, records));
     let mut bytes = 0;
     let mut memory = 0;
     let write = median(|| {
@@ -46,6 +49,7 @@ fn main() {
     let read = median(|| read(&folder, records));
     let _ = std::fs::remove_dir_all(&folder);
     println!("encode {encode:.3} us/record");
+    println!("message {message:.3} us/record");
     println!("write  {write:.3} us/record, {:.1} B/record", bytes as f64 / records as f64);
     println!("read   {read:.3} us/record");
     println!("memory {memory} kB more while it writes");
@@ -87,6 +91,21 @@ fn encode(connections: &mut [Sample], records: u64) -> f64 {
             if encoder.push(record) {
                 std::hint::black_box(encoder.take());
             }
+        });
+    });
+    (full - idle) / records as f64
+}
+
+fn message(connections: &mut [Sample], records: u64) -> f64 {
+    let idle = thread_micros(|| poll(connections, records, |record| _ = std::hint::black_box(record)));
+    let mut encoder = ProtobufEncoder::new(&origin(), Anonymise::Off, true);
+    let mut out = Vec::with_capacity(1 << 24);
+    let full = thread_micros(|| {
+        poll(connections, records, |record| {
+            if out.len() + 4_096 > out.capacity() {
+                out.clear();
+            }
+            encoder.push(record, 1, &mut out);
         });
     });
     (full - idle) / records as f64

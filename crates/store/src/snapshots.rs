@@ -11,22 +11,23 @@
 //! - What comes is bytes: whoever takes them asks [`Held::check`](weirgate_tune::snapshot::Held::check) whether to obey.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::config::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::{DeliveryResult, Message as _};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 use rdkafka::types::RDKafkaErrorCode;
-use rdkafka::{ClientContext, Offset, Statistics, TopicPartitionList};
+use rdkafka::{Offset, TopicPartitionList};
 use weirgate_tune::snapshot::SIZE_MAX;
 use weirgate_units::Bytes;
 
-pub use crate::kafka::{Sasl, Security};
+use crate::kafka::{self, Context};
+pub use crate::kafka::{CheckError, NotCompacted, Sasl, Security};
 
 /// Where snapshots go, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,16 +52,8 @@ pub enum PublishError {
     )]
     TooLarge(Bytes),
     /// The topic would not hold it for those who come later.
-    #[error(
-        "topic `{topic}` has cleanup.policy={policy}, and would forget a snapshot after a time: set it to compact (kafka-configs.sh \
-         --alter --topic {topic} --add-config cleanup.policy=compact), or name another topic, which is made then"
-    )]
-    NotCompacted {
-        /// Its name.
-        topic: String,
-        /// What it does instead.
-        policy: String,
-    },
+    #[error(transparent)]
+    NotCompacted(#[from] NotCompacted),
     /// Nobody answered in time, or nobody let us in.
     #[error("no broker has taken the snapshot within {PATIENCE:?}: {0}; {WHERE}")]
     Away(String),
@@ -135,7 +128,7 @@ impl Publisher {
         };
         if !self.is_there {
             if let Some(policy) = make(&self.topic).map_err(failed)? {
-                return Err(PublishError::NotCompacted { topic: self.topic.name.clone(), policy });
+                return Err(NotCompacted { topic: self.topic.name.clone(), policy }.into());
             }
             self.is_there = true;
         }
@@ -184,7 +177,27 @@ fn make(topic: &Topic) -> Result<Option<String>, KafkaError> {
         Some(Err((_, code))) => return Err(KafkaError::AdminOp(code)),
         Some(Ok(_)) | None => return Ok(None),
     }
-    let described = block_on(admin.describe_configs([&ResourceSpecifier::Topic(&topic.name)], &options))?;
+    not_compacted(&admin, &topic.name)
+}
+
+/// Asks brokers whether the topic is there, and holds snapshots. Takes five seconds where nobody answers.
+///
+/// # Errors
+/// [`CheckError`] says what is in the way.
+pub fn check(topic: &Topic) -> Result<(), CheckError> {
+    kafka::check(&topic.brokers, &topic.security, &topic.name)?;
+    let admin = config(topic).create_with_context(Context::default()).map_err(CheckError::Options)?;
+    // They have answered before.
+    match not_compacted(&admin, &topic.name).map_err(|error| CheckError::Away(error.to_string()))? {
+        Some(policy) => Err(NotCompacted { topic: topic.name.clone(), policy }.into()),
+        None => Ok(()),
+    }
+}
+
+/// What a topic that is there does in place of being compacted.
+fn not_compacted(admin: &AdminClient<Context>, topic: &str) -> Result<Option<String>, KafkaError> {
+    let options = AdminOptions::new().request_timeout(Some(PATIENCE));
+    let described = block_on(admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options))?;
     // Who may not look is believed.
     let Some(Ok(described)) = described.into_iter().next() else { return Ok(None) };
     let policy = described.get("cleanup.policy").and_then(|entry| entry.value.clone());
@@ -298,50 +311,8 @@ impl Subscription {
     }
 }
 
-/// What librdkafka tells of brokers, until one answers.
-#[derive(Default)]
-struct Context(Mutex<Option<String>>);
-
 /// What became of a snapshot that was sent: nothing, or why it was not acknowledged.
 type Receipt = Arc<OnceLock<Option<KafkaError>>>;
-
-impl Context {
-    fn brokers(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn answered(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-    }
-}
-
-impl ClientContext for Context {
-    fn error(&self, error: KafkaError, reason: &str) {
-        let what = match error.rdkafka_error_code() {
-            Some(RDKafkaErrorCode::AllBrokersDown) => "no broker answers",
-            _ => reason,
-        };
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of each broker, and then of all; what is said first says why.
-        if known.as_deref() != Some(what) && (known.is_none() || what == reason) {
-            tracing::debug!("kafka: {what}");
-            *known = Some(what.to_owned());
-        }
-    }
-
-    fn log(&self, _: rdkafka::config::RDKafkaLogLevel, facility: &str, text: &str) {
-        tracing::debug!("librdkafka: {facility}: {text}");
-    }
-
-    fn stats(&self, statistics: Statistics) {
-        // Those with a number are known from another broker: one that answered.
-        if statistics.brokers.values().any(|broker| broker.nodeid >= 0 && broker.state == "UP") {
-            self.answered();
-        }
-    }
-}
-
-impl ConsumerContext for Context {}
 
 impl ProducerContext for Context {
     type DeliveryOpaque = Receipt;
@@ -353,7 +324,7 @@ impl ProducerContext for Context {
 }
 
 fn config(topic: &Topic) -> ClientConfig {
-    let mut config = crate::kafka::config(&topic.brokers, &topic.security);
+    let mut config = kafka::config(&topic.brokers, &topic.security);
     config.set("reconnect.backoff.max.ms", RECONNECT_MS);
     config
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::config::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
-use weirgate_store::snapshots::{PublishError, Publisher, Subscription, Topic};
+use weirgate_store::snapshots::{CheckError, PublishError, Publisher, Subscription, Topic, check};
 use weirgate_tune::snapshot::SIZE_MAX;
 
 use crate::broker::Broker;
@@ -114,10 +114,16 @@ fn a_topic_that_forgets_and_a_wrong_password_are_said_with_what_to_do() {
     write(&broker, "forgets", "ams", b"x");
     let said = Publisher::new(topic(&broker, "forgets")).publish("ams", b"y").unwrap_err().to_string();
     assert!(said.contains("cleanup.policy=delete") && said.contains("kafka-configs.sh"), "{said}");
+    assert!(matches!(check(&topic(&broker, "forgets")), Err(CheckError::NotCompacted(_))));
+    assert!(matches!(check(&topic(&broker, "nowhere")), Err(CheckError::NoTopic(_))));
+    Publisher::new(topic(&broker, "keeps")).publish("ams", b"y").unwrap();
+    check(&topic(&broker, "keeps")).unwrap();
 
     let mut wrong = topic(&broker, "weirgate.policies");
     wrong.security.sasl.as_mut().unwrap().password = "wrong".into();
     let said = Publisher::new(wrong.clone()).publish("ams", b"y").unwrap_err().to_string();
+    assert!(said.to_lowercase().contains("authentication") && said.contains("`sasl`"), "{said}");
+    let said = check(&wrong).unwrap_err().to_string();
     assert!(said.to_lowercase().contains("authentication") && said.contains("`sasl`"), "{said}");
     let mut subscription = Subscription::open(&wrong, "ams").unwrap();
     let is_said = |why: String| why.to_lowercase().contains("authentication");

@@ -12,6 +12,7 @@ pub mod control;
 pub mod daemon;
 pub mod fabric;
 mod fleet;
+mod folder;
 mod groups;
 pub mod http;
 pub mod journal;

@@ -169,7 +169,7 @@ fn record<'a>(recorded: &'a Recorded, networks: &ClientNetworks, poll: u32, time
 
 /// Processor time of this thread for a record, in microseconds: the median of eleven.
 fn encode(records: &[Recorded], networks: &ClientNetworks) -> f64 {
-    let encoder = ProtobufEncoder::new(&origin(), Anonymise::Off, true);
+    let mut encoder = ProtobufEncoder::new(&origin(), Anonymise::Off, true);
     let ready: Vec<Record<'_>> = records.iter().map(|r| record(r, networks, 0, clock::unix())).collect();
     let mut out = Vec::with_capacity(SOCKETS as usize * 400);
     let times = (0..11).map(|_| {

@@ -1,5 +1,6 @@
 //! The experiment `fleet`: what records of a fleet cost on their way to a decision, and what is lost when anything on it fails.
 
+mod controller;
 mod exporter;
 mod faults;
 mod generator;
@@ -36,14 +37,14 @@ impl Size {
                 recorded: (16, 40),
                 polls: 9,
                 round: round::Size { pops: 200, networks: 5_000, history: 36 },
-                faults: faults::Size { per_s: 200, away_s: 60, spread_s: 15 },
+                faults: faults::Size { per_s: 200, away_s: 60, spread_s: 15, delays: 5 },
             },
             // The same load of the exporter and the same points of presence, of which there are fewer.
             Form::Quick | Form::Demo => Self {
                 recorded: (10, 8),
                 polls: 1,
                 round: round::Size { pops: 10, networks: 5_000, history: 28 },
-                faults: faults::Size { per_s: 100, away_s: 5, spread_s: 3 },
+                faults: faults::Size { per_s: 100, away_s: 5, spread_s: 3, delays: 2 },
             },
         }
     }
@@ -158,7 +159,7 @@ fn method(size: &Size, samples: usize) -> String {
          one query at a time. In the matrix of faults connections are real, in a namespace of their own, the daemon, the broker and both \
          ClickHouses are real processes, and killed means SIGKILL. ClickHouse's server of 25.8 reads Kafka itself; Debian's 18.16 \
          cannot read these messages, and is fed by HTTP with what the other one's second group has read. What is in Kafka's log is known \
-         from a third group, after the last fault. Two controllers share a lease in the server of 25.8 and answer an edge of their own by \
+         from a third group, after the last fault, and what was to be sent from the edge's own store. Clocks that are ahead are so by faketime's library. Two controllers share a lease in the server of 25.8 and answer an edge of their own by \
          HTTPS; the other edge's snapshots are files. What one table takes in is timed from its making, with its way into the group and its waits for full blocks, to the last of all that the \
          exporter sent, in another server of 25.8; tallies are those of one edge in a minute, of synthetic connections. Not measured: several brokers, several ClickHouses, \
          a network between the machines.",

@@ -2,20 +2,18 @@
 //! of the rounds before.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use weirgate_linux::clock;
 use weirgate_tune::sketch::LN_FACTOR;
 
+use super::controller::{Controller, ROUND_S};
 use super::ground::{Engine, Ground};
 use crate::process::memory_mb;
 use crate::stats::median;
 
-/// A round's length. What a round costs does not depend on it; so long a one does not end while its history is decided.
-const ROUND_S: u64 = 1_800;
 /// Untreated votes of a network in a round.
 pub(super) const VOTES: u32 = 12;
 
@@ -131,119 +129,6 @@ pub(super) fn fill(pop: &str, size: Size, round: u32, (end, length_s): (u64, u64
          {VOTES} * (20000 + h % 80000), arrayMap(s -> toUInt16(base + s), steps), arrayMap(s -> toUInt32(1), steps), \
          {length_s}, 'goodput' FROM numbers({rows}) ARRAY JOIN {arms} AS arm"
     )
-}
-
-/// The real controller, one run at a time.
-pub(super) struct Controller {
-    dir: PathBuf,
-    weirgate: PathBuf,
-    head: String,
-    pub(super) public_key: String,
-}
-
-/// A run of it.
-pub(super) struct Run {
-    /// From the first query to the last snapshot, by its own log.
-    pub(super) wall_s: f64,
-    pub(super) took: Duration,
-    pub(super) peak_mb: f64,
-    pub(super) cpu_s: f64,
-    pub(super) decided: usize,
-    pub(super) log: String,
-}
-
-impl Controller {
-    pub(super) fn new(ground: &Ground, name: &str, clickhouse: &str, pops: &[String]) -> Result<Self> {
-        let dir = ground.path(name);
-        fs::create_dir_all(&dir)?;
-        let key = dir.join("key").display().to_string();
-        let public_key = ground.weirgate(&["controller", "key", "--key", &key])?.0.trim().to_owned();
-        let pops: Vec<String> = pops.iter().map(|pop| format!("\"{pop}\"")).collect();
-        let shown = dir.display();
-        let head = format!(
-            "[host]\nstate = \"{shown}/state\"\n[tune]\nround = \"{ROUND_S} s\"\n[controller]\nclickhouse = \"{clickhouse}\"\n\
-             pops = [{}]\nkey = \"{key}\"\npublish = \"{shown}/published\"\n",
-            pops.join(", ")
-        );
-        Ok(Self { dir, weirgate: ground.weirgate.clone(), head, public_key })
-    }
-
-    /// The same with another round and other settings.
-    pub(super) fn with(mut self, round: &str, settings: &str) -> Self {
-        self.head = self.head.replace(&format!("round = \"{ROUND_S} s\""), round) + settings;
-        self
-    }
-
-    /// Asks another server from now on.
-    pub(super) fn ask(&mut self, clickhouse: &str) {
-        let lines = self.head.lines().map(|line| match line.starts_with("clickhouse = ") {
-            true => format!("clickhouse = \"{clickhouse}\"\n"),
-            false => format!("{line}\n"),
-        });
-        self.head = lines.collect();
-    }
-
-    pub(super) fn state(&self) -> PathBuf {
-        self.dir.join("state")
-    }
-
-    pub(super) fn published(&self) -> PathBuf {
-        self.dir.join("published")
-    }
-
-    /// The file of the secret key.
-    pub(super) fn key(&self) -> PathBuf {
-        self.dir.join("key")
-    }
-
-    /// Starts one that decides the rounds that ended so many seconds ago, and goes on, or ends.
-    pub(super) fn start(&self, settle_s: u64, goes_on: bool) -> Result<(std::process::Child, PathBuf)> {
-        let (config, log) = (self.dir.join("controller.toml"), self.dir.join("log"));
-        fs::write(&config, format!("{}settle = \"{settle_s} s\"\n", self.head))?;
-        let mut command = Command::new(&self.weirgate);
-        command.args(["controller", "run", "-c"]).arg(&config).args((!goes_on).then_some("--once"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log)?);
-        Ok((command.spawn()?, log))
-    }
-
-    /// Runs one to its end.
-    pub(super) fn run(&self, settle_s: u64) -> Result<Run> {
-        let start = std::time::Instant::now();
-        let (mut child, log) = self.start(settle_s, false)?;
-        let (mut peak_mb, mut cpu_s) = (0.0, 0.0);
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            // What is read of it is its high-water mark: of its end no more than a moment is missed.
-            peak_mb = memory_mb(child.id(), "VmHWM").unwrap_or(peak_mb);
-            cpu_s = crate::process::scheduled(child.id()).map_or(cpu_s, |(cpu, _)| cpu.as_secs_f64());
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let log = fs::read_to_string(log)?;
-        let ended: String = log.lines().rev().take(3).collect::<Vec<_>>().join("\n");
-        ensure!(status.success(), "the controller ended with {status}: {ended}");
-        let of = |what: &str| log.lines().filter(|line| line.contains(what)).count();
-        let first = log.lines().find(|line| line.contains("edges have to trust")).and_then(seconds);
-        let last = log.lines().rev().find(|line| line.contains(" published ")).and_then(seconds);
-        // Where nothing was to be decided nothing took time.
-        let wall_s = first.zip(last).map_or(0.0, |(first, last)| (last - first).rem_euclid(86_400.0));
-        Ok(Run { wall_s, took: start.elapsed(), peak_mb, cpu_s, decided: of(" decided "), log })
-    }
-}
-
-impl Run {
-    /// The sum of a number over all rounds that were decided.
-    fn sum(&self, key: &str) -> u64 {
-        let words = self.log.lines().filter(|line| line.contains(" decided ")).flat_map(str::split_whitespace);
-        words.filter_map(|word| word.strip_prefix(key)?.parse::<u64>().ok()).sum()
-    }
-}
-
-/// The second of the day that a line of the log begins with, as 2026-11-25T17:49:22.132231Z.
-fn seconds(line: &str) -> Option<f64> {
-    let (_, time) = line.split_whitespace().next()?.trim_end_matches('Z').split_once('T')?;
-    time.split(':').map(|part| part.parse::<f64>().ok()).try_fold(0.0, |sum, part| Some(sum * 60.0 + part?))
 }
 
 fn bytes_below(dir: &Path) -> Result<u64> {

@@ -7,11 +7,12 @@
 //! for statements is one POST.
 
 use core::time::Duration;
+use std::path::Path;
 use std::sync::Arc;
 
 use ureq::Agent;
 use ureq::http::HeaderValue;
-use ureq::tls::{RootCerts, TlsConfig};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 /// A server, and who asks it.
 pub struct Server {
@@ -34,6 +35,14 @@ pub enum ServerError {
     /// Not what can be in a header.
     #[error("{0} has characters that cannot be printed, which ClickHouse is not told by HTTP: choose another")]
     BadLogin(&'static str),
+    /// No certificates of authorities.
+    #[error("{path}: certificates in PEM cannot be read: {why}")]
+    BadAuthority {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Nobody answers.
     #[error(
         "no ClickHouse answers at {url} ({why}): is it running, and is this its HTTP port (8123, or 8443 for https)?"
@@ -46,7 +55,7 @@ pub enum ServerError {
     },
     /// It cannot show who it is.
     #[error(
-        "the certificate at {url} is not trusted ({why}): name the PEM file of who signed it in the variable SSL_CERT_FILE"
+        "the certificate at {url} is not trusted ({why}): name the PEM file of who signed it, with --ca or by [controller] clickhouse_ca"
     )]
     Untrusted {
         /// Where it was asked.
@@ -153,22 +162,24 @@ impl Server {
         if let Some(password) = password {
             login.push(("X-ClickHouse-Key", header("the password", &password)?));
         }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls =
-            TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).unversioned_rustls_crypto_provider(provider);
-        let agent = Agent::config_builder()
-            .tls_config(tls.build())
-            .http_status_as_error(false)
-            .proxy(None)
-            .max_redirects(0)
-            // The server closes connections that are idle for seconds, maybe as they are used again.
-            .max_idle_connections(0)
-            .timeout_connect(Some(CONNECT))
-            .user_agent("weirgate")
-            .build()
-            .new_agent();
         let url = url.trim_end_matches('/').to_owned();
-        Ok(Self { url, user, login, agent, patience: ANSWER })
+        Ok(Self { url, user, login, agent: agent(RootCerts::PlatformVerifier), patience: ANSWER })
+    }
+
+    /// The same, whose certificate one of the authorities in the PEM file `ca` has to have signed, in place of those of the system.
+    pub fn with_authorities(self, ca: &Path) -> Result<Self, ServerError> {
+        let bad = |why: String| ServerError::BadAuthority { path: ca.display().to_string(), why };
+        let pem = std::fs::read(ca).map_err(|error| bad(error.to_string()))?;
+        let mut roots = Vec::new();
+        for item in parse_pem(&pem) {
+            if let PemItem::Certificate(root) = item.map_err(|error| bad(error.to_string()))? {
+                roots.push(root);
+            }
+        }
+        if roots.is_empty() {
+            return Err(bad("there is none in it".to_owned()));
+        }
+        Ok(Self { agent: agent(RootCerts::new_with_certs(&roots)), ..self })
     }
 
     /// The same, of which every answer is given up that takes longer than `patience`.
@@ -263,6 +274,22 @@ impl Server {
     }
 }
 
+fn agent(roots: RootCerts) -> Agent {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = TlsConfig::builder().root_certs(roots).unversioned_rustls_crypto_provider(provider);
+    Agent::config_builder()
+        .tls_config(tls.build())
+        .http_status_as_error(false)
+        .proxy(None)
+        .max_redirects(0)
+        // The server closes connections that are idle for seconds, maybe as they are used again.
+        .max_idle_connections(0)
+        .timeout_connect(Some(CONNECT))
+        .user_agent("weirgate")
+        .build()
+        .new_agent()
+}
+
 /// The number of an exception, which is written `Code: 62. DB::Exception: ...`, or with a comma.
 fn code(text: &str) -> Option<u32> {
     let (_, rest) = text.split_once("Code: ")?;
@@ -317,6 +344,21 @@ mod tests {
         );
         let native = "Port 9000 is for clickhouse-client program\r\nYou must use port 8123 for HTTP.\r\n";
         assert!(said(400, native).contains("no ClickHouse: status 400, Port 9000 is for"), "{}", said(400, native));
+    }
+
+    #[test]
+    fn authorities_are_read_or_it_is_said_why_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ca.pem");
+        let said = || {
+            let server = Server::new("https://127.0.0.1:1", None, None).ok().unwrap();
+            server.with_authorities(&path).err().map(|error| error.to_string()).unwrap()
+        };
+        assert!(said().contains("ca.pem: certificates in PEM cannot be read: No such file"), "{}", said());
+        for (text, why) in [("", "there is none in it"), ("-----BEGIN CERTIFICATE-----\n", "")] {
+            std::fs::write(&path, text).unwrap();
+            assert!(said().contains("cannot be read") && said().contains(why), "{}", said());
+        }
     }
 
     #[test]

@@ -97,6 +97,20 @@ impl File {
         split(self.text).iter().map(|statement| filled(statement, tables)).collect()
     }
 
+    /// The tables and views that it makes.
+    pub(super) fn makes(&self) -> Vec<String> {
+        let makes = |statement: &String| {
+            let (_, rest) = statement.strip_prefix("CREATE ")?.split_once("IF NOT EXISTS ${database}.")?;
+            Some(word(rest).to_owned())
+        };
+        split(self.text).iter().filter_map(makes).collect()
+    }
+
+    /// Whether one of its statements names the table `name`.
+    pub(super) fn is_about(&self, name: &str) -> bool {
+        split(self.text).iter().any(|statement| statement.split("${database}.").skip(1).any(|rest| word(rest) == name))
+    }
+
     /// What tells its statements from others: as they are written, or as they are filled in where that makes a difference.
     pub(super) fn checksum(&self, tables: &Tables) -> String {
         let statements = if self.is_remade() { self.statements(tables) } else { split(self.text) };
@@ -113,6 +127,11 @@ impl File {
             self.number()
         )
     }
+}
+
+/// The name that `text` begins with.
+fn word(text: &str) -> &str {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default()
 }
 
 /// The statements of a file, without comments.
@@ -192,6 +211,19 @@ mod tests {
                 assert!(file.is_remade() || !statement.starts_with("DROP"), "{statement}");
             }
         }
+    }
+
+    #[test]
+    fn a_file_says_what_it_makes_and_what_it_is_about() {
+        let file = |number| CURRENT.iter().find(|file| file.number() == number).unwrap();
+        assert_eq!(file(5).makes(), ["tallies"]);
+        assert_eq!(file(900).makes(), ["sockets_kafka", "sockets_kafka_mv", "sockets_kafka_errors_mv"]);
+        assert!(file(8).makes().is_empty() && file(8).is_about("tallies") && !file(8).is_about("tall"));
+        assert!(file(900).is_about("sockets") && !file(5).is_about("sockets"));
+        assert!(
+            all()
+                .all(|file| !file.statements(&tables()).is_empty() && file.makes().iter().all(|name| !name.is_empty()))
+        );
     }
 
     #[test]

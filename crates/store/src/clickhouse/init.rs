@@ -3,6 +3,8 @@
 //! Ground rules: whatever is done twice does nothing the second time, so a run that was cut off is taken up by the next one, and two at
 //! once end with the same tables. What was applied is written down after it was; rows are never dropped.
 
+use std::collections::BTreeSet;
+
 use super::client::{Server, ServerError};
 use super::dialect::{Dialect, UnknownVersion};
 use super::file::{BOOK, File};
@@ -23,6 +25,8 @@ pub struct Done {
     pub retimed: Vec<String>,
     /// The tables of others of the cluster that this server has from now on, too.
     pub joined: Vec<String>,
+    /// The tables that had been made, were gone, and are there again, without their rows.
+    pub remade: Vec<String>,
     /// The schemas of messages that the server does not find: it reads nothing from Kafka until it does.
     pub missing_schemas: Vec<&'static str>,
 }
@@ -132,12 +136,19 @@ pub fn init(server: &Server, tables: &Tables) -> Result<Done, InitError> {
     }
     let rows = rows(server, tables)?;
     let missing = missing(tables, dialect, &rows)?;
-    let wanted = dialect.files().iter().filter(|file| file.is_wanted(tables)).count();
-    for file in &missing {
+    let is_missing = |file: &File| missing.iter().any(|missing| missing.number() == file.number());
+    let wanted: Vec<_> = dialect.files().iter().filter(|file| file.is_wanted(tables)).collect();
+    let there = names(server, &tables.database)?;
+    // Somebody has dropped them.
+    let made = wanted.iter().filter(|file| !is_missing(file)).flat_map(|file| file.makes());
+    let gone: Vec<String> = made.filter(|name| !there.contains(name)).collect();
+    for file in wanted.iter().filter(|file| is_missing(file) || gone.iter().any(|name| file.is_about(name))) {
         for statement in file.statements(tables) {
             server.ask(&statement)?;
         }
-        server.ask(&file.record(tables))?;
+        if is_missing(file) {
+            server.ask(&file.record(tables))?;
+        }
     }
     let retimed = match tables.ttl {
         Some(_) => retime(server, tables)?,
@@ -145,7 +156,8 @@ pub fn init(server: &Server, tables: &Tables) -> Result<Done, InitError> {
     };
     let applied: Vec<_> = missing.iter().map(|file| file.name()).collect();
     let missing_schemas = missing_schemas(server, tables)?;
-    Ok(Done { version, dialect, kept: wanted - applied.len(), applied, retimed, joined, missing_schemas })
+    let kept = wanted.len() - applied.len();
+    Ok(Done { version, dialect, kept, applied, retimed, joined, remade: gone, missing_schemas })
 }
 
 /// Makes on `server` the tables that other servers of the cluster have, as theirs: of the same UUIDs, which their paths in Keeper hold.
@@ -166,19 +178,21 @@ fn join(server: &Server, tables: &Tables, cluster: &str) -> Result<Vec<String>, 
         "SELECT name, any(create_table_query) {of_others} GROUP BY name, engine \
          ORDER BY engine = 'MaterializedView', engine = 'Kafka', name {settings} FORMAT TSVRaw"
     ))?;
+    let there = names(server, database)?;
     let mut joined = Vec::new();
     for (name, statement) in statements.lines().filter_map(|line| line.split_once('\t')) {
-        let is_there = server.ask(&format!(
-            "SELECT count() FROM system.tables WHERE database = {} AND name = {}",
-            quoted(database),
-            quoted(name)
-        ))?;
-        if is_there.trim() == "0" {
+        if !there.contains(name) {
             server.ask(statement)?;
             joined.push(name.to_owned());
         }
     }
     Ok(joined)
+}
+
+/// The names of all tables and views of `database`.
+fn names(server: &Server, database: &str) -> Result<BTreeSet<String>, ServerError> {
+    let names = server.ask(&format!("SELECT name FROM system.tables WHERE database = {}", quoted(database)))?;
+    Ok(names.lines().map(str::to_owned).collect())
 }
 
 /// The schemas that `server` has to have, and does not find.

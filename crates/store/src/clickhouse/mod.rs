@@ -15,9 +15,11 @@ mod init;
 mod round;
 pub mod standby;
 mod tables;
+mod unread;
 
 pub use client::{Server, ServerError};
 pub use dialect::{Dialect, UnknownVersion};
 pub use init::{Done, InitError, init, script};
 pub use round::{Round, RoundError, Source, can_add_up, round};
 pub use tables::{BadTables, Kafka, Tables};
+pub use unread::{Unread, unread};

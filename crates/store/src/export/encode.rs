@@ -12,7 +12,8 @@ use crate::columns::{ARMS, CA_STATES, DIRECTIONS, KINDS};
 use crate::presence::validity::*;
 use crate::presence::{bits, present};
 
-/// Longer than a record without its origin can be: 72 fields of 12 bytes at most, two addresses, six short texts.
+/// Longer than a record without its origin can be: 72 fields of 12 bytes at most, two addresses, six short texts; and what a number is
+/// written with.
 const LINE: usize = 1_280;
 /// Wire types.
 const VARINT: u32 = 0;
@@ -24,6 +25,7 @@ pub struct Encoder {
     same: Vec<u8>,
     anonymise: Anonymise,
     is_lean: bool,
+    line: Line,
 }
 
 impl Encoder {
@@ -37,17 +39,18 @@ impl Encoder {
                 same.extend_from_slice(text.as_bytes());
             }
         }
-        Self { same, anonymise, is_lean }
+        Self { same, anonymise, is_lean, line: Line { bytes: [0; LINE], len: 0 } }
     }
 
     /// Appends `record` as one message behind its length, which stands for `weight` records. Returns the bytes that the length
     /// takes.
-    pub fn push(&self, record: &Record<'_>, weight: u32, out: &mut Vec<u8>) -> usize {
+    pub fn push(&mut self, record: &Record<'_>, weight: u32, out: &mut Vec<u8>) -> usize {
         let mut sample = *record.sample;
         present(record, self.anonymise, &mut sample);
         let bits =
             bits(record, &sample, !sample.cc.as_str().is_empty(), record.country.iter().all(u8::is_ascii_uppercase));
-        let mut line = Line { bytes: [0; LINE], len: 0 };
+        let line = &mut self.line;
+        line.len = 0;
         match self.is_lean {
             true => line.fields::<false>(record, &sample, bits, weight),
             false => line.fields::<true>(record, &sample, bits, weight),
@@ -61,7 +64,7 @@ impl Encoder {
     }
 }
 
-/// A message while it grows: on the stack, so that no write has to look for room.
+/// A message while it grows: of a fixed size, so that no write has to look for room.
 struct Line {
     bytes: [u8; LINE],
     len: usize,
@@ -127,13 +130,19 @@ impl Line {
         self.len += 1;
     }
 
+    /// How long numbers are is a matter of chance, which a loop would guess wrong: all bytes are made at once, and as many counted as it takes.
     #[inline(always)]
     fn varint(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.put(number as u8 | 0x80);
-            number >>= 7;
+        if number >= 1 << 56 {
+            let low = groups(number & ((1 << 56) - 1)) | MORE;
+            self.bytes[self.len..self.len + 8].copy_from_slice(&low.to_le_bytes());
+            self.len += 8;
+            number >>= 56;
         }
-        self.put(number as u8);
+        let length = (70 - (number | 1).leading_zeros() as usize) / 7;
+        let bytes = groups(number) | MORE & ((1 << (8 * (length - 1))) - 1);
+        self.bytes[self.len..self.len + 8].copy_from_slice(&bytes.to_le_bytes());
+        self.len += length;
     }
 
     #[inline(always)]
@@ -145,6 +154,17 @@ impl Line {
     }
 }
 
+/// The bit that says that another byte follows, in each of eight bytes.
+const MORE: u64 = 0x8080_8080_8080_8080;
+
+/// Eight groups of seven bits, each in a byte, the lowest first; `number` is below 2^56.
+#[inline(always)]
+fn groups(number: u64) -> u64 {
+    let halves = number & 0x0fff_ffff | (number & 0x00ff_ffff_f000_0000) << 4;
+    let quarters = halves & 0x0000_3fff_0000_3fff | (halves & 0x0fff_c000_0fff_c000) << 2;
+    quarters & 0x007f_007f_007f_007f | (quarters & 0x3f80_3f80_3f80_3f80) << 1
+}
+
 /// Appends a base-128 number.
 pub(super) fn varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -152,4 +172,32 @@ pub(super) fn varint(out: &mut Vec<u8>, mut number: u64) {
         number >>= 7;
     }
     out.push(number as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn is_written_alike(number: u64) {
+        let (mut line, mut out) = (Line { bytes: [0xff; LINE], len: 0 }, Vec::new());
+        line.varint(number);
+        varint(&mut out, number);
+        assert_eq!(line.bytes[..line.len], out[..], "{number:#x}");
+    }
+
+    #[test]
+    fn numbers_at_each_length_are_written_as_one_byte_after_the_other_is() {
+        for bit in 0..64 {
+            [(1 << bit) - 1, 1 << bit, u64::MAX >> bit].into_iter().for_each(is_written_alike);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn so_are_all_others(number: u64, shift in 0..64_u32) {
+            is_written_alike(number >> shift);
+        }
+    }
 }

@@ -40,13 +40,13 @@ use self::batch::{Loose, Place};
 pub use self::encode::Encoder as ProtobufEncoder;
 pub use self::fields::{FIELDS, Field, proto};
 use self::sender::Sender;
-pub use self::sender::{CheckError, check};
+pub use self::sender::check;
 use self::spool::Spool;
 pub use self::spool::SpoolError;
 pub use self::tally::TALLIES_PROTO;
 use self::tally::TallyEncoder;
 use crate::anonymise::Anonymise;
-pub use crate::kafka::{Sasl, Security};
+pub use crate::kafka::{CheckError, Sasl, Security};
 
 /// Records in a batch at most: 3 to 4 MB of messages.
 const BATCH_RECORDS: usize = 16_384;

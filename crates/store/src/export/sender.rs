@@ -6,7 +6,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
@@ -16,7 +15,7 @@ use rdkafka::{ClientContext, Message as _};
 use super::batch::{Batch, Loose};
 use super::spool::Spool;
 use super::{Compression, Options, Shared};
-use crate::kafka;
+use crate::kafka::{self, CheckError};
 
 /// How long the producer waits for more messages before it sends a batch of Kafka's.
 pub(super) const LINGER: Duration = Duration::from_millis(200);
@@ -100,32 +99,12 @@ fn refusal(error: &KafkaError) -> String {
     format!("messages are refused, and tried again every 5 s: {error}{remedy}")
 }
 
-/// Why brokers could not be asked.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// The options cannot be used, as a file of certificates that cannot be read.
-    #[error("{0}")]
-    Options(KafkaError),
-    /// No broker answered in time, or none let us in.
-    #[error("{0}: are the brokers there, and do `tls` and `sasl` fit theirs?")]
-    Away(KafkaError),
-    /// The topic is not there.
-    #[error("there is no topic `{0}`: make it, or let brokers do so")]
-    NoTopic(String),
-}
-
 /// Asks brokers for the topic; returns how many partitions it has. Takes five seconds where nobody answers.
 ///
 /// # Errors
 /// [`CheckError`] says what is in the way.
 pub fn check(options: &Options) -> Result<usize, CheckError> {
-    // Brokers make a topic that a producer asks for.
-    let mut config = kafka::config(&options.brokers, &options.security);
-    let consumer: BaseConsumer =
-        config.set("allow.auto.create.topics", "false").create().map_err(CheckError::Options)?;
-    let found = consumer.fetch_metadata(Some(&options.topic), PATIENCE).map_err(CheckError::Away)?;
-    let topic = found.topics().iter().find(|topic| topic.name() == options.topic && topic.error().is_none());
-    topic.map(|topic| topic.partitions().len()).ok_or_else(|| CheckError::NoTopic(options.topic.clone()))
+    kafka::check(&options.brokers, &options.security, &options.topic)
 }
 
 fn producer(options: &Options, shared: Arc<Shared>) -> Result<BaseProducer<Context>, KafkaError> {

@@ -1,7 +1,7 @@
 //! `weirgate doctor`: what works here, what does not, why, and what to do.
 
 use std::net::{IpAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
@@ -27,6 +27,7 @@ use crate::daemon::ports::try_out;
 use crate::daemon::sources::cgroup_of;
 use crate::daemon::uplinks::{gateways, reached};
 use crate::fleet::check::{self, Found};
+use crate::folder::writable;
 use crate::journal;
 
 #[derive(Debug, Args)]
@@ -347,7 +348,8 @@ fn kafka(config: &Config, checks: &mut Checks) {
 
 /// What this host obeys, and what it decides for others.
 fn fleet(config: &Config, checks: &mut Checks) {
-    let edge = config.fleet.as_ref().map_or_else(Vec::new, |fleet| check::edge(fleet, &config.host));
+    let edge =
+        config.fleet.as_ref().map_or_else(Vec::new, |fleet| check::edge(fleet, config.kafka.as_ref(), &config.host));
     let controller = config.decides.as_ref().map_or_else(Vec::new, |settings| check::controller(config, settings));
     for (what, found) in
         edge.into_iter().map(|found| ("fleet", found)).chain(controller.into_iter().map(|found| ("controller", found)))
@@ -502,17 +504,4 @@ fn by(gateway: &Option<IpAddr>) -> String {
 
 fn is_on_link(device: &ways::Device, target: IpAddr) -> bool {
     device.networks.iter().any(|network| network.contains(target))
-}
-
-/// The bytes free where `dir` is or would be made.
-fn writable(dir: &Path) -> std::io::Result<u64> {
-    let mut nearest: PathBuf = dir.to_owned();
-    while !nearest.exists() {
-        if !nearest.pop() {
-            break;
-        }
-    }
-    rustix::fs::access(&nearest, rustix::fs::Access::WRITE_OK)?;
-    let stat = rustix::fs::statvfs(&nearest)?;
-    Ok(stat.f_bavail * stat.f_frsize)
 }

@@ -38,6 +38,9 @@ pub(super) struct Init {
     /// A file with the user's password
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    /// The authority that signs the server's certificate, in PEM, in place of those of the system
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Make replicated tables on every server of this cluster
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
@@ -111,7 +114,12 @@ impl Init {
             return Ok(out.bytes(sql.as_bytes())?);
         }
         let password = self.password_file.as_deref().map(password).transpose().map_err(Failure::Usage)?;
-        let server = Server::new(&self.url, self.user, password).map_err(|error| Failure::Usage(error.into()))?;
+        let server = Server::new(&self.url, self.user, password);
+        let server = match &self.ca {
+            Some(ca) => server.and_then(|server| server.with_authorities(ca)),
+            None => server,
+        };
+        let server = server.map_err(|error| Failure::Usage(error.into()))?;
         let done = init(&server, &tables).map_err(|error| {
             if error.is_asked_wrongly() { Failure::Usage(error.into()) } else { Failure::Work(error.into()) }
         })?;
@@ -139,6 +147,7 @@ fn json_of(server: &Server, tables: &Tables, done: &Done, out: &mut Output) -> R
         "kept": done.kept,
         "retimed": done.retimed,
         "joined": done.joined,
+        "remade": done.remade,
         "missing_schemas": done.missing_schemas,
     }))?)
 }
@@ -149,13 +158,16 @@ fn text_of(server: &Server, tables: &Tables, done: &Done, out: &mut Output) -> R
     if !done.joined.is_empty() {
         out.line(&format!("joined   {}, as the cluster's other servers have them", done.joined.join(", ")))?;
     }
+    if !done.remade.is_empty() {
+        out.line(&format!("remade   {}, which were gone with their rows", done.remade.join(", ")))?;
+    }
     for name in &done.applied {
         out.line(&format!("applied  {name}"))?;
     }
     if let (false, Some(ttl)) = (done.retimed.is_empty(), tables.ttl) {
         out.line(&format!("rows stay for {ttl} in {} from now on", done.retimed.join(", ")))?;
     }
-    if done.applied.is_empty() && done.retimed.is_empty() && done.joined.is_empty() {
+    if done.applied.is_empty() && done.retimed.is_empty() && done.joined.is_empty() && done.remade.is_empty() {
         out.line(&format!("nothing to do: all {} files were applied before", done.kept))?;
     }
     if !done.missing_schemas.is_empty() {

@@ -56,6 +56,8 @@ pub enum Database {
         name: String,
         /// Who asks, and the file of the password.
         login: (Option<String>, Option<PathBuf>),
+        /// The authority that signs its certificate; `None`: those of the system.
+        ca: Option<PathBuf>,
         /// What is asked.
         source: Source,
     },
@@ -93,6 +95,7 @@ pub enum Source {
 pub(super) struct TypedController {
     first: Maybe<()>,
     clickhouse: Maybe<String>,
+    clickhouse_ca: Maybe<String>,
     store: Maybe<String>,
     database: Maybe<String>,
     user: Maybe<String>,
@@ -125,6 +128,7 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedController {
     root.table("controller", |s| TypedController {
         first: s.first(),
         clickhouse: s.parsed("clickhouse"),
+        clickhouse_ca: s.parsed("clickhouse_ca"),
         store: s.parsed("store"),
         database: s.parsed("database"),
         user: s.parsed("user"),
@@ -181,12 +185,18 @@ pub(super) fn meaning(
         }
         let text = |typed: &Maybe<String>| typed.as_ref().map(|typed| typed.problem(OF_CLICKHOUSE));
         let of_no_use = [
+            text(&typed.clickhouse_ca),
             text(&typed.database),
             text(&typed.user),
             text(&typed.password_file),
             typed.source.as_ref().map(|source| source.problem(OF_CLICKHOUSE)),
         ];
         problems.extend(of_no_use.into_iter().flatten());
+    }
+    if let (Some(ca), Some(clickhouse)) = (&typed.clickhouse_ca, &typed.clickhouse)
+        && !clickhouse.value.starts_with("https://")
+    {
+        problems.push(ca.problem("is of no use where `clickhouse` is no https address"));
     }
     if let Some(database) = typed.database.as_ref().filter(|database| !is_database(&database.value)) {
         problems.push(database.problem(format!(
@@ -244,6 +254,7 @@ pub(super) fn meaning(
                 url: clickhouse.value,
                 name: or(typed.database, "weirgate".to_owned()),
                 login: (typed.user.map(|user| user.value), directory(typed.password_file, problems)),
+                ca: directory(typed.clickhouse_ca, problems),
                 source: or(typed.source, Word(Source::default())).0,
             },
         },
@@ -336,6 +347,7 @@ mod tests {
             (with("database = \"weirgate.tallies WHERE 1 --\""), "is no database's name"),
             ("[controller]\nstore = \"/s\"\npops = [\"a\"]\nlease = \"30 s\"\n".to_owned(), "kept in ClickHouse"),
             (with("metrics = \"0.0.0.0:7071\""), "a loopback address only"),
+            (with("clickhouse_ca = \"/ca\""), "is of no use where `clickhouse` is no https address"),
         ] {
             let said = read(&text).expect_err(&text);
             assert!(said.contains(what), "{text}: {said}");

@@ -52,7 +52,7 @@ pub(super) struct Document {
     pub(super) etag: String,
     pub(super) bytes: Bytes,
     until: UnixTime,
-    version: u64,
+    pub(super) version: u64,
 }
 
 /// What became of a point of presence's rounds since this controller was started, and the last of them.
@@ -76,6 +76,8 @@ pub(super) struct Numbers {
     pub(super) failed: u64,
     /// Times that all networks on trial were given up.
     pub(super) halted: u64,
+    /// The version of the policy that brokers have taken last; 0: none, or there is no topic.
+    pub(super) in_topic: u64,
     /// Of the last round with data: its end, hosts, rows, connections, votes; networks that all treat, and those on trial.
     pub(super) ended: UnixTime,
     pub(super) hosts: u64,
@@ -238,6 +240,11 @@ impl Board {
         for (kind, (name, help, value)) in all {
             out.family(name, help, kind);
             rows.iter().for_each(|(pop, numbers, _)| out.sample(name, &[("pop", pop)], value(numbers)));
+        }
+        if rows.iter().any(|(_, numbers, _)| numbers.in_topic > 0) {
+            let name = "controller_topic_policy_version";
+            out.gauge(name, "Version of the policy that brokers have taken last.");
+            rows.iter().for_each(|(pop, numbers, _)| out.sample(name, &[("pop", pop)], numbers.in_topic));
         }
         type Of = fn(&Document) -> u64;
         let documents: [(&str, &str, Of); 3] = [

@@ -1,19 +1,29 @@
 //! What `weirgate doctor` asks: whether a fleet's two ends have what they need, and are heard.
 
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+use rustix::fs::FlockOperation;
 use weirgate_linux::clock;
 use weirgate_store::clickhouse::standby::memories;
+use weirgate_store::clickhouse::unread;
 use weirgate_tune::snapshot::{Held, SIGNATURE};
 use weirgate_units::UnixTime;
 
 use super::controller::edges_have;
 use super::fetch::{News, ask_each};
 use super::keys::{Signer, is_signed};
-use super::memory::Memory;
+use super::memory::{self, Memory};
 use super::rounds::Rounds;
-use super::{secret, tls};
+use super::{secret, tls, topic};
 use crate::config::controller::{Controller, Serve};
 use crate::config::fleet::{Fleet, Origin};
-use crate::config::{Config, Host};
+use crate::config::{Config, Host, Kafka};
+use crate::folder::writable;
+
+/// How far back it is looked for messages that could not be read.
+const UNREAD: core::time::Duration = core::time::Duration::from_secs(3_600);
 
 /// What was found.
 pub(crate) enum Found {
@@ -30,9 +40,9 @@ impl Found {
 }
 
 /// At an edge.
-pub(crate) fn edge(fleet: &Fleet, host: &Host) -> Vec<Found> {
+pub(crate) fn edge(fleet: &Fleet, kafka: Option<&Kafka>, host: &Host) -> Vec<Found> {
     match &fleet.origin {
-        Origin::Topic(_) => vec![],
+        Origin::Topic(name) => kafka.map(|kafka| in_topic(fleet, kafka, name, host)).into_iter().collect(),
         Origin::File(path) => vec![match std::fs::read(path) {
             Ok(bytes) => judged(fleet, host, &path.display().to_string(), &bytes),
             Err(error) => Found::Note(format!("{}: {error}: no policy has come yet", path.display())),
@@ -45,6 +55,22 @@ pub(crate) fn edge(fleet: &Fleet, host: &Host) -> Vec<Found> {
             };
             ask_each(controllers, &host.pop).into_iter().map(found).collect()
         }
+    }
+}
+
+/// What an edge would find in the topic `name`.
+fn in_topic(fleet: &Fleet, kafka: &Kafka, name: &str, host: &Host) -> Found {
+    match topic::is_there(kafka, name) {
+        Ok(true) => {}
+        Ok(false) => {
+            return Found::Note(format!("there is no topic `{name}`: the controller makes it when it publishes"));
+        }
+        Err(error) => return Found::Fails(format!("topic `{name}`: {error:#}")),
+    }
+    match topic::ask(kafka, name, &host.pop) {
+        Ok(Some(bytes)) => judged(fleet, host, &format!("topic `{name}`"), &bytes),
+        Ok(None) => Found::Note(format!("topic `{name}`: no policy has come yet")),
+        Err(why) => Found::Fails(why.to_string()),
     }
 }
 
@@ -72,8 +98,23 @@ pub(crate) fn controller(config: &Config, settings: &Controller) -> Vec<Found> {
     if let Some(serve) = &settings.serve {
         all.push(Found::of(answers(serve)));
     }
+    if let (Some(name), Some(kafka)) = (&settings.topic, &config.kafka) {
+        all.push(match topic::is_there(kafka, name) {
+            Ok(true) => Found::Works(format!("topic `{name}` keeps policies")),
+            Ok(false) => Found::Note(format!("there is no topic `{name}`: it is made with the first policy")),
+            Err(error) => Found::Fails(format!("topic `{name}`: {error:#}")),
+        });
+    }
+    let memory = memory::folder(&config.host.state);
+    all.extend([("[host] state", &memory), ("[controller] publish", &settings.publish)].into_iter().filter_map(
+        |(key, folder)| {
+            let error = writable(folder).err()?;
+            Some(Found::Fails(format!("{key}: {}: {error}: it has to be written", folder.display())))
+        },
+    ));
+    all.extend(addresses(&memory, settings));
     for pop in &settings.pops {
-        if let Err(error) = Memory::load(&config.host.state.join("controller"), pop) {
+        if let Err(error) = Memory::load(&memory, pop) {
             all.push(Found::Fails(format!("{error:#}")));
         }
     }
@@ -82,6 +123,23 @@ pub(crate) fn controller(config: &Config, settings: &Controller) -> Vec<Found> {
         Err(error) => all.push(Found::Fails(format!("{error:#}"))),
     }
     all
+}
+
+/// Whether its addresses are free, where it does not run.
+fn addresses(memory: &Path, settings: &Controller) -> Vec<Found> {
+    let is_ours = |lock: File| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+    if !File::open(memory::lock(memory)).map_or(true, is_ours) {
+        return vec![Found::Works("it runs: its addresses are not tried".to_owned())];
+    }
+    let listen = settings.serve.as_ref().map(|serve| ("listen", serve.listen));
+    let metrics = settings.metrics.map(|metrics| ("metrics", metrics));
+    let taken = |(key, address): (&str, SocketAddr)| {
+        let error = TcpListener::bind(address).err()?;
+        Some(Found::Fails(format!(
+            "[controller] {key}: {address}: {error}: stop what listens there (`ss -tlnp`), or choose another"
+        )))
+    };
+    listen.into_iter().chain(metrics).filter_map(taken).collect()
 }
 
 fn answers(serve: &Serve) -> anyhow::Result<String> {
@@ -100,11 +158,23 @@ fn data(rounds: &Rounds, config: &Config, settings: &Controller) -> Vec<Found> {
     {
         return vec![Found::Fails(error.to_string())];
     }
+    let mut all = Vec::new();
+    if let Some((server, database)) = rounds.server() {
+        match unread(server, database, UNREAD) {
+            Ok(topics) => all.extend(topics.into_iter().map(|found| {
+                Found::Fails(format!(
+                    "topic `{}`: {} messages of the last hour could not be read, and lie in {database}.sockets_kafka_errors: {}: does \
+                     `weirgate store init --form` say what [export.kafka] form does, and is its schema this version's?",
+                    found.topic, found.messages, found.error
+                ))
+            })),
+            Err(error) => return vec![Found::Fails(error.to_string())],
+        }
+    }
     let tune = &config.tune.controller;
     let round = tune.round.as_nanos();
     let settled = clock::unix().as_nanos().saturating_sub(settings.settle.as_nanos());
     let end = UnixTime::from_nanos(settled / round * round);
-    let mut all = Vec::new();
     for pop in &settings.pops {
         match rounds.read(pop, end, tune) {
             Ok((_, read)) if read.rows == 0 => {

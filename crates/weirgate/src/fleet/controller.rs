@@ -18,7 +18,7 @@ use weirgate_units::{Duration, UnixTime};
 
 use super::board::Board;
 use super::keys::Signer;
-use super::memory::{Memory, Sealed};
+use super::memory::{self, Memory, Sealed};
 use super::replace;
 use super::rounds::Rounds;
 use super::turn::Turn;
@@ -138,11 +138,11 @@ impl Decider {
         let tune = config.tune.controller.clone();
         edges_have(&tune, &settings)?;
         let signer = Signer::load(&settings.key)?;
-        let memory = config.host.state.join("controller");
+        let memory = memory::folder(&config.host.state);
         for dir in [&memory, &settings.publish] {
             fs::create_dir_all(dir).with_context(|| format!("{}: cannot be made", dir.display()))?;
         }
-        let lock = memory.join("lock");
+        let lock = memory::lock(&memory);
         let lock = File::create(&lock).with_context(|| lock.display().to_string())?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .with_context(|| format!("another controller runs with {}", memory.display()))?;

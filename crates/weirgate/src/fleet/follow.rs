@@ -205,8 +205,13 @@ impl Follow {
         }
     }
 
+    /// Nothing can be had.
+    fn handle_silence(&mut self, why: String) {
+        self.trouble = Some(why);
+        self.is_unheard = true;
+    }
+
     fn handle_news(&mut self, news: News, now: UnixTime) {
-        let is_counted = matches!(news, News::Nobody(_));
         let bytes = match news {
             News::Snapshot(bytes) => bytes,
             News::Same => {
@@ -224,11 +229,11 @@ impl Follow {
                 }
                 return;
             }
-            News::Nobody(why) | News::Trouble(why) => {
-                self.counts.failed += u64::from(!is_counted);
-                self.trouble = Some(why);
-                self.is_unheard = true;
-                return;
+            // Each of them was counted.
+            News::Nobody(why) => return self.handle_silence(why),
+            News::Trouble(why) => {
+                self.counts.failed += 1;
+                return self.handle_silence(why);
             }
         };
         self.is_unheard = false;

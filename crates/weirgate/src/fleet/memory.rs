@@ -31,6 +31,16 @@ pub(super) struct Sealed {
     pub(super) bytes: Vec<u8>,
 }
 
+/// The folder of memories of who keeps its state in `state`.
+pub(super) fn folder(state: &Path) -> PathBuf {
+    state.join("controller")
+}
+
+/// The file that a controller holds locked while the folder is its own.
+pub(super) fn lock(folder: &Path) -> PathBuf {
+    folder.join("lock")
+}
+
 impl Memory {
     /// What is kept of `pop` in the folder `memory`; `None` where nothing is.
     pub(super) fn load(folder: &Path, pop: &str) -> Result<Option<Self>> {

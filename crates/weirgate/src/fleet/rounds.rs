@@ -26,7 +26,7 @@ impl Rounds {
     pub(super) fn open(database: &Database, lease: Option<Duration>) -> Result<Self> {
         Ok(match database {
             Database::Store(dir) => Self::Store(dir.clone()),
-            Database::ClickHouse { url, name, login: (user, password), source } => {
+            Database::ClickHouse { url, name, login: (user, password), ca, source } => {
                 let password =
                     password.as_deref().map(|path| secret("[controller] password_file", path)).transpose()?;
                 let source = match source {
@@ -34,11 +34,13 @@ impl Rounds {
                     Source::Records => clickhouse::Source::Records,
                     Source::Responses => clickhouse::Source::Responses,
                 };
-                let server = Server::new(url, user.clone(), password)?;
-                let server = match lease {
-                    Some(lease) => server.with_patience(lease.to_std()),
-                    None => server,
-                };
+                let mut server = Server::new(url, user.clone(), password)?;
+                if let Some(ca) = ca {
+                    server = server.with_authorities(ca)?;
+                }
+                if let Some(lease) = lease {
+                    server = server.with_patience(lease.to_std());
+                }
                 Self::ClickHouse(server, name.clone(), source)
             }
         })

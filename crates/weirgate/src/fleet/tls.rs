@@ -26,18 +26,18 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> 
     Ok(certificates)
 }
 
-/// The private key in `path`.
-pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>> {
-    PrivateKeyDer::from_pem_file(path)
-        .with_context(|| format!("{}: a private key in PEM cannot be read", path.display()))
+/// The private key in `path`, and its PEM.
+fn key(path: &Path) -> Result<(PrivateKeyDer<'static>, Vec<u8>)> {
+    let pem = std::fs::read(path).with_context(|| path.display().to_string())?;
+    let key = PrivateKeyDer::from_pem_slice(&pem)
+        .with_context(|| format!("{}: a private key in PEM cannot be read", path.display()))?;
+    Ok((key, pem))
 }
 
 /// The certificates in `certificate` and the PEM of the key in `private`, which belong together: while they are renewed, they may not.
 pub(super) fn pair(certificate: &Path, private: &Path) -> Result<(Vec<CertificateDer<'static>>, Vec<u8>)> {
     let chain = certificates(certificate)?;
-    let pem = std::fs::read(private).with_context(|| private.display().to_string())?;
-    let key = PrivateKeyDer::from_pem_slice(&pem)
-        .with_context(|| format!("{}: a private key in PEM cannot be read", private.display()))?;
+    let (key, pem) = key(private)?;
     let signing = provider().key_provider.load_private_key(key)?;
     match CertifiedKey::new(chain.clone(), signing).keys_match() {
         // Some keys do not say what their public half is.
@@ -64,7 +64,7 @@ pub(super) fn server(serve: &Serve) -> Result<ServerConfig> {
         }
     };
     let mut config = builder
-        .with_single_cert(certificates(certificate)?, key(private)?)
+        .with_single_cert(certificates(certificate)?, key(private)?.0)
         .with_context(|| format!("{} and {} do not fit", certificate.display(), private.display()))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)

@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use weirgate_linux::clock;
-use weirgate_store::snapshots::{Publisher, Subscription, Topic};
+use weirgate_store::snapshots::{self, CheckError, Publisher, Subscription, Topic};
 
 use super::board::Board;
 use super::fetch::{self, News, pause};
@@ -25,9 +25,22 @@ fn topic(kafka: &Kafka, name: &str) -> Result<Topic> {
     Ok(Topic { brokers: kafka.brokers.clone(), security, name: name.to_owned() })
 }
 
+/// Whether the topic `name` is there.
+///
+/// # Errors
+/// Brokers cannot be asked, or it does not keep policies.
+pub(super) fn is_there(kafka: &Kafka, name: &str) -> Result<bool> {
+    match snapshots::check(&topic(kafka, name)?) {
+        Ok(()) => Ok(true),
+        Err(CheckError::NoTopic(_)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The controller's end.
 pub(crate) struct Sender {
     publisher: Publisher,
+    topic: String,
     board: Arc<Board>,
     /// What was sent last of each point of presence.
     sent: BTreeMap<String, String>,
@@ -39,7 +52,8 @@ impl Sender {
     /// # Errors
     /// The password's file cannot be read.
     pub(crate) fn new(kafka: &Kafka, name: &str, board: Arc<Board>) -> Result<Self> {
-        Ok(Self { publisher: Publisher::new(topic(kafka, name)?), board, sent: BTreeMap::new() })
+        let publisher = Publisher::new(topic(kafka, name)?);
+        Ok(Self { publisher, topic: name.to_owned(), board, sent: BTreeMap::new() })
     }
 
     /// Sends whatever is new from now on, from a thread of its own.
@@ -82,6 +96,8 @@ impl Sender {
                 self.board.count(pop, |numbers| numbers.failed += 1);
             }
             published.with_context(|| format!("the policy of `{pop}`"))?;
+            self.board.count(pop, |numbers| numbers.in_topic = document.version);
+            tracing::info!(pop, version = document.version, topic = self.topic, "brokers have it");
             self.sent.insert(pop.to_owned(), document.etag.clone());
         }
         Ok(())
@@ -97,15 +113,31 @@ pub(super) fn subscribe(kafka: &Kafka, name: &str, pop: &str) -> Result<Receiver
     fetch::start(move |news| while read(&mut subscription, news) {})
 }
 
-/// Reads once; false: there is nobody left to tell.
-fn read(subscription: &mut Subscription, news: &SyncSender<News>) -> bool {
+/// The newest policy of `pop` in the topic `name`, where there is one.
+///
+/// # Errors
+/// What is in the way, or why there is none.
+pub(super) fn ask(kafka: &Kafka, name: &str, pop: &str) -> Result<Option<Vec<u8>>> {
+    let mut subscription = Subscription::open(&topic(kafka, name)?, pop)?;
+    match (newest(&mut subscription), subscription.trouble()) {
+        (None, Some(why)) => bail!(why),
+        (found, _) => Ok(found),
+    }
+}
+
+/// Of what has piled up only the newest matters.
+fn newest(subscription: &mut Subscription) -> Option<Vec<u8>> {
     let mut last = subscription.next(WAIT);
-    // Of what has piled up only the newest matters.
     while let Some(newer) = last.is_some().then(|| subscription.next(Duration::from_millis(50))).flatten() {
         last = Some(newer);
     }
-    let trouble = subscription.trouble();
-    let said = match (last, trouble) {
+    last
+}
+
+/// Reads once; false: there is nobody left to tell.
+fn read(subscription: &mut Subscription, news: &SyncSender<News>) -> bool {
+    let last = newest(subscription);
+    let said = match (last, subscription.trouble()) {
         (Some(bytes), _) => News::Snapshot(bytes),
         (None, Some(why)) => News::Trouble(why),
         (None, None) => News::Same,

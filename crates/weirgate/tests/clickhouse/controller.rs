@@ -9,7 +9,7 @@ use weirgate_tune::synthetic::{Scenario, Synthetic};
 use weirgate_units::UnixTime;
 
 use crate::rounds::{HOSTS, config, summed};
-use crate::server::{Server, Service, done, weirgate};
+use crate::server::{Server, Service, doctor, done, text, weirgate};
 
 const ROUNDS: u32 = 12;
 const ROUND: u64 = 60;
@@ -29,6 +29,15 @@ impl Daemon {
     pub(crate) fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+
+    /// By SIGTERM.
+    pub(crate) fn ask_to_end(&self) {
+        assert!(Command::new("kill").arg(self.0.id().to_string()).status().unwrap().success());
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
     }
 }
 
@@ -178,7 +187,7 @@ fn an_edge_obeys_what_comes_by_kafka() {
     let kafka = format!("[export.kafka]\nbrokers = [\"{}\"]\n", broker.address);
     let controller = controller(&server, &format!("topic = \"weirgate.policies\"\n{kafka}"));
     let key = done(&weirgate(&["controller", "key", "-c", &controller]));
-    let text = format!(
+    let sections = format!(
         "[host]\nname = \"edge-1\"\npop = \"ams\"\nstate = \"{}\"\n[http]\nlisten = \"off\"\n[control]\nsocket = \"{}\"\n\
          [store]\nenabled = false\n[fleet]\ntopic = \"weirgate.policies\"\ntrust = [\"{}\"]\n{kafka}",
         path("state"),
@@ -186,11 +195,19 @@ fn an_edge_obeys_what_comes_by_kafka() {
         key.trim(),
     );
     let edge = path("edge.toml");
-    std::fs::write(&edge, text).unwrap();
+    std::fs::write(&edge, sections).unwrap();
     // It waits for a topic that is made when something is published.
     let _daemon = Daemon::start(&["run", "-c", &edge]);
     wait(&edge, |status| status.to_string().contains("no topic `weirgate.policies` so far"));
-    done(&weirgate(&["controller", "run", "--once", "-c", &controller]));
+    assert_eq!(doctor(&edge, "fleet"), ["note"]);
+    assert!(doctor(&controller, "controller").contains(&"note".to_owned()));
+    let once = weirgate(&["controller", "run", "--once", "-c", &controller]);
+    done(&once);
+    assert!(text(&once.stderr).contains("brokers have it"), "{}", text(&once.stderr));
     let status = wait(&edge, obeys);
+    assert_eq!(doctor(&edge, "fleet"), ["ok"]);
+    let nowhere = std::fs::read_to_string(&edge).unwrap().replace(&broker.address, "127.0.0.1:1");
+    std::fs::write(path("nowhere.toml"), nowhere).unwrap();
+    assert_eq!(doctor(&path("nowhere.toml"), "fleet"), ["fails"]);
     assert!(!status.to_string().contains("weirgate.policies"), "{status}");
 }

@@ -182,6 +182,23 @@ fn stays(server: &Server) {
 }
 
 #[test]
+fn what_somebody_has_dropped_is_made_again() {
+    let Some(server) = Server::current() else { return };
+    done(&server.init(&[]));
+    for table in ["tallies", "networks_1m_mv"] {
+        server.ask(&format!("DROP TABLE weirgate.{table} SYNC"));
+    }
+    let again = done(&server.init(&[]));
+    assert!(
+        again.contains("remade   networks_1m_mv, tallies, which were gone") && !again.contains("applied"),
+        "{again}"
+    );
+    // With all its columns, of later files, too.
+    assert_eq!(server.ask("SELECT count() FROM weirgate.tallies WHERE round_length > 0 AND metric = ''"), "0\n");
+    assert!(done(&server.init(&[])).contains("nothing to do"));
+}
+
+#[test]
 fn another_kafka_is_taken_and_the_same_left_alone() {
     let Some(server) = Server::current() else { return };
     // Nobody is there, which is nobody's business as long as nothing is read.

@@ -11,7 +11,7 @@ use weirgate_units::UnixTime;
 
 use crate::controller::Daemon;
 use crate::rounds::{HOSTS, config, summed};
-use crate::server::{Server, done, said, text, weirgate};
+use crate::server::{Server, doctor, done, said, text, weirgate};
 
 /// Seconds.
 const ROUND: u64 = 10;
@@ -109,24 +109,15 @@ pub(crate) fn the_other_goes_on(servers: [&Server; 2]) {
     assert!(said(&reset, 2).contains("another controller runs with"), "{}", said(&reset, 2));
 }
 
-/// The verdicts of `weirgate doctor` on `what`.
-fn doctor(config: &str, what: &str) -> Vec<String> {
-    let output = weirgate(&["doctor", "--json", "-c", config]);
-    let checks = text(&output.stdout);
-    println!("{checks}");
-    let checks = checks.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    checks.filter(|check| check["what"] == what).map(|check| check["verdict"].as_str().unwrap().to_owned()).collect()
-}
-
 /// Connections that a fleet's hosts have summed up, as time passes.
-struct Data {
+pub(crate) struct Data {
     world: Synthetic,
     hosts: Vec<Tallies>,
     next: UnixTime,
 }
 
 impl Data {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let start = UnixTime::from_nanos((now() / ROUND - BEFORE) * ROUND * 1_000_000_000);
         let round = weirgate_units::Duration::from_secs(ROUND);
         let scenario = Scenario { start, round, connections: 8, clients: 30, ..Scenario::mixed(60, 60, 11) };
@@ -135,7 +126,7 @@ impl Data {
     }
 
     /// Brings what has happened until now into the database.
-    fn bring(&mut self, server: &Server) {
+    pub(crate) fn bring(&mut self, server: &Server) {
         while self.next.as_secs() <= now() {
             let mut connections = Vec::new();
             let policy = weirgate_tune::Policy::default();
@@ -186,8 +177,15 @@ impl Edge {
 }
 
 /// A controller that serves edges at the first of `ports`, and its numbers at the other.
-fn controller(dir: &Path, server: &Server, name: &str, ports: (u16, u16)) -> Daemon {
-    let text = format!(
+pub(crate) fn controller(dir: &Path, server: &Server, name: &str, ports: (u16, u16)) -> Daemon {
+    let config = path(dir, &format!("{name}.toml"));
+    std::fs::write(&config, settings(dir, server, name, ports)).unwrap();
+    Daemon::start(&["controller", "run", "-c", &config])
+}
+
+/// Its configuration.
+pub(crate) fn settings(dir: &Path, server: &Server, name: &str, ports: (u16, u16)) -> String {
+    format!(
         "[host]\nname = \"{name}\"\nstate = \"{}\"\n[tune]\nround = \"{ROUND} s\"\nwindow_rounds = 16\nknown_enter_min = 4\n\
          known_leave_min = 2\n[controller]\nclickhouse = \"{}\"\npops = [\"ams\", \"fra\"]\nkey = \"{}\"\nsettle = \"0 s\"\n\
          canary_share = \"100 %\"\nlease = \"5 s\"\nlife = \"60 s\"\nlisten = \"127.0.0.1:{}\"\nmetrics = \"127.0.0.1:{}\"\n\
@@ -200,19 +198,16 @@ fn controller(dir: &Path, server: &Server, name: &str, ports: (u16, u16)) -> Dae
         path(dir, "server.crt"),
         path(dir, "server.key"),
         path(dir, "token"),
-    );
-    let config = path(dir, &format!("{name}.toml"));
-    std::fs::write(&config, text).unwrap();
-    Daemon::start(&["controller", "run", "-c", &config])
+    )
 }
 
 /// An authority, and the certificate of a server that it has signed.
-fn certificates(dir: &Path) {
+pub(crate) fn certificates(dir: &Path) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/services/certificates.sh");
     done(&Command::new("sh").arg(script).arg(dir).output().unwrap());
 }
 
-fn path(dir: &Path, name: &str) -> String {
+pub(crate) fn path(dir: &Path, name: &str) -> String {
     dir.join(name).display().to_string()
 }
 
@@ -220,20 +215,20 @@ fn now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
 }
 
-fn free_ports() -> [u16; 4] {
+pub(crate) fn free_ports() -> [u16; 4] {
     let listeners = [(); 4].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// The value of a metric of the controller at `port`; below zero where there is none.
-fn number(port: u16, series: &str) -> f64 {
+pub(crate) fn number(port: u16, series: &str) -> f64 {
     let url = format!("http://127.0.0.1:{port}/metrics");
     let output = Command::new("curl").args(["-sS", "--noproxy", "*", &url]).output().unwrap();
     let value = |line: &str| line.strip_prefix(series)?.trim().parse().ok();
     text(&output.stdout).lines().find_map(value).unwrap_or(-1.0)
 }
 
-fn wait(mut is_so: impl FnMut() -> bool, otherwise: &str) {
+pub(crate) fn wait(mut is_so: impl FnMut() -> bool, otherwise: &str) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "{otherwise}");

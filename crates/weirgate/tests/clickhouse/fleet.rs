@@ -125,6 +125,12 @@ fn what_is_exported_arrives_in_both_forms() {
         send(&broker, name, name, form, 1);
         until(&server, &format!("SELECT count() FROM {name}.sockets FINAL"), 2 * CONNECTIONS);
         until(&server, &format!("SELECT countIf(message = 'no message') FROM {name}.sockets_kafka_errors"), 1);
+        let asked = clickhouse::Server::new(&server.url, None, None).unwrap();
+        let unread = clickhouse::unread(&asked, name, Duration::from_secs(600)).unwrap();
+        assert!(
+            matches!(&unread[..], [of] if of.topic == name && of.messages == 1 && !of.error.is_empty()),
+            "{unread:?}"
+        );
     }
 }
 

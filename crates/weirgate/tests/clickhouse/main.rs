@@ -7,6 +7,7 @@ mod current;
 mod debian;
 mod failover;
 mod fleet;
+mod lease;
 mod message;
 mod records;
 mod replicated;

@@ -211,3 +211,12 @@ pub(crate) fn said(output: &Output, code: i32) -> String {
     assert_eq!(output.status.code(), Some(code), "{}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stderr)
 }
+
+/// The verdicts of `weirgate doctor` on `what`.
+pub(crate) fn doctor(config: &str, what: &str) -> Vec<String> {
+    let output = weirgate(&["doctor", "--json", "-c", config]);
+    let checks = text(&output.stdout);
+    println!("{checks}");
+    let checks = checks.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    checks.filter(|check| check["what"] == what).map(|check| check["verdict"].as_str().unwrap().to_owned()).collect()
+}

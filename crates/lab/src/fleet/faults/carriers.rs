@@ -1,12 +1,11 @@
 //! Faults of what carries and keeps records: the broker, the edge, ClickHouse.
 
-use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use weirgate_linux::clock;
 
-use super::{CLICKHOUSE_AWAY, Fleet, ROUND_S, TOPIC};
+use super::{CLICKHOUSE_AWAY, FAILURES, Fleet, ROUND_S, TOPIC};
 use crate::fleet::ground::{Current, count, until};
 
 impl Fleet<'_> {
@@ -61,23 +60,32 @@ impl Fleet<'_> {
         // What an edge obeys goes on while nobody decides, until it expires.
         self.rounds()?;
         self.decide()?;
+        let controller = self.decider.start()?;
+        until("the controller answers", || Ok(controller.number(FAILURES)? == 0.0))?;
         let from = clock::unix();
         let expiry = self.metric("fleet_policy_expiry_timestamp_seconds")?;
         drop(self.engine.take());
         self.ground.services("kill", "clickhouse")?;
         std::thread::sleep(Duration::from_secs(self.size.away_s));
         // Without a round that has ended since then nobody is asked.
-        std::thread::sleep(Duration::from_secs(ROUND_S - clock::unix().as_secs() % ROUND_S));
-        let refused = self.decider.run(0).err().map(|error| format!("{error:#}")).unwrap_or_default();
+        let is_told = until("the controller says that it cannot decide", || Ok(controller.number(FAILURES)? > 0.0));
+        let is_told = is_told.is_ok() && controller.log()?.contains("no ClickHouse answers");
         let unchanged = expiry.is_some() && self.metric("fleet_policy_expiry_timestamp_seconds")? == expiry;
         let engine = Current::start(self.ground, "engine")?;
-        fs::write(self.ground.path("engine-url"), &engine.url)?;
         self.engine = Some(engine);
         self.ground.start("clickhouse", "CLICKHOUSE")?;
-        let noticed = unchanged && refused.contains("no ClickHouse answers");
-        self.note(CLICKHOUSE_AWAY, from, "weirgate_fleet_policy_expiry_timestamp_seconds stands still", noticed);
-        let url = self.engine()?.url.clone();
-        self.decider.ask(&url);
+        let mut filled = clock::unix().as_secs() / ROUND_S * ROUND_S;
+        until("the controller decides again", || {
+            self.bring(&mut filled)?;
+            let ended = controller.number("controller_round_end_timestamp_seconds{pop=\"lab\"}")?;
+            Ok(ended > from.as_secs() as f64)
+        })?;
+        self.note(
+            CLICKHOUSE_AWAY,
+            from,
+            "weirgate_controller_failures_total; weirgate_fleet_policy_expiry_timestamp_seconds stands still",
+            is_told && unchanged,
+        );
         Ok(())
     }
 

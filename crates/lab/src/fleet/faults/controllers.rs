@@ -1,19 +1,17 @@
 //! Faults of two controllers that share a lease and answer an edge by HTTPS.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::Result;
+use rustix::process::{Signal, kill_process};
 use weirgate_linux::clock;
 
 use super::policies::HISTORY;
-use super::{Fleet, POP, ROUND_S, SHORT_S, tune};
-use crate::daemon::{self, Daemon};
+use super::{Fleet, POP, ROUND_S, SHORT_S, WINDOW_ROUNDS, tune};
+use crate::daemon::Daemon;
+use crate::fleet::controller::{Running, command, free_port, number};
 use crate::fleet::ground::until;
-use crate::process::Killed;
 
 /// For how long a controller that is not heard of keeps the other from deciding.
 const LEASE_S: u64 = 5;
@@ -50,7 +48,8 @@ impl Fleet<'_> {
         })?;
         let is_told = other.is_active()?;
         self.note("the controller that decides is killed", from, "weirgate_controller_active", is_told);
-        self.policy("the other one's", true);
+        let is_theirs = until("the edge obeys what that one hands out", || Ok(obeyed()? == other.version()?)).is_ok();
+        self.policy("the other one's", is_theirs);
 
         let (from, before) = (clock::unix(), obeyed()?);
         let failures = |metrics: &str| number(metrics, "fleet_failures_total");
@@ -92,7 +91,7 @@ impl Fleet<'_> {
             self.bring(filled)?;
             Ok(look()? > before && !first.is_active()?)
         })?;
-        let is_told = second.number("controller_epoch")? > 1.0 && first.version()? >= newest;
+        let is_told = second.running.number("controller_epoch")? > 1.0 && first.version()? >= newest;
         self.note(
             "two controllers at once: one is stopped past its lease, and goes on",
             from,
@@ -104,7 +103,7 @@ impl Fleet<'_> {
     }
 
     /// Brings the rounds that have ended since `filled` into the engine.
-    fn bring(&self, filled: &mut u64) -> Result<()> {
+    pub(super) fn bring(&self, filled: &mut u64) -> Result<()> {
         while *filled + ROUND_S <= clock::unix().as_secs() {
             *filled += ROUND_S;
             self.fill(HISTORY, *filled)?;
@@ -113,52 +112,42 @@ impl Fleet<'_> {
     }
 }
 
-/// A controller that goes on until it is dropped, which kills it.
+/// One that answers edges.
 struct Serving {
-    process: Killed,
+    running: Running,
     listen: u16,
-    metrics: u16,
 }
 
 impl Serving {
     fn start(fleet: &Fleet, dir: &Path, name: &str) -> Result<Self> {
-        let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0"));
-        let [listen, metrics] = ports.map(|port| port.and_then(|port| Ok(port.local_addr()?.port())));
-        let (listen, metrics) = (listen?, metrics?);
+        let (listen, metrics) = (free_port()?, free_port()?);
         let shown = dir.display();
         let text = format!(
             "[host]\nname = \"{name}\"\nstate = \"{shown}/{name}\"\n[tune]\n{}\n[controller]\nclickhouse = \"{}\"\npops = [\"{POP}\"]\n\
              key = \"{shown}/key\"\nsettle = \"0 s\"\ncanary_share = \"100 %\"\nlease = \"{LEASE_S} s\"\n\
              listen = \"127.0.0.1:{listen}\"\nmetrics = \"127.0.0.1:{metrics}\"\ncertificate = \"{shown}/server.crt\"\n\
              certificate_key = \"{shown}/server.key\"\ntoken_file = \"{shown}/token\"\n",
-            tune(),
+            tune(WINDOW_ROUNDS),
             fleet.engine()?.url,
         );
         let config = dir.join(name).with_extension("toml");
         fs::write(&config, text)?;
-        let log = fs::File::create(dir.join(name).with_extension("log"))?;
-        let mut command = Command::new(&fleet.ground.weirgate);
-        command.args(["controller", "run", "-c"]).arg(&config);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
-        Ok(Self { process: Killed(child), listen, metrics })
+        let log = dir.join(name).with_extension("log");
+        let running = Running::start(command(&fleet.ground.weirgate, &config), log, metrics)?;
+        Ok(Self { running, listen })
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        Ok(kill_process(Pid::from_child(&self.process.0), signal)?)
+        Ok(kill_process(self.running.id(), signal)?)
     }
 
     fn is_active(&self) -> Result<bool> {
-        Ok(self.number("controller_active")? > 0.0)
-    }
-
-    fn number(&self, name: &str) -> Result<f64> {
-        let metrics = daemon::get(([127, 0, 0, 1], self.metrics).into(), "/metrics")?;
-        number(&metrics, name).with_context(|| format!("there is no {name}"))
+        Ok(self.running.number("controller_active")? > 0.0)
     }
 
     /// Of the policy that it hands out.
     fn version(&self) -> Result<f64> {
-        self.number(&format!("controller_policy_version{{pop=\"{POP}\"}}"))
+        self.running.number(&format!("controller_policy_version{{pop=\"{POP}\"}}"))
     }
 }
 
@@ -169,11 +158,4 @@ fn edge(dir: &Path, controllers: [&Serving; 2], public: &str) -> String {
     format!(
         "[fleet]\ntrust = [\"{public}\"]\ncontrollers = [{first}, {second}]\nca = \"{shown}/ca.pem\"\ntoken_file = \"{shown}/token\"\n"
     )
-}
-
-/// The value of a series of ours.
-pub(super) fn number(metrics: &str, series: &str) -> Option<f64> {
-    let value =
-        |line: &str| line.strip_prefix("weirgate_")?.strip_prefix(series)?.strip_prefix(' ')?.trim().parse().ok();
-    metrics.lines().find_map(value)
 }

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
 use weirgate_units::UnixTime;
 
 use super::{Faults, Fleet, ID, TOPIC};
@@ -22,9 +23,9 @@ impl Fleet<'_> {
         until("all records are acknowledged", || Ok(self.waiting()? == 0))?;
         self.acknowledged += self.export("acknowledged")?;
         let lost_by_edge = self.metric("export_lost_records_total")?.unwrap_or(0.0) as u64;
-        if let Some(mut edge) = self.edge.take() {
-            edge.stop()?;
-        }
+        let mut edge = self.edge.take().context("the edge runs")?;
+        edge.stop()?;
+        let recorded = self.recorded(&edge.store())?;
         let engine = self.engine()?;
         for statement in witness(&self.brokers) {
             engine.ask(&statement)?;
@@ -51,6 +52,9 @@ impl Fleet<'_> {
         let not_in_engine = missing(&engine.url)?;
         let not_in_debian = missing(&self.debian)?;
         let not_in_log = self.acknowledged.saturating_sub(all()?);
+        let is_down = |at: UnixTime| self.down.iter().any(|(from, to)| at >= *from && at <= *to);
+        let unsent =
+            recorded.iter().filter(|record| !in_log.contains(&record.id()) && !is_down(record.at())).count() as u64;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let closed = engine.ask(&format!(
             "SELECT DISTINCT cookie FROM weirgate.sockets WHERE boot_id = '{}' AND netns = {} AND kind = 'close'",
@@ -59,7 +63,6 @@ impl Fleet<'_> {
         ))?;
         let closed: HashSet<u64> = closed.lines().filter_map(|line| line.parse().ok()).collect();
         let made = self.closes.made();
-        let is_down = |at: UnixTime| self.down.iter().any(|(from, to)| at >= *from && at <= *to);
         let unseen = |(at, cookie): &&(UnixTime, u64)| !closed.contains(cookie) && !is_down(*at);
         let unrecorded = made.iter().filter(unseen).count() as u64;
         let mut table = Table::new(
@@ -102,7 +105,9 @@ impl Fleet<'_> {
                 made.iter().filter(|(at, cookie)| !closed.contains(cookie) && is_down(*at)).count().to_string(),
                 unrecorded.to_string(),
                 format!(
-                    "{} records acknowledged, {} in Kafka's log, {not_in_log} missing there, {not_in_engine} in the engine, {not_in_debian} in 18.16",
+                    "{} records in the edge's store, of which {unsent} are missing in Kafka's log; {} acknowledged, {} in Kafka's log, \
+                     {not_in_log} missing there, {not_in_engine} in the engine, {not_in_debian} in 18.16",
+                    recorded.len(),
                     self.acknowledged,
                     in_log.len()
                 ),
@@ -112,10 +117,41 @@ impl Fleet<'_> {
         );
         Ok(Faults {
             table,
-            acknowledged_lost: not_in_log + not_in_engine + not_in_debian + unrecorded + lost_by_edge,
+            acknowledged_lost: unsent + not_in_log + not_in_engine + not_in_debian + unrecorded + lost_by_edge,
             unnoticed: self.rows.iter().filter(|row| !row.noticed).count() as u64,
             misapplied: self.rows.iter().filter(|row| row.policy.is_some_and(|(_, right)| !right)).count() as u64,
         })
+    }
+
+    /// All that the edge has written into its own store.
+    fn recorded(&self, store: &Path) -> Result<Vec<Recorded>> {
+        let sql = format!("SELECT DISTINCT {ID}, CAST(time AS BIGINT) AS ns FROM sockets");
+        let rows = self.ground.weirgate(&["query", "--json", "--store", &store.display().to_string(), &sql])?.0;
+        rows.lines()
+            .map(|row| serde_json::from_str(row).with_context(|| format!("a row of its store: {row}")))
+            .collect()
+    }
+}
+
+/// A record in an edge's store.
+#[derive(Deserialize)]
+struct Recorded {
+    boot_id: String,
+    netns: u32,
+    cookie: u64,
+    sequence: u32,
+    ns: i64,
+}
+
+impl Recorded {
+    /// As a row of [`ID`].
+    fn id(&self) -> String {
+        let Self { boot_id, netns, cookie, sequence, .. } = self;
+        format!("{boot_id}\t{netns}\t{cookie}\t{sequence}")
+    }
+
+    fn at(&self) -> UnixTime {
+        UnixTime::from_nanos(u64::try_from(self.ns).unwrap_or_default())
     }
 }
 
@@ -160,12 +196,11 @@ fn kafka_table(name: &str, brokers: &str, group: &str) -> String {
 
 /// Hands rows on to Debian's ClickHouse every second, by HTTP: those that came since ten seconds before the last that it took. What it has
 /// twice it drops.
-pub(super) fn feed(engine: PathBuf, debian: String, goes_on: Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
+pub(super) fn feed(url: String, debian: String, goes_on: Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let mut taken = 0.0f64;
         while goes_on.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_secs(1));
-            let Ok(url) = fs::read_to_string(&engine) else { continue };
             let newest = ask(&url, "SELECT toFloat64(max(arrived)) FROM weirgate.queue");
             let Some(newest) = newest.ok().and_then(|text| text.trim().parse::<f64>().ok()) else { continue };
             let rows = ask(

@@ -5,13 +5,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use weirgate_linux::clock;
+use weirgate_tune::snapshot::Held;
 use weirgate_units::UnixTime;
 
-use super::{Fleet, ROUND_S};
+use super::{Fleet, POP, ROUND_S};
 use crate::fleet::ground::{count, until};
 use crate::fleet::numbers;
 use crate::report::Table;
 use crate::stats::median;
+
+/// How often an edge looks at a file.
+const LOOK_MS: u32 = 5_000;
 
 /// Seconds of each part, without waiting for a round to end.
 pub(in crate::fleet) struct Delay {
@@ -25,8 +29,8 @@ pub(in crate::fleet) struct Delay {
     pub(super) round: f64,
     /// From the snapshot's file to the edge that obeys it.
     pub(super) edge: f64,
-    /// Connections of which the first three are medians.
-    pub(super) connections: usize,
+    /// Connections of which the first three are medians, and rounds and policies of which the others are.
+    pub(super) of: (usize, u32),
 }
 
 impl Delay {
@@ -36,9 +40,9 @@ impl Delay {
 
     pub(in crate::fleet) fn table(&self) -> Table {
         let caption = format!(
-            "From a connection's end to a decision that its edge obeys, s: medians of {} connections and one round; not among \
-             them is the wait for the round's end and for what comes late (settle)",
-            self.connections
+            "From a connection's end to a decision that its edge obeys, s: medians of {} connections, and of {} rounds and policies; not \
+             among them is the wait for the round's end and for what comes late (settle)",
+            self.of.0, self.of.1
         );
         numbers(
             &caption,
@@ -93,16 +97,25 @@ impl Fleet<'_> {
         let connections = parts[0].len();
         let [record, kafka, clickhouse] = parts.map(median);
 
-        // From records, of the connections themselves.
-        // One round is left to decide.
+        // From records, of the connections themselves. One round at a time is left to decide.
         by_records.run(0)?;
-        std::thread::sleep(Duration::from_secs(ROUND_S - clock::unix().as_secs() % ROUND_S));
-        let run = by_records.run(0)?;
-        ensure!(run.log.contains("connections="), "the controller decided nothing: {}", run.log);
-        let start = Instant::now();
-        self.deliver(&fs::read(by_records.published().join("lab.snapshot"))?)?;
-        until("the edge obeys the snapshot", || Ok(self.metric("fleet_policy_version")?.is_some()))?;
-        let edge = start.elapsed().as_secs_f64();
-        Ok(Delay { record: record.max(0.0), kafka, clickhouse, round: run.took.as_secs_f64(), edge, connections })
+        let (mut rounds, mut edges) = (Vec::new(), Vec::new());
+        let all = self.size.delays;
+        for n in 0..all {
+            std::thread::sleep(Duration::from_secs(ROUND_S - clock::unix().as_secs() % ROUND_S));
+            let run = by_records.run(0)?;
+            ensure!(run.log.contains("connections="), "the controller decided nothing: {}", run.log);
+            rounds.push(run.took.as_secs_f64());
+            let bytes = fs::read(by_records.published().join("lab.snapshot"))?;
+            let version = Held::default().check(&bytes, POP, clock::unix(), |_, _| true)?.version;
+            // Looks and rounds go in step: what is waited for a look is to be another time each time.
+            std::thread::sleep(Duration::from_millis(u64::from(LOOK_MS * n / all)));
+            let start = Instant::now();
+            self.deliver(&bytes)?;
+            until("the edge obeys the snapshot", || Ok(self.metric("fleet_policy_version")? == Some(version as f64)))?;
+            edges.push(start.elapsed().as_secs_f64());
+        }
+        let [round, edge] = [rounds, edges].map(median);
+        Ok(Delay { record: record.max(0.0), kafka, clickhouse, round, edge, of: (connections, all) })
     }
 }

@@ -4,6 +4,7 @@
 //! of its own reads when all is over; a connection that a living edge saw close is looked for as well.
 
 mod carriers;
+mod clocks;
 mod controllers;
 mod count;
 mod delay;
@@ -19,11 +20,10 @@ use anyhow::{Context, Result};
 use weirgate_linux::clock;
 use weirgate_units::UnixTime;
 
-use self::controllers::number;
 use self::count::{feed, second_group};
 pub(super) use self::delay::Delay;
+use super::controller::{Controller, number};
 use super::ground::{Current, Ground, until};
-use super::round::Controller;
 use super::traffic::Closes;
 use crate::daemon::Daemon;
 use crate::net::Namespace;
@@ -32,8 +32,11 @@ use crate::report::Table;
 const TOPIC: &str = "weirgate.sockets";
 /// As [`Daemon::start`] names it.
 const POP: &str = "lab";
-/// A controller's round.
+/// A controller's round, and how many it remembers.
 const ROUND_S: u64 = 10;
+const WINDOW_ROUNDS: u32 = 16;
+/// What a controller could not do.
+const FAILURES: &str = "controller_failures_total{pop=\"lab\"}";
 /// The fault whose end is noted apart.
 const CLICKHOUSE_AWAY: &str = "both ClickHouses away";
 /// Where ClickHouse is away for less than that, what takes long is left out.
@@ -49,6 +52,8 @@ pub(super) struct Size {
     pub(super) away_s: u64,
     /// How long anything else lasts, and what lies between.
     pub(super) spread_s: u64,
+    /// Rounds and policies whose delay is measured.
+    pub(super) delays: u32,
 }
 
 /// What came of all of them.
@@ -81,7 +86,7 @@ struct Fleet<'a> {
     size: &'a Size,
     brokers: String,
     engine: Option<Current>,
-    /// The other ClickHouse's address, which is the same after it was killed.
+    /// The other ClickHouse's address. Both have the same after they were killed.
     debian: String,
     edge: Option<Daemon>,
     sections: String,
@@ -104,7 +109,7 @@ pub(super) fn run(ground: &Ground, size: &Size, say: &dyn Fn(String)) -> Result<
     say("faults: starting Kafka, two ClickHouses, an edge".into());
     let mut fleet = Fleet::start(ground, size)?;
     let feeds = Arc::new(AtomicBool::new(true));
-    let feeder = feed(ground.path("engine-url"), fleet.debian.clone(), Arc::clone(&feeds));
+    let feeder = feed(fleet.engine()?.url.clone(), fleet.debian.clone(), Arc::clone(&feeds));
     let delay = fleet.delay()?;
     say(format!("socket to decision: {:.1} s", delay.sum()));
     fleet.broker_is_killed()?;
@@ -118,7 +123,9 @@ pub(super) fn run(ground: &Ground, size: &Size, say: &dyn Fn(String)) -> Result<
     }
     say("faults: policies".into());
     fleet.controller_is_killed()?;
+    fleet.controller_is_ahead()?;
     fleet.policies_are_forged()?;
+    fleet.edge_is_ahead()?;
     fleet.policy_expires()?;
     if is_short {
         fleet.clickhouse_has_caught_up()?;
@@ -132,9 +139,9 @@ pub(super) fn run(ground: &Ground, size: &Size, say: &dyn Fn(String)) -> Result<
     Ok((counted?, delay))
 }
 
-/// How the matrix's controllers decide: after a few of its short rounds.
-fn tune() -> String {
-    format!("round = \"{ROUND_S} s\"\nwindow_rounds = 16\nknown_enter_min = 4\nknown_leave_min = 2")
+/// How the matrix's controllers decide: after a few of its short rounds, of which they remember so many.
+fn tune(window_rounds: u32) -> String {
+    format!("round = \"{ROUND_S} s\"\nwindow_rounds = {window_rounds}\nknown_enter_min = 4\nknown_leave_min = 2")
 }
 
 impl<'a> Fleet<'a> {
@@ -142,7 +149,6 @@ impl<'a> Fleet<'a> {
         let brokers = ground.start("kafka", "KAFKA")?;
         ground.topic(&brokers, TOPIC, 4)?;
         let engine = Current::start(ground, "engine")?;
-        fs::write(ground.path("engine-url"), &engine.url)?;
         ground.weirgate(&["store", "init", "--url", &engine.url, "--kafka", &brokers, "--topic", TOPIC])?;
         for statement in second_group(&brokers) {
             engine.ask(&statement)?;
@@ -151,9 +157,9 @@ impl<'a> Fleet<'a> {
         ground.weirgate(&["store", "init", "--url", &debian])?;
         let ns = Namespace::create("faults")?;
         let decider = Controller::new(ground, "faults-controller", &engine.url, &[POP.to_owned()])?
-            .with(&tune(), "canary_share = \"100 %\"\n");
+            .with(&tune(WINDOW_ROUNDS), "canary_share = \"100 %\"\n");
         let by_records = Controller::new(ground, "delay-controller", &engine.url, &[POP.to_owned()])?
-            .with(&format!("{}\nvote_bytes_min = \"1 B\"", tune()), "source = \"records\"\n");
+            .with(&format!("{}\nvote_bytes_min = \"1 B\"", tune(WINDOW_ROUNDS)), "source = \"records\"\n");
         let policy = ground.path("policy/lab.snapshot");
         fs::create_dir_all(ground.path("policy"))?;
         let sections = format!(

@@ -1,0 +1,80 @@
+//! A controller's lease while its database hangs, and while there is much to catch up with.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::controller::Daemon;
+use crate::failover::{Data, certificates, controller, free_ports, number, path, settings, wait};
+use crate::server::{Server, done, weirgate};
+
+/// What a controller is asked to end within, though its database does not answer.
+const FAREWELL: Duration = Duration::from_secs(25);
+
+/// A server, and a folder that has what controllers need.
+fn ground() -> Option<Server> {
+    let server = Server::current()?;
+    done(&server.init(&[]));
+    let dir = server.folder.path();
+    certificates(dir);
+    std::fs::write(dir.join("token"), "quite secret\n").unwrap();
+    done(&weirgate(&["controller", "key", "--key", &path(dir, "key")]));
+    Some(server)
+}
+
+/// Of its process group: the server is watched over by another process.
+fn signal(server: &Server, signal: &str) {
+    let pid = std::fs::read_to_string(server.folder.path().join("current/pid")).unwrap();
+    let group = format!("-{}", pid.trim());
+    assert!(Command::new("kill").args([signal, "--", &group]).status().unwrap().success());
+}
+
+#[test]
+fn who_cannot_know_whether_it_is_its_turn_does_not_decide_and_ends_when_told_to() {
+    let Some(server) = ground() else { return };
+    let [listen, metrics, ..] = free_ports();
+    let mut one = controller(server.folder.path(), &server, "a", (listen, metrics));
+    let is_active = || number(metrics, "weirgate_controller_active");
+    wait(|| is_active() == 1.0, "it does not decide");
+    signal(&server, "-STOP");
+    wait(|| is_active() == 0.0, "it decides though nobody can tell whether it may");
+    wait(|| number(metrics, "weirgate_controller_turn_failures_total") > 0.0, "nothing shows why");
+    signal(&server, "-CONT");
+    wait(|| is_active() == 1.0, "it does not decide again");
+    signal(&server, "-STOP");
+    let begun = Instant::now();
+    one.ask_to_end();
+    wait(|| one.has_ended(), "it does not end");
+    signal(&server, "-CONT");
+    assert!(begun.elapsed() < FAREWELL, "it ended after {:?}", begun.elapsed());
+}
+
+#[test]
+fn who_catches_up_keeps_the_lease_meanwhile() {
+    let Some(server) = ground() else { return };
+    let dir = server.folder.path();
+    Data::new().bring(&server);
+    // Points of presence without data, and then one with: its policy ends the catching up.
+    let pops: Vec<String> = (0..5).map(|n| format!("\"pop-{n}\"")).chain(["\"ams\"".to_owned()]).collect();
+    let many = |name: &str, ports: (u16, u16)| {
+        let config = path(dir, &format!("{name}.toml"));
+        let text = settings(dir, &server, name, ports);
+        let text = text.replace("pops = [\"ams\", \"fra\"]", &format!("pops = [{}]", pops.join(", ")));
+        std::fs::write(&config, text.replace("window_rounds = 16", "window_rounds = 128")).unwrap();
+        Daemon::start(&["controller", "run", "-c", &config])
+    };
+    let [a, metrics_of_a, b, metrics_of_b] = free_ports();
+    let _first = many("a", (a, metrics_of_a));
+    wait(|| number(metrics_of_a, "weirgate_controller_active") == 1.0, "the first one does not decide");
+    let begun = Instant::now();
+    let _second = many("b", (b, metrics_of_b));
+    wait(
+        || {
+            assert!(number(metrics_of_b, "weirgate_controller_active") <= 0.0, "two decide");
+            number(metrics_of_a, "weirgate_controller_policy_version{pop=\"ams\"}") > 0.0
+        },
+        "it does not catch up",
+    );
+    println!("caught up with {} rounds within {:?}", 128 * pops.len(), begun.elapsed());
+    assert_eq!(number(metrics_of_a, "weirgate_controller_epoch"), 1.0, "the lease was lost in between");
+    assert_eq!(number(metrics_of_a, "weirgate_controller_active"), 1.0);
+}
