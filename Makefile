@@ -9,6 +9,9 @@ WEIRGATE := $(CARGO_TARGET_DIR)/release/weirgate
 LIBZ := $(CARGO_TARGET_DIR)/release/libweirgate_z.so
 SERVICES := $(HOME)/.cache/weirgate/services
 FUZZ_SECONDS ?= 10
+# Beside the release's libraries; what it leaves where the release binary is, RELEASED takes back.
+CHECKED := --release --config .cargo/checked.toml
+RELEASED := cargo build --release --locked --quiet
 # zlib-rs as a libz, which an experiment measures beside ours.
 RIVAL := $(CARGO_TARGET_DIR)/libz/release/libweirgate_rival.so
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer gzip accelerator multipath fleet
@@ -31,8 +34,12 @@ setup-services:
 setup-hdl:
 	@scripts/setup.sh "$(TOOLS)" hdl
 
-web: setup-build ## build the dashboard's page into web/dist
+web: web/dist/index.html ## build the dashboard's page into web/dist
+
+# Only where it is older than what it is made of: the binary holds it, and would be compiled again.
+web/dist/index.html: $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print) | setup-build
 	@cd web && npm run --silent build
+	@touch $@
 
 build: web ## build the release binary, and the libz that nginx and others can load
 	cargo build --release --locked
@@ -57,8 +64,8 @@ demo: setup build ## CUBIC and Weirgate side by side on 20 emulated client netwo
 
 test: setup build test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl test-lab ## all tests, every experiment's quick form included (bench-shape, bench-spray, fabric-speed: make bench)
 
-test-rust: setup web
-	set -o pipefail; cargo test --workspace --locked -- --show-output | awk -f scripts/skipped.awk
+test-rust: setup build
+	set -o pipefail; cargo test --workspace --locked $(CHECKED) -- --show-output | awk -f scripts/skipped.awk; status=$$?; $(RELEASED); exit $$status
 
 test-web: setup build
 	cd web && WEIRGATE=$(WEIRGATE) LIBZ=$(LIBZ) npm test --silent
@@ -104,12 +111,12 @@ services-stop: ## stop them; their data stays
 check: setup web ## formatting, lints, documentation, licences and sources of dependencies, the walls
 	cargo fmt --all --check
 	cd libz && cargo fmt --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy -p weirgate-linux --no-default-features --all-targets --locked -- -D warnings
+	cargo clippy --workspace --all-targets --locked $(CHECKED) -- -D warnings
+	cargo clippy -p weirgate-linux --no-default-features --all-targets --locked $(CHECKED) -- -D warnings
 	cd libz && cargo clippy --locked --target-dir $(CARGO_TARGET_DIR)/libz -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet $(CHECKED)
 	cargo deny --all-features check --hide-inclusion-graph bans licenses sources
-	cargo test --workspace --locked --test walls
+	cargo test --workspace --locked $(CHECKED) --test walls; status=$$?; $(RELEASED); exit $$status
 
 prove: setup build $(RIVAL) ## the experiments in full; their dated results go to docs/results
 	scripts/prove.sh $(WEIRGATE) "lab run" $(EXPERIMENTS) bench-shape bench-spray fabric-speed

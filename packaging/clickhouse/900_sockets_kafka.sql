@@ -90,7 +90,9 @@ SETTINGS
     kafka_group_name = ${group},
     kafka_format = ${format},
     kafka_schema = 'weirgate/v1/sockets.proto:Socket',
-    kafka_handle_error_mode = 'stream';
+    kafka_handle_error_mode = 'stream',
+    kafka_num_consumers = ${consumers},
+    kafka_thread_per_consumer = 1;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS ${database}.sockets_kafka_mv${on_cluster} TO ${database}.sockets AS
 WITH

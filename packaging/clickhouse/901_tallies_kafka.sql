@@ -42,7 +42,9 @@ SETTINGS
     kafka_group_name = ${group},
     kafka_format = ${format},
     kafka_schema = 'weirgate/v1/tallies.proto:Tally',
-    kafka_handle_error_mode = 'stream';
+    kafka_handle_error_mode = 'stream',
+    kafka_num_consumers = ${consumers},
+    kafka_thread_per_consumer = 1;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS ${database}.tallies_kafka_mv${on_cluster} TO ${database}.tallies AS
 WITH startsWith(k.network_address, unhex('00000000000000000000FFFF')) AS is_ipv4

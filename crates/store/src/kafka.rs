@@ -19,7 +19,7 @@ const LISTEN: Duration = Duration::from_millis(200);
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The options cannot be used, as a file of certificates that cannot be read.
-    #[error("{0}")]
+    #[error("{0}: see `ca`, `certificate`, `certificate_key` and `user` in [export.kafka]")]
     Options(KafkaError),
     /// No broker answered in time, or none let us in.
     #[error("{0}: are the brokers there, and do `tls` and `sasl` fit theirs?")]

@@ -131,6 +131,17 @@ fn arrows_point_down_and_are_these() {
 }
 
 #[test]
+fn every_room_is_checked_with_its_assertions() {
+    let checked = fs::read_to_string(root().join(".cargo/checked.toml")).expect("what `make test` adds is there");
+    for room in dependencies().keys() {
+        let name = if room == "weirgate" { room.clone() } else { format!("weirgate-{room}") };
+        let line = checked.lines().find(|line| line.strip_prefix(&name).is_some_and(|rest| rest.starts_with(" = {")));
+        let line = line.unwrap_or_else(|| panic!("`{name}` is not in .cargo/checked.toml"));
+        assert!(line.contains("debug-assertions = true") && line.contains("overflow-checks = true"), "{line}");
+    }
+}
+
+#[test]
 fn pure_rooms_depend_on_nothing_that_reaches_the_world() {
     let dependencies = dependencies();
     for (room, _) in ARROWS {

@@ -10,6 +10,7 @@ use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::CertificateError;
 use ureq::Agent;
 use ureq::http::HeaderValue;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
@@ -58,6 +59,14 @@ pub enum ServerError {
         "the certificate at {url} is not trusted ({why}): name the PEM file of who signed it, with --ca or by [controller] clickhouse_ca"
     )]
     Untrusted {
+        /// Where it was asked.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It is a server of another name.
+    #[error("the certificate at {url} is another server's ({why}): write the name that is in it into the address")]
+    OtherName {
         /// Where it was asked.
         url: String,
         /// What is wrong with it.
@@ -251,6 +260,9 @@ impl Server {
             _ => None,
         };
         match of_tls {
+            Some(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => ServerError::OtherName { url, why },
             Some(rustls::Error::InvalidCertificate(_) | rustls::Error::General(_)) => {
                 ServerError::Untrusted { url, why }
             }

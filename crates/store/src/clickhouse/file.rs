@@ -169,6 +169,7 @@ mod tests {
             brokers: "kafka:9092".to_owned(),
             topic: "${topic};".to_owned(),
             form: Form::Delimited,
+            consumers: 1,
             tallies: None,
         };
         Tables { database: "fleet".to_owned(), cluster: Some("all".to_owned()), kafka: Some(kafka), ttl: None }

@@ -27,6 +27,8 @@ pub struct Done {
     pub joined: Vec<String>,
     /// The tables that had been made, were gone, and are there again, without their rows.
     pub remade: Vec<String>,
+    /// Whether tallies are read as before, since nothing was said of them.
+    pub tallies_stay: bool,
     /// The schemas of messages that the server does not find: it reads nothing from Kafka until it does.
     pub missing_schemas: Vec<&'static str>,
 }
@@ -143,7 +145,14 @@ pub fn init(server: &Server, tables: &Tables) -> Result<Done, InitError> {
     let made = wanted.iter().filter(|file| !is_missing(file)).flat_map(|file| file.makes());
     let gone: Vec<String> = made.filter(|name| !there.contains(name)).collect();
     for file in wanted.iter().filter(|file| is_missing(file) || gone.iter().any(|name| file.is_about(name))) {
-        for statement in file.statements(tables) {
+        let statements = file.statements(tables);
+        if file.is_remade() && file.makes().iter().all(|name| there.contains(name)) {
+            // Who may not make what is there finds out before it is dropped.
+            for statement in statements.iter().filter(|statement| !statement.starts_with("DROP")) {
+                server.ask(statement)?;
+            }
+        }
+        for statement in statements {
             server.ask(&statement)?;
         }
         if is_missing(file) {
@@ -157,7 +166,9 @@ pub fn init(server: &Server, tables: &Tables) -> Result<Done, InitError> {
     let applied: Vec<_> = missing.iter().map(|file| file.name()).collect();
     let missing_schemas = missing_schemas(server, tables)?;
     let kept = wanted.len() - applied.len();
-    Ok(Done { version, dialect, kept, applied, retimed, joined, remade: gone, missing_schemas })
+    let says_nothing = tables.kafka.as_ref().is_some_and(|kafka| kafka.tallies.is_none());
+    let tallies_stay = says_nothing && there.contains("tallies_kafka");
+    Ok(Done { version, dialect, kept, applied, retimed, joined, remade: gone, tallies_stay, missing_schemas })
 }
 
 /// Makes on `server` the tables that other servers of the cluster have, as theirs: of the same UUIDs, which their paths in Keeper hold.
@@ -319,8 +330,13 @@ mod tests {
     }
 
     fn with_kafka(topic: &str) -> Tables {
-        let kafka =
-            Kafka { brokers: "kafka:9092".to_owned(), topic: topic.to_owned(), form: Form::Delimited, tallies: None };
+        let kafka = Kafka {
+            brokers: "kafka:9092".to_owned(),
+            topic: topic.to_owned(),
+            form: Form::Delimited,
+            consumers: 1,
+            tallies: None,
+        };
         Tables { kafka: Some(kafka), ..tables() }
     }
 

@@ -10,7 +10,7 @@
 //!
 //! Nothing that is published rests on there being one who decides: an edge obeys the newer of two policies, whoever has made it.
 
-use weirgate_units::Duration;
+use weirgate_units::{Duration, UnixTime};
 
 use super::client::{Server, ServerError};
 use super::tables::quoted;
@@ -20,6 +20,14 @@ pub const CLAIM: Duration = Duration::from_secs(3);
 
 /// For so long a server may take to fetch other servers' rows. It would try for 300 s, or, before 23.10, for ever.
 const MEET: core::time::Duration = core::time::Duration::from_secs(5);
+
+/// A version of a memory is the epoch above so many bits, and the last round's end in seconds.
+const ENDED_BITS: u32 = 40;
+
+/// The version of what is known in `epoch` after the round that ended at `ended`: above those of all earlier epochs.
+pub fn version(epoch: u64, ended: UnixTime) -> u64 {
+    epoch << ENDED_BITS | ended.as_secs()
+}
 
 /// Who decides for some points of presence.
 #[derive(Clone, Debug)]
@@ -77,6 +85,10 @@ impl Lease {
                 Ok(Holder::We(claim.epoch))
             }
             None => {
+                // What is known may be of another lease: of other points of presence, or of a table that is gone.
+                let known =
+                    memories(server, &self.database)?.into_iter().map(|(_, version)| version >> ENDED_BITS).max();
+                let epoch = epoch.max(known.unwrap_or(0));
                 self.write(server, epoch + 1, &self.holder, (NOW, NOW))?;
                 Ok(Holder::Perhaps)
             }

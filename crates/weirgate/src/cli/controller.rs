@@ -177,10 +177,10 @@ impl Reset {
 
 /// `default_cc` is what edges are taken to use by themselves.
 fn say(pop: &str, decided: &Decided, default_cc: CcName) {
-    let Decided { end, read, hosts_before, round, is_before_all, halted } = decided;
+    let Decided { end, read, hosts_before, round, is_known, halted } = decided;
     let end = end.as_secs();
-    if *is_before_all {
-        tracing::debug!(pop, round = end, "no data: before all that is known");
+    if *is_known {
+        tracing::debug!(pop, round = end, "no data");
         return;
     }
     let Some(round) = round else {

@@ -53,6 +53,9 @@ pub(super) struct Init {
     /// Read tallies too, from this topic
     #[arg(long, value_name = "TOPIC", requires = "kafka")]
     tallies: Option<String>,
+    /// How many consumers each server has for each topic: as many as it has cores to spare, and no more than there are partitions
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "kafka", value_parser = clap::value_parser!(u16).range(1..=256))]
+    consumers: u16,
     /// How messages hold records: `form` of [export.kafka]
     #[arg(long, value_name = "FORM", default_value = "delimited", requires = "kafka")]
     form: WordOfForm,
@@ -103,7 +106,13 @@ impl Init {
             WordOfForm::Delimited => Form::Delimited,
             WordOfForm::Single => Form::Single,
         };
-        let kafka = self.kafka.map(|brokers| Kafka { brokers, topic: self.topic, tallies: self.tallies, form });
+        let kafka = self.kafka.map(|brokers| Kafka {
+            brokers,
+            topic: self.topic,
+            tallies: self.tallies,
+            consumers: self.consumers,
+            form,
+        });
         let tables = Tables { database: self.database, cluster: self.cluster, kafka, ttl: self.ttl };
         if self.print {
             let dialect = match self.dialect {
@@ -148,6 +157,7 @@ fn json_of(server: &Server, tables: &Tables, done: &Done, out: &mut Output) -> R
         "retimed": done.retimed,
         "joined": done.joined,
         "remade": done.remade,
+        "tallies_stay": done.tallies_stay,
         "missing_schemas": done.missing_schemas,
     }))?)
 }
@@ -159,10 +169,13 @@ fn text_of(server: &Server, tables: &Tables, done: &Done, out: &mut Output) -> R
         out.line(&format!("joined   {}, as the cluster's other servers have them", done.joined.join(", ")))?;
     }
     if !done.remade.is_empty() {
-        out.line(&format!("remade   {}, which were gone with their rows", done.remade.join(", ")))?;
+        out.line(&format!("remade   {}: somebody had dropped what was there", done.remade.join(", ")))?;
     }
     for name in &done.applied {
         out.line(&format!("applied  {name}"))?;
+    }
+    if done.tallies_stay {
+        out.line("left     tallies_kafka as it is: brokers and form of tallies follow where --tallies names their topic, too")?;
     }
     if let (false, Some(ttl)) = (done.retimed.is_empty(), tables.ttl) {
         out.line(&format!("rows stay for {ttl} in {} from now on", done.retimed.join(", ")))?;

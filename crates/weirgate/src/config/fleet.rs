@@ -82,16 +82,25 @@ pub(super) fn meaning(
 ) -> Option<Fleet> {
     let TypedFleet { first, policy, controllers, topic, trust, ca, token_file, certificate, certificate_key } = typed;
     let first = first?;
-    let mut say = |what: &str| problems.push(first.problem(what));
     match [policy.is_some(), controllers.is_some(), topic.is_some()].iter().filter(|is_there| **is_there).count() {
         0 => {
-            say("needs to know where policies come from: write `policy` (a file), `controllers` or `topic` beside it");
+            let what =
+                "needs to know where policies come from: write `policy` (a file), `controllers` or `topic` beside it";
+            problems.push(first.problem(what));
         }
         1 => {}
-        _ => say("is one of `policy`, `controllers` and `topic`: write one of them"),
+        _ => {
+            let what = "is one of `policy`, `controllers` and `topic`: write one of them";
+            let others =
+                [topic.as_ref().map(|topic| topic.problem(what)), controllers.as_ref().map(|urls| urls.problem(what))];
+            problems.extend(others.into_iter().flatten().next());
+        }
     }
     match &trust {
-        None => say("needs `trust` beside it: the controller's public key, which `weirgate controller key` prints"),
+        None => {
+            let what = "needs `trust` beside it: the controller's public key, which `weirgate controller key` prints";
+            problems.push(first.problem(what));
+        }
         Some(trust) if trust.value.is_empty() => {
             problems.push(trust.problem("names no key: nothing would ever be obeyed"));
         }

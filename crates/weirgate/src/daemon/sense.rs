@@ -679,8 +679,13 @@ impl Sense {
             let status = writer.close();
             tracing::info!(records = status.written, lost = status.lost_disk + status.lost_slow, "the store is closed");
         }
-        let records = self.books.exporter.take().map(Exporter::close);
-        let tallies = self.books.summed.take().map(|summed| summed.close(clock::unix()));
+        let (records, tallies) = (self.books.exporter.take(), self.books.summed.take());
+        // Each waits for its brokers.
+        let (records, tallies) = std::thread::scope(|scope| {
+            let records = records.map(|exporter| scope.spawn(|| exporter.close()));
+            let tallies = tallies.map(|summed| summed.close(clock::unix()));
+            (records.and_then(|records| records.join().ok()), tallies)
+        });
         for (what, status) in [("records", records), ("tallies", tallies)] {
             let Some(status) = status else { continue };
             let (acknowledged, left, lost) = (status.acknowledged, status.waiting, status.lost);

@@ -7,12 +7,13 @@ use std::path::Path;
 use rustix::fs::FlockOperation;
 use weirgate_linux::clock;
 use weirgate_store::clickhouse::standby::memories;
-use weirgate_store::clickhouse::unread;
-use weirgate_tune::snapshot::{Held, SIGNATURE};
+use weirgate_store::clickhouse::{Server, ServerError, readers, unread};
+use weirgate_tune::snapshot::{Refused, SIGNATURE};
 use weirgate_units::UnixTime;
 
 use super::controller::edges_have;
 use super::fetch::{News, ask_each};
+use super::follow::held;
 use super::keys::{Signer, is_signed};
 use super::memory::{self, Memory};
 use super::rounds::Rounds;
@@ -74,16 +75,19 @@ fn in_topic(fleet: &Fleet, kafka: &Kafka, name: &str, host: &Host) -> Found {
     }
 }
 
-/// Whether an edge that has obeyed nothing yet would obey what came from `place`.
+/// Whether this edge would obey what came from `place`.
 fn judged(fleet: &Fleet, host: &Host, place: &str, bytes: &[u8]) -> Found {
     let trust = |signed: &[u8], signature: &[u8; SIGNATURE]| is_signed(&fleet.trust, signed, signature);
-    match Held::default().check(bytes, &host.pop, clock::unix(), trust) {
+    match held(host).check(bytes, &host.pop, clock::unix(), trust) {
         Ok(snapshot) => Found::Works(format!(
             "{place}: policy {}, {} networks, {} bytes",
             snapshot.version,
             snapshot.policy.networks.len(),
             bytes.len()
         )),
+        Err(Refused::Older { held, offered }) if held == offered => {
+            Found::Works(format!("{place}: policy {offered}, which is obeyed, or was until it expired"))
+        }
         Err(why) => Found::Fails(format!("{place}: {why}")),
     }
 }
@@ -148,6 +152,31 @@ fn answers(serve: &Serve) -> anyhow::Result<String> {
     Ok(format!("certificates and token for {} can be read", serve.listen))
 }
 
+/// What does not come from Kafka.
+fn intake(server: &Server, database: &str) -> Result<Vec<Found>, ServerError> {
+    let mut all = Vec::new();
+    for found in readers(server, database)? {
+        let table = format!("{database}.{}", found.table);
+        match (found.partitions, found.error) {
+            (_, Some(why)) => all.push(Found::Fails(format!("{table} cannot read from Kafka: {why}"))),
+            (0, None) => all.push(Found::Note(format!(
+                "{table} reads no partition: does `weirgate store init --kafka` name brokers that are there, and is there a partition \
+                 that no other server reads?"
+            ))),
+            (_, None) => {}
+        }
+    }
+    for found in unread(server, database, UNREAD)? {
+        all.push(Found::Fails(format!(
+            "topic `{}`: {} messages of the last hour could not be read, and lie in {database}.sockets_kafka_errors: {}: does \
+             `weirgate store init --form` say what [export.kafka] form does, and is its schema this version's? Once that is so, TRUNCATE \
+             TABLE {database}.sockets_kafka_errors",
+            found.topic, found.messages, found.error
+        )));
+    }
+    Ok(all)
+}
+
 /// Whether there is anything to decide from: the last round of each point of presence.
 fn data(rounds: &Rounds, config: &Config, settings: &Controller) -> Vec<Found> {
     if let Err(error) = rounds.check() {
@@ -160,14 +189,8 @@ fn data(rounds: &Rounds, config: &Config, settings: &Controller) -> Vec<Found> {
     }
     let mut all = Vec::new();
     if let Some((server, database)) = rounds.server() {
-        match unread(server, database, UNREAD) {
-            Ok(topics) => all.extend(topics.into_iter().map(|found| {
-                Found::Fails(format!(
-                    "topic `{}`: {} messages of the last hour could not be read, and lie in {database}.sockets_kafka_errors: {}: does \
-                     `weirgate store init --form` say what [export.kafka] form does, and is its schema this version's?",
-                    found.topic, found.messages, found.error
-                ))
-            })),
+        match intake(server, database) {
+            Ok(found) => all.extend(found),
             Err(error) => return vec![Found::Fails(error.to_string())],
         }
     }

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::fs::FlockOperation;
 use weirgate_linux::clock;
 use weirgate_sockets::sample::CcName;
-use weirgate_store::clickhouse::standby::{memories, recall, remember};
+use weirgate_store::clickhouse::standby::{memories, recall, remember, version};
 use weirgate_store::clickhouse::{Round as Read, RoundError};
 use weirgate_tune::snapshot::Snapshot;
 use weirgate_tune::{Controller, Host, Round, canary};
@@ -31,8 +31,6 @@ const CATCH_UP: u64 = 128;
 const RETRY: Duration = Duration::from_secs(10);
 /// How far a round's end may lie ahead of this clock, which is set back now and then.
 const AHEAD: Duration = Duration::from_secs(5);
-/// A version of a memory is the epoch above so many bits, and the last round's end in seconds.
-const ENDED_BITS: u32 = 40;
 
 /// Decides for all points of presence.
 pub(crate) struct Decider {
@@ -68,8 +66,12 @@ struct Pop {
     sealed: Option<Sealed>,
     /// Whether `sealed` is where edges find it.
     is_published: bool,
-    /// The end of the last round that was decided, or found empty.
+    /// The end of the last round that was decided.
     ended: Option<UnixTime>,
+    /// The end of the last one that was passed over since then, for want of data.
+    passed: Option<UnixTime>,
+    /// Rounds until this one were asked for again, when it had data and those before it had not: they may have been late.
+    again: Option<UnixTime>,
     /// The share of its edges that goes first, in parts per million: of those of the last round at least one.
     share_ppm: u32,
     not_before: UnixTime,
@@ -93,8 +95,8 @@ pub(crate) struct Decided {
     pub(crate) hosts_before: Option<usize>,
     /// `None`: there were no data of it.
     pub(crate) round: Option<Round>,
-    /// Whether there were none because nothing had been decided before it, and it is not the last one.
-    pub(crate) is_before_all: bool,
+    /// Whether nobody need be told that there were none: it is before all that is known, or was said before.
+    pub(crate) is_known: bool,
     /// Why all networks on trial were given up, if they were.
     pub(crate) halted: Option<String>,
 }
@@ -346,6 +348,8 @@ impl Pop {
             name: name.to_owned(),
             is_published: sealed.is_none(),
             ended: (number > 0).then_some(ended),
+            passed: None,
+            again: None,
             share_ppm: means.settings.canary.0,
             not_before: UnixTime::default(),
             hosts: 0,
@@ -401,13 +405,14 @@ impl Pop {
     fn next_end(&self, config: &weirgate_tune::Config, now: UnixTime) -> UnixTime {
         let round = config.round.as_nanos();
         let last = now.as_nanos() / round;
-        let ended = self.ended.map_or(0, |ended| ended.as_nanos() / round);
+        let ended = self.passed.max(self.ended).map_or(0, |ended| ended.as_nanos() / round);
         let oldest = last.saturating_sub(u64::from(config.window_rounds).min(CATCH_UP));
         UnixTime::from_nanos((ended + 1).max(oldest).saturating_mul(round))
     }
 
     /// Decides the next round; `None`: its data may yet come.
-    fn decide(&mut self, Means { rounds, settings, config, board, .. }: &Means) -> Result<Option<Decided>> {
+    fn decide(&mut self, means: &Means) -> Result<Option<Decided>> {
+        let Means { rounds, settings, config, board, .. } = means;
         let end = self.next_end(config, clock::unix());
         // All of it before anything is counted: a round that breaks off is asked for again.
         let (tallies, read) = rounds.read(&self.name, end, config)?;
@@ -423,19 +428,25 @@ impl Pop {
         });
         if tallies.is_empty() {
             // As if nobody had been there to decide: what was published last lives on until its time is over.
-            self.ended = Some(end);
+            self.passed = Some(end);
             // Who begins looks back as far as a history goes, and finds that there was nothing yet.
             let is_before_all = self.controller.round().0 == 0 && end + config.round + settings.settle <= clock::unix();
-            if !is_before_all {
+            let is_known = is_before_all || self.again >= Some(end);
+            if !is_known {
                 board.count(&self.name, |numbers| numbers.empty += 1);
             }
-            return Ok(Some(Decided { end, read, hosts_before, round: None, is_before_all, halted: None }));
+            return Ok(Some(Decided { end, read, hosts_before, round: None, is_known, halted: None }));
+        }
+        if self.ended.is_some() && self.passed > self.ended && self.again < Some(end) {
+            // Where the database was away, or Kafka behind, data come in order: what was passed over may be there by now.
+            (self.passed, self.again) = (None, Some(end));
+            return self.decide(means);
         }
         self.share_ppm = canary::share_of(read.hosts.iter().map(String::as_str), settings.canary.0);
         tallies.iter().for_each(|tally| self.controller.handle_tally(tally));
         let round = self.controller.end_round(end, Some(end));
         let halted = round.halted.map(|effect| format!("all networks on trial are given up: together {effect}"));
-        self.ended = Some(end);
+        (self.ended, self.passed) = (Some(end), None);
         board.count(&self.name, |numbers| {
             numbers.decided += 1;
             numbers.halted += u64::from(halted.is_some());
@@ -446,7 +457,7 @@ impl Pop {
             (numbers.connections, numbers.votes) = (round.stats.connections, round.stats.votes());
         });
         self.hosts = read.hosts.len();
-        Ok(Some(Decided { end, read, hosts_before, round: Some(round), is_before_all: false, halted }))
+        Ok(Some(Decided { end, read, hosts_before, round: Some(round), is_known: false, halted }))
     }
 
     /// Signs what is in force, and keeps it with what is known.
@@ -484,7 +495,7 @@ impl Pop {
         let (goes_back, sealed, state) = (self.goes_back, self.sealed.clone(), self.controller.save());
         let memory = Memory { goes_back, sealed, state };
         if let (Some(_), Some((server, database))) = (means.settings.lease, means.rounds.server()) {
-            let version = means.epoch << ENDED_BITS | self.ended.unwrap_or_default().as_secs();
+            let version = version(means.epoch, self.ended.unwrap_or_default());
             remember(server, database, (&self.name, version), &memory.to_bytes())?;
             self.recalled = version;
         }

@@ -135,7 +135,7 @@ impl Asking {
         if !known.is_empty() {
             request = request.header(header::IF_NONE_MATCH, known.join(", ")).header("prefer", format!("wait={WAIT}"));
         }
-        let mut answer = request.call().context("does not answer")?;
+        let mut answer = request.call().map_err(unanswered)?;
         let etag = answer.headers().get(header::ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
         match answer.status().as_u16() {
             200 => {
@@ -154,6 +154,22 @@ impl Asking {
             }
         }
     }
+}
+
+/// Why nothing was heard, with what to do.
+fn unanswered(error: ureq::Error) -> anyhow::Error {
+    let of_tls = match &error {
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error.get_ref().and_then(|error| error.downcast_ref()),
+        _ => None,
+    };
+    let is_untrusted = matches!(of_tls, Some(rustls::Error::InvalidCertificate(_)));
+    let what = if is_untrusted {
+        "its certificate is not believed: see [fleet] ca, and the name in it"
+    } else {
+        "does not answer"
+    };
+    anyhow::Error::new(error).context(what)
 }
 
 fn agent(controllers: &Controllers) -> Result<Agent> {

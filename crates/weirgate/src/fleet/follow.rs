@@ -101,7 +101,7 @@ impl Follow {
             trust: fleet.trust,
             host: host.clone(),
             pop: pop.clone(),
-            kept: state.join("policy.kept"),
+            kept: kept(state),
             held: Held::default(),
             obeyed: None,
             trouble: None,
@@ -291,6 +291,17 @@ const fn place(why: &Refused) -> usize {
         Refused::Expired(_) => 4,
         Refused::Future(_) => 5,
     }
+}
+
+/// What the host knows of the policy that it obeyed last.
+pub(super) fn held(host: &Host) -> Held {
+    let kept = fs::read(kept(&host.state)).unwrap_or_default();
+    split(&kept).map_or_else(Held::default, |(held, _)| held)
+}
+
+/// The file that holds that, of a host that keeps its state in `state`.
+fn kept(state: &Path) -> PathBuf {
+    state.join("policy.kept")
 }
 
 /// The two parts of what is kept.

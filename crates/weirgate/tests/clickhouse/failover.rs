@@ -14,7 +14,7 @@ use crate::rounds::{HOSTS, config, summed};
 use crate::server::{Server, doctor, done, said, text, weirgate};
 
 /// Seconds.
-const ROUND: u64 = 10;
+pub(crate) const ROUND: u64 = 10;
 /// Rounds that are there at the beginning.
 const BEFORE: u64 = 12;
 const PATIENCE: Duration = Duration::from_secs(90);

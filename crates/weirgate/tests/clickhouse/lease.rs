@@ -1,10 +1,10 @@
-//! A controller's lease while its database hangs, and while there is much to catch up with.
+//! A controller whose database hangs, or is late, or has much to catch up with.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::controller::Daemon;
-use crate::failover::{Data, certificates, controller, free_ports, number, path, settings, wait};
+use crate::failover::{Data, ROUND, certificates, controller, free_ports, number, path, settings, wait};
 use crate::server::{Server, done, weirgate};
 
 /// What a controller is asked to end within, though its database does not answer.
@@ -77,4 +77,33 @@ fn who_catches_up_keeps_the_lease_meanwhile() {
     println!("caught up with {} rounds within {:?}", 128 * pops.len(), begun.elapsed());
     assert_eq!(number(metrics_of_a, "weirgate_controller_epoch"), 1.0, "the lease was lost in between");
     assert_eq!(number(metrics_of_a, "weirgate_controller_active"), 1.0);
+}
+
+#[test]
+fn rounds_whose_data_are_late_are_decided_when_they_come() {
+    let Some(server) = ground() else { return };
+    let [listen, metrics, ..] = free_ports();
+    let mut data = Data::new();
+    data.bring(&server);
+    let _one = controller(server.folder.path(), &server, "a", (listen, metrics));
+    let of = |what: &str| number(metrics, &format!("weirgate_controller_{what}{{pop=\"ams\"}}"));
+    // How many rounds were decided, and the end of the last one.
+    let decided = || loop {
+        let (ended, rounds) = (of("round_end_timestamp_seconds"), of("rounds_total"));
+        if of("round_end_timestamp_seconds") == ended {
+            return (rounds, ended);
+        }
+    };
+    wait(|| of("policy_version") > 0.0, "nothing is published");
+    let before = decided();
+    wait(|| of("empty_rounds_total") >= 2.0, "what does not come is not missed");
+    wait(
+        || {
+            data.bring(&server);
+            decided().1 > before.1 + 3.0 * ROUND as f64
+        },
+        "nothing is decided any more",
+    );
+    let after = decided();
+    assert_eq!(after.0 - before.0, (after.1 - before.1) / ROUND as f64, "some were passed over");
 }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use weirgate_store::clickhouse::Server as Database;
-use weirgate_store::clickhouse::standby::{Holder, Lease, memories, recall, remember};
-use weirgate_units::Duration as Length;
+use weirgate_store::clickhouse::standby::{Holder, Lease, memories, recall, remember, version};
+use weirgate_units::{Duration as Length, UnixTime};
 
 use crate::server::{Server, done};
 
@@ -41,10 +41,14 @@ fn one_of_several_controllers_decides() {
     assert_eq!(wait_for(&database, &b), 3, "at once, and not after a minute");
     assert_eq!(a.look(&database).unwrap(), Holder::Other("b".to_owned()));
 
+    // Who claims a lease of another name has what is known: for more points of presence, for example.
+    remember(&database, "weirgate", ("ams", version(7, UnixTime::from_nanos(5_000_000_000))), b"known").unwrap();
+    assert_eq!(wait_for(&database, &Lease { name: "ams, fra".to_owned(), ..lease("e", 60) }), 8);
+
     // One that has died is waited for.
     let impatient = lease("c", 4);
     assert_eq!(impatient.look(&database).unwrap(), Holder::Other("b".to_owned()));
-    assert_eq!(wait_for(&database, &impatient), 4);
+    assert_eq!(wait_for(&database, &impatient), 8, "beyond all that is known");
 
     // Several claim what is nobody's at the same time: one has it.
     let claims: Vec<Lease> = (0..4).map(|n| Lease { name: "fra".to_owned(), ..lease(&format!("d{n}"), 60) }).collect();
@@ -55,7 +59,7 @@ fn one_of_several_controllers_decides() {
         while Instant::now() < deadline {
             match lease.look(&database).unwrap() {
                 Holder::We(epoch) => {
-                    assert_eq!(epoch, 1);
+                    assert_eq!(epoch, 8);
                     won = true;
                 }
                 Holder::Other(_) => assert!(!won, "it was ours"),
