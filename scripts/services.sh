@@ -180,7 +180,8 @@ start_current() {
   find_ports current "${CLICKHOUSE_CURRENT_PORT:-}"
   echo "CLICKHOUSE_CURRENT=http://127.0.0.1:$port" > "$dir/env"
   configure_clickhouse "$dir" "$port" clickhouse
-  run current python3 "$here/services/current.py" "$library" "${argument[current]}"
+  # Without it what runs is a child of what is started here, and signals reach the wrong one.
+  run current env CLICKHOUSE_WATCHDOG_ENABLE=0 python3 "$here/services/current.py" "$library" "${argument[current]}"
 }
 
 answers_current() { answers_clickhouse current; }

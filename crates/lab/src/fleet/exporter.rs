@@ -46,6 +46,9 @@ pub(super) struct Cost {
     pub(super) oldest_s: f64,
 }
 
+/// A topic that nobody sends to.
+pub(super) const NOTHING: &str = "weirgate.none";
+
 pub(super) fn origin() -> Origin {
     let boot_id = "4b6f8a1e-3f0c-4c57-9d43-0d6b0a7f5f21".to_owned();
     Origin { host: "edge-17.ams.example".into(), pop: "ams".into(), boot_id }

@@ -1,21 +1,18 @@
-//! The servers of a fleet on loopback: Kafka, Debian's ClickHouse, the current engine of ClickHouse behind HTTP.
+//! The servers of a fleet on loopback: Kafka, ClickHouse of 25.8 and Debian's.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::process::Killed;
-
 /// What is run, as it was when this was built; [`Ground::open`] writes it beside what it starts.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 3] = [
     ("services.sh", include_str!("../../../../scripts/services.sh")),
     ("services/certificates.sh", include_str!("../../../../scripts/services/certificates.sh")),
     ("services/current.py", include_str!("../../../../scripts/services/current.py")),
-    ("engine.py", include_str!("../../../weirgate/tests/clickhouse/engine.py")),
 ];
 
 /// How long anything may take to be there on a busy machine.
@@ -139,6 +136,11 @@ impl Current {
         Ok(Self { script, folder, url })
     }
 
+    pub(super) fn pid(&self) -> Result<u32> {
+        let pid = fs::read_to_string(self.folder.join("current/pid"))?;
+        pid.trim().parse().with_context(|| format!("no process is `{}`", pid.trim()))
+    }
+
     pub(super) fn ask(&self, sql: &str) -> Result<String> {
         ask(&self.url, sql)
     }
@@ -147,39 +149,6 @@ impl Current {
 impl Drop for Current {
     fn drop(&mut self) {
         let _ = services(&self.script, "kill", &self.folder, "current");
-    }
-}
-
-/// The newest engine, which there is as a library, with its data in a folder; killed with this value.
-pub(super) struct Engine {
-    child: Killed,
-    pub(super) url: String,
-}
-
-impl Engine {
-    /// Starts it on what `folder` holds.
-    pub(super) fn start(ground: &Ground, folder: &str) -> Result<Self> {
-        let tools = tools()?.join("chdb");
-        ensure!(tools.join("version").exists(), "no engine of ClickHouse in {}: run `make setup`", tools.display());
-        let folder = ground.path(folder);
-        fs::create_dir_all(&folder)?;
-        let mut python = Command::new(tools.join("bin/python"));
-        let log = fs::OpenOptions::new().create(true).append(true).open(folder.join("engine.log"))?;
-        python.arg(ground.path("engine.py")).arg(folder.join("data")).current_dir(&folder);
-        let mut child = python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn()?;
-        let mut port = String::new();
-        BufReader::new(child.stdout.take().context("its output is a pipe")?).read_line(&mut port)?;
-        let engine = Self { child: Killed(child), url: format!("http://127.0.0.1:{}", port.trim()) };
-        ensure!(!port.trim().is_empty(), "the engine did not start: see {}", folder.join("engine.log").display());
-        Ok(engine)
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.child.0.id()
-    }
-
-    pub(super) fn ask(&self, sql: &str) -> Result<String> {
-        ask(&self.url, sql)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The experiment `fleet`: what records of a fleet cost on their way to a decision, and what is lost when anything on it fails.
 
 mod controller;
+mod edges;
 mod exporter;
 mod faults;
 mod generator;
@@ -67,9 +68,11 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let intake = intake::intake(&ground, cost.records, options.seed)?;
     options.say(format!("the engine takes {:.0} records a second in", intake.records_per_s));
     let say = |what: String| options.say(what);
+    let sent = edges::send(&ground, size.round)?;
+    say(format!("{} edges have sent {} tallies in {:.0} s", size.round.pops, sent.tallies, sent.took.as_secs_f64()));
     let rounds = || {
-        say(format!("filling {} rounds of {} networks", size.round.history + 1, size.round.pops * size.round.networks));
-        round::run(&ground, size.round, &say)
+        say(format!("filling {} rounds of {} networks", size.round.history, size.round.pops * size.round.networks));
+        round::run(&ground, size.round, sent, &say)
     };
     let ((faults, delay), round) = match options.form {
         Form::Full => (faults::run(&ground, &size.faults, &say)?, rounds()?),
@@ -136,6 +139,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         ("database_peak_mb", json!(round.engine_mb)),
         ("database_before_mb", json!(round.engine_before_mb)),
         ("records_taken_in_per_s", json!(intake.records_per_s)),
+        ("tallies_taken_in_per_s", json!(round.taken_in_per_s)),
         ("stored_bytes_per_record", json!(intake.stored_bytes_per_record)),
         ("wire_bytes_per_tally", json!(intake.wire_bytes_per_tally)),
         ("stored_bytes_per_tally", json!(intake.stored_bytes_per_tally)),
@@ -153,10 +157,10 @@ fn method(size: &Size, samples: usize) -> String {
          networks. The exporter's cost is the processor time of a process that makes 100,000 of them every ten seconds and exports \
          them, less that of the same process without the exporter, to Kafka on this host by TLS, SCRAM and zstd, idempotent, acks=all, \
          into {} partitions; bytes are those of the broker's log files. Kafka has one broker, so acks=all is one acknowledgement. \
-         The round's history, {} rounds of {} networks in each of {} points of presence, is made inside ClickHouse's current engine by SQL and \
-         decided by `weirgate controller run`; the last round is then decided three times from the same memory, from the \
-         controller's first query to its last signed snapshot. That engine runs as a library behind a small HTTP server that answers \
-         one query at a time. In the matrix of faults connections are real, in a namespace of their own, the daemon, the broker and both \
+         The round's history, {} rounds of {} networks in each of {} points of presence, is made inside ClickHouse's server of 25.8 by SQL and \
+         decided by `weirgate controller run`. The last round's tallies are summed up from connections by as many edges, one a point of presence, each \
+         of which sends them by an exporter of its own to Kafka, where that server reads them; that round is then decided three times from the same \
+         memory, from the controller's first query to its last signed snapshot. In the matrix of faults connections are real, in a namespace of their own, the daemon, the broker and both \
          ClickHouses are real processes, and killed means SIGKILL. ClickHouse's server of 25.8 reads Kafka itself; Debian's 18.16 \
          cannot read these messages, and is fed by HTTP with what the other one's second group has read. What is in Kafka's log is known \
          from a third group, after the last fault, and what was to be sent from the edge's own store. Clocks that are ahead are so by faketime's library. Two controllers share a lease in the server of 25.8 and answer an edge of their own by \
@@ -217,6 +221,7 @@ fn round_table(found: &round::Found, networks: u32) -> Table {
         ["", "measured"],
         &[
             ("client networks", f64::from(networks)),
+            ("all edges' tallies that one table takes in from Kafka, 1/s", found.taken_in_per_s),
             ("rows read", found.rows as f64),
             ("votes", found.votes as f64),
             ("selected networks", found.selected as f64),

@@ -1,5 +1,5 @@
-//! A decision round over a million client networks: history and the round itself in the current engine, the real controller with its memory
-//! of the rounds before.
+//! A decision round over a million client networks: what edges have sent by Kafka, in ClickHouse's server of 25.8, after a history that SQL has
+//! made there; the real controller with its memory of the rounds before.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,9 @@ use weirgate_linux::clock;
 use weirgate_tune::sketch::LN_FACTOR;
 
 use super::controller::{Controller, ROUND_S};
-use super::ground::{Engine, Ground};
+use super::edges::{Sent, TALLIES};
+use super::exporter;
+use super::ground::{Current, Ground, until};
 use crate::process::memory_mb;
 use crate::stats::median;
 
@@ -40,37 +42,56 @@ pub(super) struct Found {
     pub(super) stored_bytes: u64,
     pub(super) stored_rows: u64,
     pub(super) selected: u64,
+    /// Tallies of all edges taken in from Kafka, a second.
+    pub(super) taken_in_per_s: f64,
     pub(super) fill_s: f64,
     pub(super) history_s: f64,
     pub(super) state_bytes: u64,
     pub(super) snapshot_bytes: u64,
 }
 
-/// Fills the engine and has the controller decide: the history once, and then the last round three times from the same memory.
-pub(super) fn run(ground: &Ground, size: Size, say: &dyn Fn(String)) -> Result<Found> {
-    let engine = Engine::start(ground, "round")?;
-    ground.weirgate(&["store", "init", "--url", &engine.url])?;
-    let now = clock::unix().as_secs();
-    let last = now / ROUND_S * ROUND_S;
-    // So that the measured round has just ended by the controller's reckoning, and the next one does not while it is decided.
-    let settle = (now - last).saturating_sub(60);
+/// Takes in what edges have `sent`, fills the server with rounds before that and has the controller decide: the history once, and then the last
+/// round three times from the same memory.
+pub(super) fn run(ground: &Ground, size: Size, sent: Sent, say: &dyn Fn(String)) -> Result<Found> {
+    let engine = Current::start(ground, "round")?;
+    let number = |sql: &str| super::ground::count(&engine.url, sql);
+    let brokers = exporter::address(ground, "KAFKA")?;
     let start = std::time::Instant::now();
-    for round in 0..=size.history {
+    ground.weirgate(&[
+        "store",
+        "init",
+        "--url",
+        &engine.url,
+        "--kafka",
+        &brokers,
+        "--topic",
+        exporter::NOTHING,
+        "--tallies",
+        TALLIES,
+    ])?;
+    until("all edges' tallies are taken in", || Ok(number("SELECT count() FROM weirgate.tallies")? >= sent.tallies))?;
+    let taken_in_per_s = sent.tallies as f64 / start.elapsed().as_secs_f64();
+    say(format!("{} tallies of {} edges: {taken_in_per_s:.0} a second taken in", sent.tallies, size.pops));
+    let last = sent.end;
+    // So that the measured round has just ended by the controller's reckoning, and the next one does not while it is decided.
+    let settle = (clock::unix().as_secs() - last).saturating_sub(60);
+    let start = std::time::Instant::now();
+    for round in 0..size.history {
         let end = last - u64::from(size.history - round) * ROUND_S;
         let pop = format!("concat('pop-', leftPad(toString(intDiv(n, {})), 3, '0'))", size.networks);
         engine.ask(&fill(&pop, size, round, (end, ROUND_S)))?;
     }
     let fill_s = start.elapsed().as_secs_f64();
     say(format!("filled in {fill_s:.0} s; deciding {} rounds of history", size.history));
-    let controller = Controller::new(ground, "decider", &engine.url, &names(size.pops))?;
+    let controller = Controller::new(ground, "decider", &engine.url, &(0..size.pops).map(name).collect::<Vec<_>>())?;
     let history_s = controller.run(settle + ROUND_S)?.took.as_secs_f64();
     let pristine = ground.path("decider-before");
     fs::rename(controller.state(), &pristine).context("the controller has no memory")?;
     let _ = fs::remove_dir_all(controller.published());
 
-    let engine_before_mb = memory_mb(engine.pid(), "VmRSS")?;
+    let engine_before_mb = memory_mb(engine.pid()?, "VmRSS")?;
     // The high-water mark begins anew: proc(5), clear_refs.
-    fs::write(format!("/proc/{}/clear_refs", engine.pid()), "5")?;
+    fs::write(format!("/proc/{}/clear_refs", engine.pid()?), "5")?;
     let mut runs = Vec::new();
     for n in 1..=3 {
         let _ = fs::remove_dir_all(controller.state());
@@ -83,8 +104,7 @@ pub(super) fn run(ground: &Ground, size: Size, say: &dyn Fn(String)) -> Result<F
         say(format!("round {n} of 3: {:.1} s", run.wall_s));
         runs.push(run);
     }
-    let engine_mb = memory_mb(engine.pid(), "VmHWM")?;
-    let number = |sql: &str| super::ground::count(&engine.url, sql);
+    let engine_mb = memory_mb(engine.pid()?, "VmHWM")?;
     let first = runs.first().context("a round ran")?;
     Ok(Found {
         rounds_s: runs.iter().map(|run| run.wall_s).collect(),
@@ -98,6 +118,7 @@ pub(super) fn run(ground: &Ground, size: Size, say: &dyn Fn(String)) -> Result<F
         stored_bytes: number("SELECT sum(bytes_on_disk) FROM system.parts WHERE active AND table = 'tallies'")?,
         stored_rows: number("SELECT count() FROM weirgate.tallies")?,
         selected: first.sum("selected="),
+        taken_in_per_s,
         fill_s,
         history_s,
         state_bytes: bytes_below(&controller.state().join("controller"))?,
@@ -105,9 +126,9 @@ pub(super) fn run(ground: &Ground, size: Size, say: &dyn Fn(String)) -> Result<F
     })
 }
 
-/// The names of so many points of presence.
-pub(super) fn names(pops: u32) -> Vec<String> {
-    (0..pops).map(|n| format!("pop-{n:03}")).collect()
+/// The name of a point of presence.
+pub(super) fn name(pop: u32) -> String {
+    format!("pop-{pop:03}")
 }
 
 /// The tallies of one round. One network in ten is slow; from round 26 on, by when the controller will have selected it, its

@@ -21,11 +21,9 @@ fn ground() -> Option<Server> {
     Some(server)
 }
 
-/// Of its process group: the server is watched over by another process.
 fn signal(server: &Server, signal: &str) {
     let pid = std::fs::read_to_string(server.folder.path().join("current/pid")).unwrap();
-    let group = format!("-{}", pid.trim());
-    assert!(Command::new("kill").args([signal, "--", &group]).status().unwrap().success());
+    assert!(Command::new("kill").args([signal, pid.trim()]).status().unwrap().success());
 }
 
 #[test]
