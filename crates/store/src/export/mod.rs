@@ -297,6 +297,10 @@ impl Shared {
         self.trouble(&format!("records are lost: {why}"));
     }
 
+    fn is_in_trouble(&self) -> bool {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Notes what is in the way; logs it where it is another than before.
     fn trouble(&self, why: &str) {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);

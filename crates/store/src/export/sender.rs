@@ -45,14 +45,26 @@ struct Receipt {
 }
 
 /// What librdkafka tells.
-struct Context(Arc<Shared>);
+struct Context {
+    shared: Arc<Shared>,
+    /// What a broker's last trouble was of.
+    last: Mutex<Option<RDKafkaErrorCode>>,
+}
 
 impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
-        // Of each broker, and then of all; the latter says more.
-        match error.rdkafka_error_code() {
-            Some(RDKafkaErrorCode::AllBrokersDown) => self.0.trouble("no broker answers; records wait in the spool"),
-            _ => self.0.trouble(reason),
+        // Of each broker, with its name and how long it took, and then of all, at each attempt: said once, until it is of another kind.
+        let (code, is_first) = (error.rdkafka_error_code(), !self.shared.is_in_trouble());
+        if code == Some(RDKafkaErrorCode::AllBrokersDown) {
+            if is_first {
+                self.shared.trouble("no broker answers; records wait in the spool");
+            }
+            return;
+        }
+        let last = core::mem::replace(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner), code);
+        match is_first || last != code {
+            true => self.shared.trouble(&format!("{reason}; records wait in the spool")),
+            false => tracing::debug!("kafka: {reason}"),
         }
     }
 
@@ -69,14 +81,14 @@ impl ProducerContext for Context {
         match result {
             Ok(message) => {
                 let (_, _, records) = flight.batch.message(receipt.message);
-                self.0.acknowledge(
+                self.shared.acknowledge(
                     records,
                     message.key().map_or(0, <[u8]>::len) + message.payload().map_or(0, <[u8]>::len),
                 );
             }
             Err((error, _)) => {
                 if error.rdkafka_error_code() != Some(RDKafkaErrorCode::PurgeQueue) {
-                    self.0.trouble(&refusal(error));
+                    self.shared.trouble(&refusal(error));
                 }
                 flight.refused.lock().unwrap_or_else(PoisonError::into_inner).push(receipt.message);
             }
@@ -129,7 +141,7 @@ fn producer(options: &Options, shared: Arc<Shared>) -> Result<BaseProducer<Conte
                 Compression::Off => "none",
             },
         );
-    config.create_with_context(Context(shared))
+    config.create_with_context(Context { shared, last: Mutex::default() })
 }
 
 /// What the thread owns.
@@ -291,7 +303,7 @@ fn hand(producer: &BaseProducer<Context>, topic: &str, flight: &Arc<Flight>, mes
             if error.rdkafka_error_code() != Some(RDKafkaErrorCode::QueueFull) {
                 // Refused at once, as one that is too large: tried again with all others.
                 flight.refused.lock().unwrap_or_else(PoisonError::into_inner).push(message);
-                producer.context().0.trouble(&refusal(&error));
+                producer.context().shared.trouble(&refusal(&error));
                 return true;
             }
             false

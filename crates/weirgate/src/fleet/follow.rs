@@ -269,7 +269,7 @@ impl Follow {
             version = snapshot.version,
             networks = snapshot.policy.networks.len(),
             first = snapshot.first.1.len(),
-            "the fleet's policy is obeyed"
+            "the fleet's policy is taken"
         );
         self.counts.obeyed += 1;
         self.obeyed = Some(new);

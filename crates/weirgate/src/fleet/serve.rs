@@ -445,8 +445,8 @@ mod tests {
         end.send_replace(true);
         assert!(matches!(next(&edge), News::Same));
         serving.join().unwrap().unwrap();
-        let said = next(&edge);
-        assert!(matches!(&said, News::Unheard(why) if why.contains("refused")), "{said:?}");
+        // It may have asked while the door was closing.
+        assert!((0..5).any(|_| matches!(next(&edge), News::Unheard(why) if why.contains("refused"))));
     }
 
     #[test]
