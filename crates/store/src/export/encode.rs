@@ -75,8 +75,7 @@ impl Line {
     fn fields<const ALL: bool>(&mut self, record: &Record<'_>, sample: &Sample, bits: u64, weight: u32) {
         macro_rules! put {
             ($number:literal number $value:expr) => {
-                self.key::<{ $number << 3 | VARINT }>();
-                self.varint(u64::from($value));
+                self.number::<{ $number << 3 | VARINT }>(u64::from($value));
             };
             ($number:literal flag $value:expr) => {
                 self.key::<{ $number << 3 | VARINT }>();
@@ -130,19 +129,35 @@ impl Line {
         self.len += 1;
     }
 
-    /// How long numbers are is a matter of chance, which a loop would guess wrong: all bytes are made at once, and as many counted as it takes.
+    /// A number behind its key: in one piece where both take eight bytes at most.
+    #[inline(always)]
+    fn number<const KEY: u32>(&mut self, number: u64) {
+        if number >= 1 << 42 {
+            self.key::<KEY>();
+            return self.varint(number);
+        }
+        let (key, taken) = if KEY < 1 << 7 { (KEY, 1) } else { (KEY & 0x7f | 0x80 | KEY >> 7 << 8, 2) };
+        let (bytes, length) = base128(number);
+        self.eight(u64::from(key) | bytes << (8 * taken));
+        self.len += taken + length;
+    }
+
     #[inline(always)]
     fn varint(&mut self, mut number: u64) {
         if number >= 1 << 56 {
-            let low = groups(number & ((1 << 56) - 1)) | MORE;
-            self.bytes[self.len..self.len + 8].copy_from_slice(&low.to_le_bytes());
+            self.eight(groups(number & ((1 << 56) - 1)) | MORE);
             self.len += 8;
             number >>= 56;
         }
-        let length = (70 - (number | 1).leading_zeros() as usize) / 7;
-        let bytes = groups(number) | MORE & ((1 << (8 * (length - 1))) - 1);
-        self.bytes[self.len..self.len + 8].copy_from_slice(&bytes.to_le_bytes());
+        let (bytes, length) = base128(number);
+        self.eight(bytes);
         self.len += length;
+    }
+
+    /// Writes eight bytes, of which as many count as the length grows by.
+    #[inline(always)]
+    fn eight(&mut self, bytes: u64) {
+        self.bytes[self.len..self.len + 8].copy_from_slice(&bytes.to_le_bytes());
     }
 
     #[inline(always)]
@@ -156,6 +171,14 @@ impl Line {
 
 /// The bit that says that another byte follows, in each of eight bytes.
 const MORE: u64 = 0x8080_8080_8080_8080;
+
+/// A number below 2^56, and how many bytes it takes. How long numbers are is a matter of chance, which a loop would guess wrong: all bytes
+/// are made at once.
+#[inline(always)]
+fn base128(number: u64) -> (u64, usize) {
+    let length = (70 - (number | 1).leading_zeros() as usize) / 7;
+    (groups(number) | MORE & ((1 << (8 * (length - 1))) - 1), length)
+}
 
 /// Eight groups of seven bits, each in a byte, the lowest first; `number` is below 2^56.
 #[inline(always)]
@@ -183,7 +206,11 @@ mod tests {
     fn is_written_alike(number: u64) {
         let (mut line, mut out) = (Line { bytes: [0xff; LINE], len: 0 }, Vec::new());
         line.varint(number);
-        varint(&mut out, number);
+        line.number::<{ 1 << 3 }>(number);
+        line.number::<{ 2_047 << 3 }>(number);
+        for key in [None, Some(1 << 3), Some(2_047 << 3)] {
+            key.into_iter().chain([number]).for_each(|one| varint(&mut out, one));
+        }
         assert_eq!(line.bytes[..line.len], out[..], "{number:#x}");
     }
 
