@@ -22,4 +22,4 @@ pub use dialect::{Dialect, UnknownVersion};
 pub use init::{Done, InitError, init, script};
 pub use round::{Round, RoundError, Source, can_add_up, round};
 pub use tables::{BadTables, Kafka, Tables};
-pub use unread::{Reader, Unread, readers, unread};
+pub use unread::{Idle, Unread, idle, unread};

@@ -40,35 +40,32 @@ fn row(line: &str) -> Option<Unread> {
     Some(Unread { topic: topic.to_owned(), messages, error: error.chars().take(ERROR_MAX).collect() })
 }
 
-/// A table of a server that reads Kafka.
+/// A table that reads Kafka, and does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reader {
+pub struct Idle {
     /// Its name.
     pub table: String,
-    /// How many partitions it reads now.
-    pub partitions: u64,
-    /// What went wrong in the last minutes, if anything did.
-    pub error: Option<String>,
+    /// What went wrong last, if anything did.
+    pub error: String,
 }
 
-/// The tables of `database` that read Kafka by this server; none where it does not tell.
-pub fn readers(server: &Server, database: &str) -> Result<Vec<Reader>, ServerError> {
+/// The tables of `database` that read no partition by this server now; none where it does not tell. Where there are more consumers in all than
+/// partitions, some have none.
+pub fn idle(server: &Server, database: &str) -> Result<Vec<Idle>, ServerError> {
     let answer = server.ask(&format!(
-        "SELECT table, sum(length(assignments.partition_id)), replaceRegexpAll(argMax(if(exceptions.time[-1] > now() - 300, \
-         exceptions.text[-1], ''), exceptions.time[-1]), '\\\\s+', ' ') FROM system.kafka_consumers WHERE database = {} \
-         GROUP BY table ORDER BY table FORMAT TSVRaw",
+        "SELECT table, splitByString(', Stack trace', splitByChar('\\n', argMax(exceptions.text[-1], exceptions.time[-1]))[1])[1] \
+         FROM system.kafka_consumers WHERE database = {} GROUP BY table HAVING sum(length(assignments.partition_id)) = 0 \
+         ORDER BY table FORMAT TSVRaw",
         quoted(database)
     ));
     match answer {
-        Ok(rows) => Ok(rows.lines().filter_map(reader).collect()),
+        Ok(rows) => Ok(rows.lines().filter_map(idle_row).collect()),
         Err(ServerError::NoTables { .. } | ServerError::Denied { .. }) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
 
-fn reader(line: &str) -> Option<Reader> {
-    let mut fields = line.split('\t');
-    let (table, partitions, error) = (fields.next()?, fields.next()?.parse().ok()?, fields.next()?);
-    let error = Some(error.chars().take(ERROR_MAX).collect::<String>()).filter(|error| !error.is_empty());
-    Some(Reader { table: table.to_owned(), partitions, error })
+fn idle_row(line: &str) -> Option<Idle> {
+    let (table, error) = line.split_once('\t')?;
+    Some(Idle { table: table.to_owned(), error: error.chars().take(ERROR_MAX).collect() })
 }

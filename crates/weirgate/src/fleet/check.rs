@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::FlockOperation;
 use weirgate_linux::clock;
 use weirgate_store::clickhouse::standby::memories;
-use weirgate_store::clickhouse::{Server, ServerError, readers, unread};
+use weirgate_store::clickhouse::{Server, ServerError, idle, unread};
 use weirgate_tune::snapshot::{Refused, SIGNATURE};
 use weirgate_units::UnixTime;
 
@@ -155,16 +155,14 @@ fn answers(serve: &Serve) -> anyhow::Result<String> {
 /// What does not come from Kafka.
 fn intake(server: &Server, database: &str) -> Result<Vec<Found>, ServerError> {
     let mut all = Vec::new();
-    for found in readers(server, database)? {
-        let table = format!("{database}.{}", found.table);
-        match (found.partitions, found.error) {
-            (_, Some(why)) => all.push(Found::Fails(format!("{table} cannot read from Kafka: {why}"))),
-            (0, None) => all.push(Found::Note(format!(
-                "{table} reads no partition: does `weirgate store init --kafka` name brokers that are there, and is there a partition \
-                 that no other server reads?"
-            ))),
-            (_, None) => {}
-        }
+    for found in idle(server, database)? {
+        // Another server may read all there is, and what went wrong may be over.
+        let error = if found.error.is_empty() { String::new() } else { format!(" ({})", found.error) };
+        all.push(Found::Note(format!(
+            "{database}.{} reads no partition of its topic by this server{error}: are the brokers that `weirgate store init --kafka` was told \
+             there, the topic, and the schema's file (docs/clickhouse.md)?",
+            found.table
+        )));
     }
     for found in unread(server, database, UNREAD)? {
         all.push(Found::Fails(format!(

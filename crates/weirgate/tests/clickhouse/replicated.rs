@@ -64,6 +64,10 @@ fn a_server_that_lacks_rows_lets_nobody_decide() {
              ENGINE = ReplicatedReplacingMergeTree('/{shard}/controller_lease', '{replica}', renewed) \
              ORDER BY (name, epoch, holder, since)",
         );
+        server.ask(
+            "CREATE TABLE weirgate.controller_memory (pop String, version UInt64, memory String) \
+             ENGINE = ReplicatedReplacingMergeTree('/{shard}/controller_memory', '{replica}', version) ORDER BY pop",
+        );
     }
     let [at_first, at_second] = [&first, &second].map(|server| Database::new(&server.url, None, None).unwrap());
     let [a, b] = ["a", "b"].map(lease);
