@@ -1,6 +1,7 @@
 //! Processes that an experiment starts.
 
 use std::fs;
+use std::net::TcpListener;
 use std::process::Child;
 use std::time::Duration;
 
@@ -15,6 +16,11 @@ impl Drop for Killed {
         let _it_may_have_ended = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A port of loopback that nobody has.
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// Of a process's threads that are there: processor time, and time in which they waited for a processor.

@@ -1,7 +1,6 @@
 //! The real controller, run to its end or left to go on.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use rustix::process::Pid;
 
 use super::ground::Ground;
 use crate::daemon;
-use crate::process::{Killed, memory_mb, scheduled};
+use crate::process::{Killed, free_port, memory_mb, scheduled};
 
 /// A controller's round, where nobody says otherwise. What a round costs does not depend on it; so long a one does not end while its history is decided.
 pub(super) const ROUND_S: u64 = 1_800;
@@ -165,11 +164,6 @@ pub(super) fn command(program: &Path, config: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(["controller", "run", "-c"]).arg(config).stdin(Stdio::null()).stdout(Stdio::null());
     command
-}
-
-/// One that nobody has.
-pub(super) fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// The value of a series of ours.

@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use weirgate_linux::netns::Netns;
 
 use crate::nginx::Nginx;
-use crate::process::scheduled;
+use crate::process::{free_port, scheduled};
 
 /// Who compresses.
 #[derive(Clone, Debug)]
@@ -165,10 +164,6 @@ impl Server {
     pub(super) fn alerts(&self) -> usize {
         self.nginx.alerts()
     }
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// Debian's nginx.conf in what matters here, with gzip as most switch it on.

@@ -10,8 +10,9 @@ use weirgate_linux::clock;
 use super::policies::HISTORY;
 use super::{Fleet, POP, ROUND_S, SHORT_S, WINDOW_ROUNDS, tune};
 use crate::daemon::Daemon;
-use crate::fleet::controller::{Running, command, free_port, number};
+use crate::fleet::controller::{Running, command, number};
 use crate::fleet::ground::until;
+use crate::process::free_port;
 
 /// For how long a controller that is not heard of keeps the other from deciding.
 const LEASE_S: u64 = 5;
