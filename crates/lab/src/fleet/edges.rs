@@ -3,19 +3,19 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow};
 use weirgate_linux::clock;
 use weirgate_sockets::progress::Progress;
 use weirgate_sockets::record::{Direction, Origin};
 use weirgate_sockets::sample::{Arm, CcName};
-use weirgate_store::export::{Exporter, Options};
+use weirgate_store::export::Options;
 use weirgate_tune::sketch::LN_FACTOR;
 use weirgate_tune::{Config, Tallies, Tally};
 use weirgate_units::{Bytes, UnixTime};
 
 use super::controller::ROUND_S;
 use super::exporter::{self, PARTITIONS};
-use super::ground::{Ground, until};
+use super::ground::Ground;
 use super::round::{Size, VOTES, name};
 
 /// What they send to.
@@ -56,16 +56,8 @@ fn export(ground: &Ground, size: Size, edge: u32, end: u64) -> Result<u64> {
     let options = exporter::options(ground, TALLIES)?;
     let options = Options { spool: ground.path(&format!("spools/{edge}")), ..options };
     let origin = Origin { host: format!("edge-{edge}"), pop: name(edge), boot_id: "b1".into() };
-    let mut exporter = Exporter::open(&origin, options)?;
-    let (end, expected) = (UnixTime::from_nanos(end * 1_000_000_000), all.len() as u64);
-    all.iter().for_each(|tally| exporter.append_tally(tally, end, clock::unix()));
-    until("an edge's tallies are acknowledged", || {
-        exporter.handle_tick(clock::unix());
-        Ok(exporter.status().acknowledged == expected)
-    })?;
-    let status = exporter.close();
-    ensure!(status.lost == 0 && status.waiting == 0, "an edge lost tallies: {status:?}");
-    Ok(expected)
+    exporter::send_tallies(&origin, options, &all, UnixTime::from_nanos(end * 1_000_000_000))?;
+    Ok(all.len() as u64)
 }
 
 /// What an edge's connections came to, as those of the rounds before ([`super::round::fill`]): one network in ten is slow, and treated but for a

@@ -9,6 +9,7 @@ use weirgate_sockets::network::ClientNetworks;
 use weirgate_sockets::record::{Direction, Origin, Record};
 use weirgate_store::Anonymise;
 use weirgate_store::export::{Compression, Exporter, Form, Options, ProtobufEncoder, Sasl, Security, Status};
+use weirgate_tune::Tally;
 use weirgate_units::{Bytes, UnixTime};
 
 use super::generator::Generator;
@@ -115,6 +116,19 @@ pub(super) fn cost(ground: &Ground, generator: &mut Generator, polls: u32) -> Re
         without_s: seconds(without),
         oldest_s: oldest.as_secs_f64(),
     })
+}
+
+/// Sends tallies of the round that ended at `end`, all of them.
+pub(super) fn send_tallies(origin: &Origin, options: Options, tallies: &[Tally], end: UnixTime) -> Result<()> {
+    let mut exporter = Exporter::open(origin, options)?;
+    tallies.iter().for_each(|tally| exporter.append_tally(tally, end, clock::unix()));
+    until("all tallies are acknowledged", || {
+        exporter.handle_tick(clock::unix());
+        Ok(exporter.status().acknowledged == tallies.len() as u64)
+    })?;
+    let status = exporter.close();
+    ensure!(status.lost == 0 && status.waiting == 0, "tallies were lost: {status:?}");
+    Ok(())
 }
 
 /// Where a service listens, by its name.

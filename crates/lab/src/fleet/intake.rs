@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use anyhow::Result;
 use weirgate_linux::clock;
-use weirgate_store::export::Exporter;
 use weirgate_tune::replay::Telemetry as _;
 use weirgate_tune::synthetic::{Scenario, Synthetic};
 use weirgate_tune::{Config, Policy, Tallies};
@@ -80,15 +79,6 @@ fn tallies(ground: &Ground, seed: u64) -> Result<(u64, f64)> {
     Synthetic::new(scenario).next_round(&Policy::default(), &mut |progress| tallies.handle_progress(progress));
     let all = tallies.take();
     let votes: u64 = all.iter().map(|tally| u64::from(tally.did.arm.votes)).sum();
-    let mut exporter = Exporter::open(&exporter::origin(), exporter::options(ground, TALLIES)?)?;
-    for tally in &all {
-        exporter.append_tally(tally, end, clock::unix());
-    }
-    let expected = all.len() as u64;
-    until("all tallies are acknowledged", || {
-        exporter.handle_tick(clock::unix());
-        Ok(exporter.status().acknowledged == expected)
-    })?;
-    exporter.close();
-    Ok((expected, votes as f64 / expected as f64))
+    exporter::send_tallies(&exporter::origin(), exporter::options(ground, TALLIES)?, &all, end)?;
+    Ok((all.len() as u64, votes as f64 / all.len() as f64))
 }
