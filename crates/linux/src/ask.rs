@@ -39,6 +39,8 @@ pub enum Answer {
     /// That of this serial was answered.
     Heard(u32),
     /// A train came back at this rate: that of the slower direction.
+    /// There is no such answer where too little came back, nor where the packets' stamps do not rise: the civil clock was set back, or the
+    /// kernel did not stamp the first of them yet (it begins a moment after the first socket wants it). The next train tells.
     Train(BitRate),
 }
 
@@ -304,15 +306,23 @@ mod tests {
         if asker.ask("::1".parse().unwrap(), None, 4).is_ok() {
             wanted.push(4);
         }
-        asker.send_train(here).unwrap();
         let (mut heard, mut train) = (Vec::new(), None);
-        let began = std::time::Instant::now();
-        while (heard.len() < wanted.len() || train.is_none()) && began.elapsed().as_secs() < 10 {
-            asker.answers(&mut |answer| match answer {
-                Answer::Heard(serial) => heard.push(serial),
-                Answer::Train(rate) => train = Some(rate),
-            });
-        }
+        let mut listen = |asker: &mut Asker, wants_train: bool| {
+            let began = std::time::Instant::now();
+            while (heard.len() < wanted.len() || wants_train && train.is_none()) && began.elapsed().as_secs() < 3 {
+                asker.answers(&mut |answer| match answer {
+                    Answer::Heard(serial) => heard.push(serial),
+                    Answer::Train(rate) => train = Some(rate),
+                });
+            }
+            train
+        };
+        listen(&mut asker, false);
+        // The first may say nothing: the kernel may not stamp packets yet.
+        let train = (0..3).find_map(|_| {
+            asker.send_train(here).unwrap();
+            listen(&mut asker, true)
+        });
         heard.sort_unstable();
         assert_eq!(heard, wanted);
         assert!(train.is_some_and(|rate| rate > BitRate::from_bits_per_sec(1_000_000)));
