@@ -271,10 +271,17 @@ impl CcName {
         Self(name)
     }
 
-    /// The name; empty where it is unknown or, against the kernel's custom, not UTF-8.
+    /// The name; empty where it is unknown or, against the kernel's custom, not ASCII.
     pub fn as_str(&self) -> &str {
-        let len = self.0.iter().position(|b| *b == 0).unwrap_or(16);
-        core::str::from_utf8(&self.0[..len]).unwrap_or("")
+        core::str::from_utf8(self.name()).unwrap_or("")
+    }
+
+    /// The bytes of [`Self::as_str`].
+    #[inline]
+    pub fn name(&self) -> &[u8] {
+        let len = self.0.iter().position(|byte| *byte == 0).unwrap_or(16);
+        let name = &self.0[..len];
+        if name.is_ascii() { name } else { &[] }
     }
 
     /// The sixteen bytes, zero-padded.

@@ -60,6 +60,11 @@ pub(crate) mod validity {
 }
 use validity::*;
 
+/// Whether [`present`] would leave the record's sample as it is: so it is of most, and no copy is made.
+pub(crate) fn is_shown_as_it_is(record: &Record<'_>, anonymise: Anonymise) -> bool {
+    anonymise == Anonymise::Off && record.sample.remote_port != 0
+}
+
 /// Makes `sample`, a copy of the record's, what may be written of it.
 pub(crate) fn present(record: &Record<'_>, anonymise: Anonymise, sample: &mut Sample) {
     // An end that sent a reset may be reported without its address, while its network is remembered: what is

@@ -10,88 +10,99 @@ use super::fields::{is_lean, socket_fields};
 use crate::anonymise::Anonymise;
 use crate::columns::{ARMS, CA_STATES, DIRECTIONS, KINDS};
 use crate::presence::validity::*;
-use crate::presence::{bits, present};
+use crate::presence::{bits, is_shown_as_it_is, present};
 
 /// Longer than a record without its origin can be: 72 fields of 12 bytes at most, two addresses, six short texts; and what a number is
 /// written with.
 const LINE: usize = 1_280;
+/// Room for the length of a message, which is written so that it ends where the message begins.
+const PREFIX: usize = 8;
 /// Wire types.
 const VARINT: u32 = 0;
 const LENGTH: u32 = 2;
 
 /// Writes messages `Socket` of one origin.
 pub struct Encoder {
-    /// The fields that are the same in every record, encoded.
-    same: Vec<u8>,
     anonymise: Anonymise,
     is_lean: bool,
-    line: Line,
+    /// Room for a message's length, the fields that are the same in every record, and room for the others.
+    message: Vec<u8>,
 }
 
 impl Encoder {
     /// An encoder of `origin`'s records, with all fields or the lean ones ([`super::FIELDS`]).
     pub fn new(origin: &Origin, anonymise: Anonymise, is_lean: bool) -> Self {
-        let mut same = Vec::new();
+        let mut message = vec![0; PREFIX];
         for (number, text) in [(16, &origin.host), (17, &origin.pop), (18, &origin.boot_id)] {
             if !text.is_empty() {
-                varint(&mut same, number << 3 | u64::from(LENGTH));
-                varint(&mut same, text.len() as u64);
-                same.extend_from_slice(text.as_bytes());
+                varint(&mut message, number << 3 | u64::from(LENGTH));
+                varint(&mut message, text.len() as u64);
+                message.extend_from_slice(text.as_bytes());
             }
         }
-        Self { same, anonymise, is_lean, line: Line { bytes: [0; LINE], len: 0 } }
+        message.resize(message.len() + LINE, 0);
+        Self { anonymise, is_lean, message }
     }
 
     /// Appends `record` as one message behind its length, which stands for `weight` records. Returns the bytes that the length
     /// takes.
     pub fn push(&mut self, record: &Record<'_>, weight: u32, out: &mut Vec<u8>) -> usize {
-        let mut sample = *record.sample;
-        present(record, self.anonymise, &mut sample);
-        let bits =
-            bits(record, &sample, !sample.cc.as_str().is_empty(), record.country.iter().all(u8::is_ascii_uppercase));
-        let line = &mut self.line;
-        line.len = 0;
+        let mut room;
+        let sample = if is_shown_as_it_is(record, self.anonymise) {
+            record.sample
+        } else {
+            room = *record.sample;
+            present(record, self.anonymise, &mut room);
+            &room
+        };
+        let country_known = record.country.iter().all(u8::is_ascii_uppercase);
+        let bits = bits(record, sample, !sample.cc.name().is_empty(), country_known);
+        let Some((head, bytes)) = self.message.split_last_chunk_mut::<LINE>() else { return 0 };
+        let mut line = Line { bytes, len: 0 };
         match self.is_lean {
-            true => line.fields::<false>(record, &sample, bits, weight),
-            false => line.fields::<true>(record, &sample, bits, weight),
+            true => line.fields::<false>(record, sample, bits, weight),
+            false => line.fields::<true>(record, sample, bits, weight),
         }
-        let before = out.len();
-        varint(out, (self.same.len() + line.len) as u64);
-        let prefix = out.len() - before;
-        out.extend_from_slice(&self.same);
-        out.extend_from_slice(&line.bytes[..line.len]);
+        let end = head.len() + line.len;
+        let (length, prefix) = base128((end - PREFIX) as u64);
+        head[..PREFIX].copy_from_slice(&(length << (8 * (PREFIX - prefix))).to_le_bytes());
+        out.extend_from_slice(&self.message[PREFIX - prefix..end]);
         prefix
     }
 }
 
-/// A message while it grows: of a fixed size, so that no write has to look for room.
-struct Line {
-    bytes: [u8; LINE],
+/// A message while it grows: of a fixed size, so that no write has to look for room. It lives in `push` only, so that its length is in a
+/// register.
+struct Line<'a> {
+    bytes: &'a mut [u8; LINE],
     len: usize,
 }
 
-impl Line {
+impl Line<'_> {
     #[inline(always)]
     fn fields<const ALL: bool>(&mut self, record: &Record<'_>, sample: &Sample, bits: u64, weight: u32) {
         macro_rules! put {
             ($number:literal number $value:expr) => {
                 self.number::<{ $number << 3 | VARINT }>(u64::from($value));
             };
+            ($number:literal small $value:expr) => {
+                match u64::from($value) {
+                    small @ 0..128 => self.byte::<{ $number << 3 | VARINT }>(small as u8),
+                    large => self.number::<{ $number << 3 | VARINT }>(large),
+                }
+            };
             ($number:literal flag $value:expr) => {
-                self.key::<{ $number << 3 | VARINT }>();
-                self.put(u8::from($value));
+                self.byte::<{ $number << 3 | VARINT }>(u8::from($value));
             };
             ($number:literal text $value:expr) => {
-                self.key::<{ $number << 3 | LENGTH }>();
-                self.text($value.as_bytes());
+                self.text::<{ $number << 3 | LENGTH }>($value.as_bytes());
             };
-            ($number:literal address $value:expr) => {
-                self.key::<{ $number << 3 | LENGTH }>();
-                self.text($value);
+            ($number:literal bytes $value:expr) => {
+                self.text::<{ $number << 3 | LENGTH }>($value);
             };
         }
         macro_rules! field {
-            // In `Encoder::same`, before all others.
+            // In `Encoder::message`, before all others.
             ($number:literal $set:ident same $name:ident $valid:ident ()) => {};
             ($number:literal $set:ident once $name:ident $valid:ident ()) => {
                 if weight != 1 {
@@ -112,34 +123,26 @@ impl Line {
         socket_fields!(all, record, sample);
     }
 
-    #[inline(always)]
-    fn key<const KEY: u32>(&mut self) {
-        const { assert!(KEY < 1 << 14, "a field's number below 2,048 takes two bytes") };
-        if KEY < 1 << 7 {
-            self.put(KEY as u8);
-        } else {
-            self.put(KEY as u8 | 0x80);
-            self.put((KEY >> 7) as u8);
-        }
-    }
-
-    #[inline(always)]
-    fn put(&mut self, byte: u8) {
-        self.bytes[self.len] = byte;
-        self.len += 1;
-    }
-
     /// A number behind its key: in one piece where both take eight bytes at most.
     #[inline(always)]
     fn number<const KEY: u32>(&mut self, number: u64) {
+        let (key, taken) = const { key(KEY) };
         if number >= 1 << 42 {
-            self.key::<KEY>();
+            self.eight(key);
+            self.len += taken;
             return self.varint(number);
         }
-        let (key, taken) = if KEY < 1 << 7 { (KEY, 1) } else { (KEY & 0x7f | 0x80 | KEY >> 7 << 8, 2) };
         let (bytes, length) = base128(number);
-        self.eight(u64::from(key) | bytes << (8 * taken));
+        self.eight(key | bytes << (8 * taken));
         self.len += taken + length;
+    }
+
+    /// A number below 128 behind its key.
+    #[inline(always)]
+    fn byte<const KEY: u32>(&mut self, byte: u8) {
+        let (key, taken) = const { key(KEY) };
+        self.eight(key | u64::from(byte) << (8 * taken));
+        self.len += taken + 1;
     }
 
     #[inline(always)]
@@ -161,12 +164,30 @@ impl Line {
     }
 
     #[inline(always)]
-    fn text(&mut self, text: &[u8]) {
+    fn text<const KEY: u32>(&mut self, text: &[u8]) {
         debug_assert!(text.len() < 128, "its length is one byte");
-        self.put(text.len() as u8);
-        self.bytes[self.len..self.len + text.len()].copy_from_slice(text);
+        self.byte::<KEY>(text.len() as u8);
+        let to = &mut self.bytes[self.len..self.len + text.len()];
+        // Most are short: two pieces that overlap take less than the general copy.
+        match (text.first_chunk::<8>(), text.last_chunk::<8>(), text.len()) {
+            (Some(first), Some(last), 8..=16) => {
+                to[..8].copy_from_slice(first);
+                to[text.len() - 8..].copy_from_slice(last);
+            }
+            (_, _, 4..=7) => {
+                to[..4].copy_from_slice(&text[..4]);
+                to[text.len() - 4..].copy_from_slice(&text[text.len() - 4..]);
+            }
+            _ => to.copy_from_slice(text),
+        }
         self.len += text.len();
     }
+}
+
+/// A key, and how many bytes it takes.
+const fn key(key: u32) -> (u64, usize) {
+    assert!(key < 1 << 14, "a field's number below 2,048 takes two bytes");
+    if key < 1 << 7 { (key as u64, 1) } else { ((key & 0x7f | 0x80 | key >> 7 << 8) as u64, 2) }
 }
 
 /// The bit that says that another byte follows, in each of eight bytes.
@@ -176,8 +197,10 @@ const MORE: u64 = 0x8080_8080_8080_8080;
 /// are made at once.
 #[inline(always)]
 fn base128(number: u64) -> (u64, usize) {
-    let length = (70 - (number | 1).leading_zeros() as usize) / 7;
-    (groups(number) | MORE & ((1 << (8 * (length - 1))) - 1), length)
+    let groups = groups(number);
+    // Where the highest byte begins.
+    let top = (groups | 1).ilog2() & 56;
+    (groups | MORE & ((1 << top) - 1), top as usize / 8 + 1)
 }
 
 /// Eight groups of seven bits, each in a byte, the lowest first; `number` is below 2^56.
@@ -204,7 +227,7 @@ mod tests {
     use super::*;
 
     fn is_written_alike(number: u64) {
-        let (mut line, mut out) = (Line { bytes: [0xff; LINE], len: 0 }, Vec::new());
+        let (mut line, mut out) = (Line { bytes: &mut [0xff; LINE], len: 0 }, Vec::new());
         line.varint(number);
         line.number::<{ 1 << 3 }>(number);
         line.number::<{ 2_047 << 3 }>(number);

@@ -10,7 +10,8 @@ use std::fmt::Write;
 use crate::schema::COLUMNS;
 
 /// Every field: `number set kind name VALIDITY (value);`. `set` is `lean` for what is sent by default, `all` for the rest: what
-/// follows from other fields or is seldom asked for. The value may use the two names that the macro is given: a record, and its
+/// follows from other fields or is seldom asked for. `small` is a number that is mostly below 128, which is a guess that costs nothing but
+/// time. The value may use the two names that the macro is given: a record, and its
 /// sample as it may be shown.
 macro_rules! socket_fields {
     ($then:ident, $r:ident, $s:ident) => {
@@ -18,7 +19,7 @@ macro_rules! socket_fields {
             1 lean number time ALWAYS ($r.time.as_nanos());
             2 lean number cookie ALWAYS ($s.cookie);
             3 lean number sequence ALWAYS ($r.sequence);
-            4 lean address remote_address ALWAYS (&$s.remote);
+            4 lean bytes remote_address ALWAYS (&$s.remote);
             5 lean number remote_port REMOTE_PORT ($s.remote_port);
             6 lean number bytes_sent BYTES_SENT ($s.bytes_sent);
             7 lean number bytes_acked BYTES_ACKED ($s.bytes_acked);
@@ -28,33 +29,33 @@ macro_rules! socket_fields {
             11 lean number min_rtt_us MIN_RTT_US ($s.min_rtt_us);
             12 lean number busy_us BUSY_US ($s.busy_us);
             13 lean number delivery_rate DELIVERY_RATE ($s.delivery_rate);
-            14 lean number snd_cwnd TCP_INFO ($s.snd_cwnd);
+            14 lean small snd_cwnd TCP_INFO ($s.snd_cwnd);
             15 lean number data_segs_out DATA_SEGS_OUT ($s.data_segs_out);
             16 lean same host ALWAYS ();
             17 lean same pop ALWAYS ();
             18 lean same boot_id ALWAYS ();
             19 lean text kind ALWAYS (KINDS[usize::from($s.kind() == Kind::Close)]);
             20 lean text direction DIRECTION (DIRECTIONS[usize::from($r.direction == Direction::Connected)]);
-            21 lean address local_address ALWAYS (&$s.local);
+            21 lean bytes local_address ALWAYS (&$s.local);
             22 lean number local_port LOCAL_PORT ($s.local_port);
             23 lean number listener_port LISTENER_PORT ($r.listener_port);
-            24 lean number network_len ALWAYS ($r.network.len());
+            24 lean small network_len ALWAYS ($r.network.len());
             25 lean number asn ASN ($r.asn);
-            26 lean text country COUNTRY (core::str::from_utf8(&$r.country).unwrap_or(""));
+            26 lean bytes country COUNTRY (&$r.country);
             27 lean text state ALWAYS (state::name($s.state));
-            28 lean text cc CC_KNOWN ($s.cc.as_str());
+            28 lean bytes cc CC_KNOWN ($s.cc.name());
             29 lean text arm ARM (ARMS[usize::from($s.arm() == Arm::Holdout)]);
             30 lean flag switched ALWAYS ($s.is(flag::SWITCHED));
             31 lean flag app_limited DELIVERY_RATE ($s.is(flag::APP_LIMITED));
             32 lean number delivery_rate_max DELIVERY_RATE_MAX ($r.delivery_rate_max);
             33 lean number netns NETNS ($s.netns);
-            34 lean number policy_version ALWAYS ($s.policy_version);
-            35 lean number bytes_retrans BYTES_RETRANS ($s.bytes_retrans);
-            36 lean number rwnd_limited_us RWND_LIMITED_US ($s.rwnd_limited_us);
-            37 lean number sndbuf_limited_us SNDBUF_LIMITED_US ($s.sndbuf_limited_us);
+            34 lean small policy_version ALWAYS ($s.policy_version);
+            35 lean small bytes_retrans BYTES_RETRANS ($s.bytes_retrans);
+            36 lean small rwnd_limited_us RWND_LIMITED_US ($s.rwnd_limited_us);
+            37 lean small sndbuf_limited_us SNDBUF_LIMITED_US ($s.sndbuf_limited_us);
             38 lean number snd_mss TCP_INFO ($s.snd_mss);
-            39 lean number lost TCP_INFO ($s.lost);
-            40 lean number total_retrans TCP_INFO ($s.total_retrans);
+            39 lean small lost TCP_INFO ($s.lost);
+            40 lean small total_retrans TCP_INFO ($s.total_retrans);
             41 lean once weight ALWAYS ();
             42 all number boot_time_ns ALWAYS ($s.time_ns);
             43 all text ca_state TCP_INFO (CA_STATES[usize::from($s.ca_state).min(CA_STATES.len() - 1)]);
