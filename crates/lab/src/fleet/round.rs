@@ -69,7 +69,14 @@ pub(super) fn run(ground: &Ground, size: Size, sent: Sent, say: &dyn Fn(String))
         "--tallies",
         TALLIES,
     ])?;
-    until("all edges' tallies are taken in", || Ok(number("SELECT count() FROM weirgate.tallies")? >= sent.tallies))?;
+    let mut taken = 0;
+    while taken < sent.tallies {
+        // Patience begins anew with whatever comes.
+        until("more of the edges' tallies are taken in", || {
+            let before = std::mem::replace(&mut taken, number("SELECT count() FROM weirgate.tallies")?);
+            Ok(taken > before)
+        })?;
+    }
     let taken_in_per_s = sent.tallies as f64 / start.elapsed().as_secs_f64();
     say(format!("{} tallies of {} edges: {taken_in_per_s:.0} a second taken in", sent.tallies, size.pops));
     let last = sent.end;

@@ -164,7 +164,7 @@ impl Exporter {
         let (batches, received) = mpsc::sync_channel(HANDED_OVER_MAX);
         let sender = Sender::new(options, origin.pop.clone(), spool, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("export".to_owned()).spawn(move || sender.run(&received));
-        let thread = thread.map_err(|source| SpoolError::Folder { dir: PathBuf::from("a thread"), source })?;
+        let thread = thread.map_err(SpoolError::Thread)?;
         let (batches, thread) = (Some(batches), Some(thread));
         Ok(Self { encoder, tallies, loose: Loose::default(), since: None, interval, shared, batches, thread })
     }

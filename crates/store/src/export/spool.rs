@@ -34,6 +34,9 @@ pub enum SpoolError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// There is no thread to send from it.
+    #[error("cannot start the thread that sends to Kafka: {0}; does the service's TasksMax leave room for one?")]
+    Thread(io::Error),
 }
 
 /// The batches that are not acknowledged, in the order of their numbers.

@@ -22,6 +22,8 @@ pub(crate) struct Board {
     until: AtomicU64,
     /// Times that it could not be known whose turn it is.
     turn_failures: AtomicU64,
+    /// For each topic that has such, messages of the last hour that the database could not read.
+    unread: Mutex<BTreeMap<String, u64>>,
     /// Edges that were answered, by how.
     pub(super) answers: Answers,
 }
@@ -105,6 +107,7 @@ impl Board {
             epoch: AtomicU64::new(0),
             until: AtomicU64::new(0),
             turn_failures: AtomicU64::new(0),
+            unread: Mutex::default(),
             answers: Answers::default(),
         }
     }
@@ -160,6 +163,10 @@ impl Board {
         self.turn_failures.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(super) fn set_unread(&self, unread: BTreeMap<String, u64>) {
+        *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = unread;
+    }
+
     /// In Prometheus' text format.
     pub(super) fn metrics(&self) -> String {
         let mut out = Text::new();
@@ -170,6 +177,11 @@ impl Board {
         out.sample("controller_epoch", &[], epoch);
         out.counter("controller_turn_failures_total", "Times that it could not be known whose turn it is.");
         out.sample("controller_turn_failures_total", &[], self.turn_failures.load(Ordering::Relaxed));
+        let name = "controller_unread_messages";
+        out.gauge(name, "Messages of the last hour that ClickHouse could not read, of topics that have such.");
+        for (topic, count) in &*self.unread.lock().unwrap_or_else(PoisonError::into_inner) {
+            out.sample(name, &[("topic", topic)], count);
+        }
         let answers = &self.answers;
         out.counter("controller_answers_total", "Answers to edges that asked for their policy, by what they were.");
         for (what, count) in [

@@ -24,7 +24,7 @@ use crate::config::{Config, Host, Kafka};
 use crate::folder::writable;
 
 /// How far back it is looked for messages that could not be read.
-const UNREAD: core::time::Duration = core::time::Duration::from_secs(3_600);
+pub(super) const UNREAD_WITHIN: core::time::Duration = core::time::Duration::from_secs(3_600);
 
 /// What was found.
 pub(crate) enum Found {
@@ -164,7 +164,7 @@ fn intake(server: &Server, database: &str) -> Result<Vec<Found>, ServerError> {
             found.table
         )));
     }
-    for found in unread(server, database, UNREAD)? {
+    for found in unread(server, database, UNREAD_WITHIN)? {
         all.push(Found::Fails(format!(
             "topic `{}`: {} messages of the last hour could not be read, and lie in {database}.sockets_kafka_errors: {}: does \
              `weirgate store init --form` say what [export.kafka] form does, and is its schema this version's? Once that is so, TRUNCATE \

@@ -11,12 +11,13 @@ use rustix::fs::FlockOperation;
 use weirgate_linux::clock;
 use weirgate_sockets::sample::CcName;
 use weirgate_store::clickhouse::standby::{memories, recall, remember, version};
-use weirgate_store::clickhouse::{Round as Read, RoundError};
+use weirgate_store::clickhouse::{Round as Read, RoundError, unread};
 use weirgate_tune::snapshot::Snapshot;
 use weirgate_tune::{Controller, Host, Round, canary};
 use weirgate_units::{Duration, UnixTime};
 
 use super::board::Board;
+use super::check::UNREAD_WITHIN;
 use super::keys::Signer;
 use super::memory::{self, Memory, Sealed};
 use super::replace;
@@ -198,6 +199,7 @@ impl Decider {
     /// # Errors
     /// It cannot be known whether it is our turn.
     pub(crate) fn handle_time(&mut self, each: &mut dyn FnMut(&str, Result<Decided>)) -> Result<Standing> {
+        let mut has_read = false;
         for at in 0..self.pops.len() {
             let began = Instant::now();
             loop {
@@ -211,6 +213,7 @@ impl Decider {
                 let failed = match pop.advance(means) {
                     Ok(Some(decided)) => {
                         each(&pop.name, Ok(decided));
+                        has_read = true;
                         continue;
                     }
                     Ok(None) => pop.finish(means, began).err(),
@@ -223,6 +226,9 @@ impl Decider {
                 }
                 break;
             }
+        }
+        if has_read {
+            self.means.look_for_unread();
         }
         Ok(Standing::Active)
     }
@@ -312,6 +318,15 @@ impl Means {
     fn set_epoch(&mut self, epoch: u64) {
         self.epoch = epoch;
         self.board.set_epoch(epoch);
+    }
+
+    /// Shows what the database could not read of Kafka's messages. Where that cannot be known, what was shown stays.
+    fn look_for_unread(&self) {
+        let Some((server, database)) = self.rounds.server() else { return };
+        match unread(server, database, UNREAD_WITHIN) {
+            Ok(found) => self.board.set_unread(found.into_iter().map(|of| (of.topic, of.messages)).collect()),
+            Err(error) => tracing::debug!("{database}: {error}"),
+        }
     }
 }
 

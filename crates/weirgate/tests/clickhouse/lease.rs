@@ -83,6 +83,9 @@ fn rounds_whose_data_are_late_are_decided_when_they_come() {
     let [listen, metrics, ..] = free_ports();
     let mut data = Data::new();
     data.bring(&server);
+    server.ask(
+        "INSERT INTO weirgate.sockets_kafka_errors (topic, error, message) VALUES ('of.records', 'torn', 'half a rec')",
+    );
     let _one = controller(server.folder.path(), &server, "a", (listen, metrics));
     let of = |what: &str| number(metrics, &format!("weirgate_controller_{what}{{pop=\"ams\"}}"));
     // How many rounds were decided, and the end of the last one.
@@ -93,6 +96,8 @@ fn rounds_whose_data_are_late_are_decided_when_they_come() {
         }
     };
     wait(|| of("policy_version") > 0.0, "nothing is published");
+    let unread = "weirgate_controller_unread_messages{topic=\"of.records\"}";
+    wait(|| number(metrics, unread) == 1.0, "nothing shows that a message could not be read");
     let before = decided();
     wait(|| of("empty_rounds_total") >= 2.0, "what does not come is not missed");
     wait(
