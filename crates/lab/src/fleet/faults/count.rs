@@ -7,13 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
+use weirgate_store::ROWS_MAX;
 use weirgate_units::UnixTime;
 
 use super::{Faults, Fleet, ID, TOPIC};
 use crate::fleet::ground::{ask, count, until};
 use crate::report::{Table, number};
+
+/// Of the edge's store, which is too large for one answer.
+const PARTS: u32 = 16;
 
 impl Fleet<'_> {
     /// Ends the load, lets everything arrive, and holds both ends against each other.
@@ -123,13 +127,20 @@ impl Fleet<'_> {
         })
     }
 
-    /// All that the edge has written into its own store.
+    /// All that the edge has written into its own store, asked for in parts: an answer has [`ROWS_MAX`] rows at most.
     fn recorded(&self, store: &Path) -> Result<Vec<Recorded>> {
-        let sql = format!("SELECT DISTINCT {ID}, CAST(time AS BIGINT) AS ns FROM sockets");
-        let rows = self.ground.weirgate(&["query", "--json", "--store", &store.display().to_string(), &sql])?.0;
-        rows.lines()
-            .map(|row| serde_json::from_str(row).with_context(|| format!("a row of its store: {row}")))
-            .collect()
+        let mut all = Vec::new();
+        for part in 0..PARTS {
+            let sql = format!(
+                "SELECT DISTINCT {ID}, CAST(time AS BIGINT) AS ns FROM sockets WHERE CAST(cookie AS BIGINT) % {PARTS} = {part}"
+            );
+            let rows = self.ground.weirgate(&["query", "--json", "--store", &store.display().to_string(), &sql])?.0;
+            ensure!(rows.lines().count() < ROWS_MAX, "more than {ROWS_MAX} records in a part of the edge's store");
+            for row in rows.lines() {
+                all.push(serde_json::from_str(row).with_context(|| format!("a row of its store: {row}"))?);
+            }
+        }
+        Ok(all)
     }
 }
 
