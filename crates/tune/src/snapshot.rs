@@ -2,8 +2,8 @@
 //! before it obeys.
 //!
 //! Ground rules, all of them [`Held::check`]'s: nobody obeys what is not signed by a key that he knows, is of another point of presence, is
-//! older than what he obeys already, has expired, or was made in the future. Going back is a snapshot of its own, signed as such: one
-//! that was sent earlier is refused whoever sends it again.
+//! older than what he obeys already, has expired, or was made in the future. Going back to a lower version is a generation of its own, which
+//! is signed with the rest: whatever is of an earlier one is refused from then on, whoever sends it.
 
 use weirgate_sockets::sample::CcName;
 use weirgate_units::{Bytes, Duration, Prefix, UnixTime};
@@ -14,7 +14,7 @@ use crate::holdout::Holdout;
 use crate::policy::Policy;
 
 const MAGIC: &[u8; 4] = b"WGPS";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Bytes of a signature by Ed25519 (RFC 8032).
 pub const SIGNATURE: usize = 64;
 /// Bytes of a network of IPv4's: length, family, four of the address, and the place of its congestion control.
@@ -32,14 +32,14 @@ pub const SKEW_MAX: Duration = Duration::from_secs(300);
 pub struct Snapshot {
     /// The point of presence.
     pub pop: String,
-    /// Grows with each that is made for it.
+    /// Grows where the controller's books were begun anew, and versions with them.
+    pub generation: u64,
+    /// Grows with each that is made for it in one generation.
     pub version: u64,
     /// When it was made.
     pub made: UnixTime,
     /// Until when it may be obeyed.
     pub until: UnixTime,
-    /// Whether an edge may go back to it from a higher version: the controller's books were lost.
-    pub goes_back: bool,
     /// What every edge obeys.
     pub policy: Policy,
     /// The share of edges that go first, in parts per million ([`share_of`](crate::canary::share_of)), and the networks that they treat beside those of the policy.
@@ -64,9 +64,9 @@ pub enum Refused {
     )]
     Older {
         /// What is obeyed.
-        held: u64,
+        held: Held,
         /// What was offered.
-        offered: u64,
+        offered: Held,
     },
     /// Its time is over.
     #[error("its time was over {0} ago: is the controller running, and is this host's clock right?")]
@@ -76,27 +76,37 @@ pub enum Refused {
     Future(Duration),
 }
 
-/// What an edge knows of the last snapshot that it obeyed, to be kept for as long as its keys are trusted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What an edge knows of the last snapshot that it obeyed, to be kept for as long as its keys are trusted. What is greater is newer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Held {
+    /// Its generation.
+    pub generation: u64,
     /// Its version; 0: there was none.
     pub version: u64,
-    /// When it was made.
-    pub made: UnixTime,
+}
+
+impl core::fmt::Display for Held {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.generation {
+            0 => write!(f, "{}", self.version),
+            generation => write!(f, "{} of generation {generation}", self.version),
+        }
+    }
 }
 
 impl Snapshot {
     /// Its bytes, to be signed: the same for equal snapshots. [`NETWORK_V4`] or [`NETWORK_V6`] for each network, and less than 1 KB beside them.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let Self { pop, version, made, until, goes_back, policy, first: (share_ppm, first) } = self;
+        let Self { pop, generation, version, made, until, policy, first: (share_ppm, first) } = self;
         let mut w = Writer(Vec::with_capacity(128 + (policy.networks.len() + first.len()) * NETWORK_V6));
         w.0.extend_from_slice(MAGIC);
         w.u8(VERSION);
         w.text(pop);
+        w.u64(*generation);
         w.u64(*version);
         w.u64(made.as_nanos());
         w.u64(until.as_nanos());
-        w.u8(u8::from(*goes_back) | u8::from(policy.stay) << 1 | u8::from(policy.cap_start) << 2);
+        w.u8(u8::from(policy.stay) | u8::from(policy.cap_start) << 1);
         w.u32(policy.version);
         w.u64(policy.holdout.seed);
         w.u32(policy.holdout.epoch);
@@ -128,9 +138,9 @@ impl Snapshot {
         if r.take::<4>()? != *MAGIC || r.u8()? != VERSION {
             return Err(Damaged("its beginning"));
         }
-        let (pop, version) = (r.text()?, r.u64()?);
+        let (pop, generation, version) = (r.text()?, r.u64()?, r.u64()?);
         let [made, until] = [r.u64()?, r.u64()?].map(UnixTime::from_nanos);
-        let flags = Some(r.u8()?).filter(|flags| *flags < 8).ok_or(Damaged("a flag"))?;
+        let flags = Some(r.u8()?).filter(|flags| *flags < 4).ok_or(Damaged("a flag"))?;
         let policy_version = r.u32()?;
         let holdout = Holdout { seed: r.u64()?, epoch: r.u32()?, share_ppm: r.u32()? };
         if holdout.share_ppm > 1_000_000 {
@@ -147,9 +157,9 @@ impl Snapshot {
         if !r.0.is_empty() {
             return Err(Damaged("it goes on behind its end"));
         }
-        let (stay, cap_start) = (flags & 2 != 0, flags & 4 != 0);
+        let (stay, cap_start) = (flags & 1 != 0, flags & 2 != 0);
         let policy = Policy { version: policy_version, networks, holdout, default_cc, switch_after, stay, cap_start };
-        let snapshot = Self { pop, version, made, until, goes_back: flags & 1 != 0, policy, first: (share_ppm, first) };
+        let snapshot = Self { pop, generation, version, made, until, policy, first: (share_ppm, first) };
         match is_in_order(&snapshot.for_those_that_go_first().networks) {
             true => Ok(snapshot),
             false => Err(Damaged("networks that overlap")),
@@ -174,7 +184,7 @@ impl Snapshot {
 
     /// What is kept of it when it is obeyed.
     pub const fn held(&self) -> Held {
-        Held { version: self.version, made: self.made }
+        Held { generation: self.generation, version: self.version }
     }
 
     /// What is sent: the signature, and what is signed.
@@ -232,9 +242,8 @@ impl Held {
         if snapshot.made > now + SKEW_MAX {
             return Err(Refused::Future(snapshot.made.saturating_since(now)));
         }
-        let is_newer = snapshot.version > self.version || snapshot.goes_back && snapshot.made > self.made;
-        if !is_newer {
-            return Err(Refused::Older { held: self.version, offered: snapshot.version });
+        if snapshot.held() <= self {
+            return Err(Refused::Older { held: self, offered: snapshot.held() });
         }
         Ok(snapshot)
     }
@@ -277,7 +286,7 @@ mod tests {
             version,
             made: at(version),
             until: at(version) + HOUR,
-            goes_back: false,
+            generation: 0,
             policy: policy(),
             first: (100_000, vec![("203.0.113.0/24".parse().expect("a network"), CcName::from_kernel(b"bbr"))]),
         }
@@ -346,8 +355,9 @@ mod tests {
         let offer =
             |held: Held, sent: &[u8], pop: &str, now| held.check(sent, pop, now, is_signed).expect_err("refused");
         let held = snapshot(3).held();
-        assert_eq!(offer(held, &sent, "ams", at(3)), Refused::Older { held: 3, offered: 3 }, "again");
-        assert_eq!(offer(snapshot(9).held(), &sent, "ams", at(3)), Refused::Older { held: 9, offered: 3 });
+        assert_eq!(offer(held, &sent, "ams", at(3)), Refused::Older { held, offered: held }, "again");
+        let newer = snapshot(9).held();
+        assert_eq!(offer(newer, &sent, "ams", at(3)), Refused::Older { held: newer, offered: held });
         assert_eq!(offer(Held::default(), &sent, "fra", at(3)), Refused::OtherPop("ams".into()));
         assert_eq!(offer(Held::default(), &sent, "ams", at(4)), Refused::Expired(Duration::ZERO));
         let before = |time: Duration| UnixTime::from_nanos(at(3).as_nanos() - time.as_nanos());
@@ -361,14 +371,17 @@ mod tests {
     }
 
     #[test]
-    fn going_back_is_signed_as_such_and_cannot_be_sent_again() {
-        let back = Snapshot { version: 1, made: at(9), until: at(11), goes_back: true, ..snapshot(1) };
-        let sent = back.seal(sum);
-        let held = snapshot(8).held();
-        assert_eq!(held.check(&sent, "ams", at(9), is_signed), Ok(back.clone()));
-        assert!(matches!(back.held().check(&sent, "ams", at(9), is_signed), Err(Refused::Older { .. })), "again");
-        let later = Held { version: 2, made: at(10) };
-        assert!(matches!(later.check(&sent, "ams", at(10), is_signed), Err(Refused::Older { .. })), "again, later");
+    fn a_later_generation_goes_back_and_nothing_of_an_earlier_one_is_obeyed_again() {
+        let of = |generation, version| Snapshot { generation, version, made: at(9), until: at(11), ..snapshot(1) };
+        let check = |held: Held, sent: &Snapshot| held.check(&sent.seal(sum), "ams", at(10), is_signed);
+        let is_older = |held, sent: &Snapshot| matches!(check(held, sent), Err(Refused::Older { .. }));
+        let (before, back, next) = (of(0, 8), of(1, 1), of(1, 2));
+        assert_eq!(check(before.held(), &back), Ok(back.clone()));
+        assert_eq!(check(back.held(), &next), Ok(next.clone()));
+        assert!(is_older(back.held(), &back) && is_older(next.held(), &back), "again");
+        assert!(is_older(back.held(), &before) && is_older(next.held(), &of(0, 99)), "of a higher version");
+        let Err(why) = check(next.held(), &back) else { panic!("it is obeyed") };
+        assert!(why.to_string().starts_with("version 1 of generation 1 is not newer than 2 of generation 1"), "{why}");
     }
 
     proptest! {

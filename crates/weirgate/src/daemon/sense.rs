@@ -77,7 +77,7 @@ pub(crate) struct Sense {
     /// The policy that was decided and is not yet in the kernel, for want of success.
     unapplied: Option<Policy>,
     /// Until when the fleet's policy that is in the kernel may be obeyed.
-    applied_until: Option<UnixTime>,
+    applied_until: Option<Instant>,
     policy_since: UnixTime,
     /// Held while the state directory is ours.
     _lock: Option<File>,
@@ -173,8 +173,10 @@ impl Sense {
             }
             Err(error) => tracing::warn!("{error:#}"),
         }
-        let follow =
-            config.fleet.clone().map(|fleet| Follow::open(fleet, config.kafka.as_ref(), &config.host, clock::unix()));
+        let follow = config.fleet.clone().map(|fleet| {
+            let now = (clock::unix(), clock::boottime());
+            Follow::open(fleet, config.kafka.as_ref(), &config.host, now)
+        });
         let follow = follow.transpose().context("[fleet]")?;
         let now = clock::boottime();
         let mut sense = Self {
@@ -410,10 +412,10 @@ impl Sense {
     fn obey(&mut self) {
         let Some(follow) = &mut self.follow else { return };
         let before = follow.obeyed().map(Snapshot::held);
-        let policy = follow.handle_time(clock::unix());
+        let policy = follow.handle_time((clock::unix(), clock::boottime()));
         let is_renewed = follow.obeyed().map(Snapshot::held) != before;
         let (trouble, counts) = (follow.trouble(), follow.counts());
-        let until = follow.obeyed().map(|snapshot| snapshot.until);
+        let until = follow.deadline();
         if let Some(mut policy) = policy {
             // What this host is told not to touch, nobody else makes it touch.
             let exclude = &self.config.tune.controller.exclude;
@@ -435,7 +437,7 @@ impl Sense {
 
     fn renew(&mut self) {
         // Where what follows cannot be applied, the kernel drops what is in force by itself.
-        let is_over = self.applied_until.is_some_and(|until| until <= clock::unix());
+        let is_over = self.applied_until.is_some_and(|until| until <= clock::boottime());
         if is_over && self.unapplied.is_some() {
             return;
         }

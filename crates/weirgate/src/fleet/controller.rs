@@ -41,6 +41,8 @@ pub(crate) struct Decider {
     turn: Option<Turn>,
     /// What was said last of whether this one decides.
     said: Option<Standing>,
+    /// The point of presence of which nothing is taken up, but its generation.
+    forgotten: Option<String>,
     /// Held while the memory is ours.
     _lock: File,
 }
@@ -63,7 +65,8 @@ struct Means {
 struct Pop {
     name: String,
     controller: Controller,
-    goes_back: bool,
+    /// Of its snapshots.
+    generation: u64,
     sealed: Option<Sealed>,
     /// Whether `sealed` is where edges find it.
     is_published: bool,
@@ -165,7 +168,10 @@ impl Decider {
         let board = Arc::new(Board::new(&settings.pops));
         let means = Means { rounds, settings, config: tune, signer, host, memory, board, epoch: 0 };
         let load = |name: &String| match forgotten == Some(name.as_str()) {
-            true => Pop::with(name, &means, None),
+            true => {
+                let memory = Memory::load(&means.memory, name).ok().flatten().unwrap_or_default();
+                Pop::with(name, &means, Some(Memory { generation: memory.generation, ..Memory::default() }))
+            }
             false => Pop::load_or_break(name, &means),
         };
         let pops = means.settings.pops.iter().map(load).collect::<Result<Vec<_>>>()?;
@@ -175,7 +181,7 @@ impl Decider {
         {
             bail!("{}", why.iter().map(|why| why.as_str()).collect::<Vec<_>>().join("; "));
         }
-        Ok(Self { means, pops, turn, said: None, _lock: lock })
+        Ok(Self { means, pops, turn, said: None, forgotten: forgotten.map(str::to_owned), _lock: lock })
     }
 
     /// The congestion control that edges are taken to use by themselves.
@@ -233,15 +239,15 @@ impl Decider {
         Ok(Standing::Active)
     }
 
-    /// Forgets what is known of `pop`, which this was opened for; its next policy may follow those of higher versions.
+    /// Forgets what is known of `pop`, which this was opened for; its next policy, of a generation of its own, follows those of higher versions.
     ///
     /// # Errors
     /// It cannot be forgotten here, or in the database.
     pub(crate) fn reset(&mut self, pop: &str) -> Result<()> {
         let Self { means, pops, .. } = self;
         let pop = pops.iter_mut().find(|known| known.name == pop).context("opened for another point of presence")?;
-        *pop = Pop::with(&pop.name, means, None)?;
-        pop.goes_back = true;
+        let generation = clock::unix().as_secs().max(pop.generation + 1);
+        *pop = Pop::with(&pop.name, means, Some(Memory { generation, ..Memory::default() }))?;
         pop.save(means)
     }
 
@@ -255,7 +261,7 @@ impl Decider {
 
     /// Whose turn it is. Who comes to decide takes up what the one before knew; who does not shows what the other publishes.
     pub(crate) fn take_turn(&mut self) -> Result<Standing> {
-        let Self { means, pops, turn, .. } = self;
+        let Self { means, pops, turn, forgotten, .. } = self;
         let (Some(turn), Some((server, database))) = (turn, means.rounds.server()) else {
             means.set_epoch(1);
             return Ok(Standing::Active);
@@ -273,8 +279,20 @@ impl Decider {
         means.board.set_epoch(0);
         for (name, version) in memories(server, database)? {
             let Some(pop) = pops.iter_mut().find(|pop| pop.name == name && pop.recalled < version) else { continue };
-            let recalled = recall(server, database, &name)?;
-            let Some(memory) = recalled.map(|bytes| Memory::from_bytes(&bytes)).transpose()? else { continue };
+            let Some(recalled) = recall(server, database, &name)? else { continue };
+            let memory = Memory::from_bytes(&recalled);
+            if forgotten.as_ref() == Some(&name) {
+                pop.generation = pop.generation.max(memory.map_or(0, |memory| memory.generation));
+                pop.recalled = version;
+                continue;
+            }
+            let memory = match memory {
+                Ok(memory) => memory,
+                Err(error) => {
+                    pop.break_off(version, &error);
+                    continue;
+                }
+            };
             let sealed = memory.sealed.as_ref().filter(|sealed| sealed.until > clock::unix());
             if sealed.is_some_and(|sealed| !means.signer.has_signed(&sealed.bytes)) {
                 bail!(
@@ -282,11 +300,15 @@ impl Decider {
                      controllers the same [controller] key; a new one can be used once that policy has expired"
                 );
             }
-            // What cannot be saved later is not decided, and then this is what is known.
-            memory.save(&means.memory, &name)?;
-            *pop = Pop::with(&name, means, Some(memory))?;
-            pop.recalled = version;
-            pop.publish(means)?;
+            match Pop::with(&name, means, Some(memory.clone())) {
+                Ok(taken_up) => {
+                    // What cannot be saved later is not decided, and then this is what is known.
+                    memory.save(&means.memory, &name)?;
+                    *pop = Pop { recalled: version, ..taken_up };
+                    pop.publish(means)?;
+                }
+                Err(error) => pop.break_off(version, &error),
+            }
         }
         means.set_epoch(epoch.unwrap_or(0));
         let standing = match (epoch, turn.other()) {
@@ -331,6 +353,15 @@ impl Means {
 }
 
 impl Pop {
+    /// Nothing is decided until another controller has left something that can be used: what it left under `recalled` cannot.
+    fn break_off(&mut self, recalled: u64, why: &anyhow::Error) {
+        let name = &self.name;
+        self.broken = Some(format!(
+            "what another controller knew of point of presence `{name}` cannot be used (`weirgate controller reset {name}` begins anew): {why:#}"
+        ));
+        self.recalled = recalled;
+    }
+
     /// As it was left.
     fn load(name: &str, means: &Means) -> Result<Self> {
         let memory = Memory::load(&means.memory, name);
@@ -353,7 +384,7 @@ impl Pop {
         // Each has a seed of its own: who reads one policy knows nothing of another's arms.
         let trial_rounds = means.settings.canary.1;
         let config = weirgate_tune::Config { seed: means.signer.seed(name), trial_rounds, ..means.config.clone() };
-        let Memory { goes_back, sealed, state } = memory.unwrap_or_default();
+        let Memory { generation, sealed, state } = memory.unwrap_or_default();
         let controller = match state.is_empty() {
             true => Controller::new(config, means.host.clone())?,
             false => Controller::load(config, means.host.clone(), &state)?,
@@ -372,7 +403,7 @@ impl Pop {
             is_news: false,
             broken: None,
             controller,
-            goes_back,
+            generation,
             sealed,
         })
     }
@@ -484,7 +515,7 @@ impl Pop {
             version: self.ended.unwrap_or_default().as_secs(),
             made: now,
             until: now + means.settings.life,
-            goes_back: self.goes_back,
+            generation: self.generation,
             policy,
             first: (self.share_ppm, first),
         };
@@ -507,8 +538,8 @@ impl Pop {
     }
 
     fn save(&mut self, means: &Means) -> Result<()> {
-        let (goes_back, sealed, state) = (self.goes_back, self.sealed.clone(), self.controller.save());
-        let memory = Memory { goes_back, sealed, state };
+        let (generation, sealed, state) = (self.generation, self.sealed.clone(), self.controller.save());
+        let memory = Memory { generation, sealed, state };
         if let (Some(_), Some((server, database))) = (means.settings.lease, means.rounds.server()) {
             let version = version(means.epoch, self.ended.unwrap_or_default());
             remember(server, database, (&self.name, version), &memory.to_bytes())?;

@@ -1,7 +1,8 @@
 //! An edge that obeys its fleet's controller: it looks where policies come from now and then, and takes what it may obey.
 //!
 //! What was obeyed last is kept beside this host's state: it is obeyed again after a restart for as long as it is alive, and nothing
-//! older is ever obeyed. Where nothing is alive, nothing is treated.
+//! older is ever obeyed. Where nothing is alive, nothing is treated. How long it lives is counted from when it came by the clock that nobody sets,
+//! too, so that a civil clock that is set back prolongs nothing.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read as _;
@@ -14,7 +15,7 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::fs::OFlags;
 use weirgate_tune::Policy;
 use weirgate_tune::snapshot::{Held, Refused, SIZE_MAX, Snapshot};
-use weirgate_units::{Duration, UnixTime};
+use weirgate_units::{Duration, Instant, UnixTime};
 
 use super::fetch::{self, News};
 use super::keys::is_signed;
@@ -24,6 +25,8 @@ use crate::config::{Host, Kafka};
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(5);
+/// What a file begins with that keeps what was obeyed.
+const MAGIC: &[u8; 4] = b"WGH2";
 
 /// The edge's side.
 pub(crate) struct Follow {
@@ -35,6 +38,10 @@ pub(crate) struct Follow {
     kept: PathBuf,
     held: Held,
     obeyed: Option<Obeyed>,
+    /// What only a clock was in the way of, and what it has to be newer than: a clock is set right now and then.
+    put_off: Option<(Held, Vec<u8>)>,
+    /// When that was looked at last.
+    looked: Instant,
     trouble: Option<String>,
     /// Who did not answer last, and why.
     unheard: String,
@@ -47,10 +54,15 @@ pub(crate) struct Follow {
     is_new: bool,
 }
 
+/// What time it is, by the civil clock and since the machine was started.
+pub(crate) type Now = (UnixTime, Instant);
+
 /// A snapshot that may be obeyed, and how it came.
 struct Obeyed {
     snapshot: Snapshot,
     bytes: Vec<u8>,
+    /// When its time is over by the clock that nobody sets.
+    deadline: Instant,
 }
 
 /// What became of snapshots that came, since this daemon was started.
@@ -87,7 +99,7 @@ impl Follow {
     ///
     /// # Errors
     /// Nobody can be set to ask.
-    pub(crate) fn open(fleet: Fleet, kafka: Option<&Kafka>, host: &Host, now: UnixTime) -> Result<Self> {
+    pub(crate) fn open(fleet: Fleet, kafka: Option<&Kafka>, host: &Host, now: Now) -> Result<Self> {
         let Host { name: host, pop, state } = host;
         let source = match fleet.origin {
             Origin::File(path) => Source::File { path, seen: None, looked: UnixTime::default() },
@@ -104,6 +116,8 @@ impl Follow {
             kept: kept(state),
             held: Held::default(),
             obeyed: None,
+            put_off: None,
+            looked: now.1,
             trouble: None,
             unheard: String::new(),
             is_unheard: false,
@@ -115,19 +129,25 @@ impl Follow {
             && let Some((held, bytes)) = split(&kept)
         {
             follow.held = held;
-            if let Ok(snapshot) = follow.check(Held::default(), bytes, now) {
-                follow.obeyed = Some(Obeyed { snapshot, bytes: bytes.to_vec() });
+            match follow.check(Held::default(), bytes, now.0) {
+                Ok(snapshot) => follow.obeyed = Some(Obeyed::new(snapshot, bytes.to_vec(), now)),
+                Err(why) if is_of_time(&why) => follow.put_off = Some((Held::default(), bytes.to_vec())),
+                Err(_) => {}
             }
         }
         Ok(follow)
     }
 
     /// To be called every second or so. The policy to obey from now on, where that is another than before.
-    pub(crate) fn handle_time(&mut self, now: UnixTime) -> Option<Policy> {
-        for news in self.look(now) {
+    pub(crate) fn handle_time(&mut self, now: Now) -> Option<Policy> {
+        for news in self.look(now.0) {
             self.handle_news(news, now);
         }
-        if self.obeyed.as_ref().is_some_and(|obeyed| !obeyed.snapshot.is_alive(now)) {
+        if self.put_off.is_some() && now.1.saturating_since(self.looked) >= LOOK {
+            self.looked = now.1;
+            self.try_again(now);
+        }
+        if self.obeyed.as_ref().is_some_and(|obeyed| !obeyed.is_alive(now)) {
             let why = "the last policy has expired and no newer one has come: nothing is treated";
             tracing::warn!("{why}");
             self.trouble = Some(why.into());
@@ -157,6 +177,11 @@ impl Follow {
     /// What is obeyed; `None`: nothing is alive.
     pub(crate) fn obeyed(&self) -> Option<&Snapshot> {
         self.obeyed.as_ref().map(|obeyed| &obeyed.snapshot)
+    }
+
+    /// Until when, by the clock that nobody sets.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.obeyed.as_ref().map(|obeyed| obeyed.deadline)
     }
 
     /// What became of what came.
@@ -211,7 +236,17 @@ impl Follow {
         self.is_unheard = true;
     }
 
-    fn handle_news(&mut self, news: News, now: UnixTime) {
+    /// What only a clock was in the way of may be obeyed by now.
+    fn try_again(&mut self, now: Now) {
+        let Some((held, bytes)) = self.put_off.take() else { return };
+        match self.check(held, &bytes, now.0) {
+            Ok(snapshot) => self.obey(Obeyed::new(snapshot, bytes, now)),
+            Err(why) if is_of_time(&why) => self.put_off = Some((held, bytes)),
+            Err(_) => {}
+        }
+    }
+
+    fn handle_news(&mut self, news: News, now: Now) {
         let bytes = match news {
             News::Snapshot(bytes) => bytes,
             News::Same => {
@@ -242,9 +277,12 @@ impl Follow {
             self.trouble = None;
             return;
         }
-        match self.check(self.held, &bytes, now) {
-            Ok(snapshot) => self.obey(Obeyed { snapshot, bytes }),
+        match self.check(self.held, &bytes, now.0) {
+            Ok(snapshot) => self.obey(Obeyed::new(snapshot, bytes, now)),
             Err(why) => {
+                if is_of_time(&why) {
+                    self.put_off = Some((self.held, bytes));
+                }
                 self.counts.refused[place(&why)] += 1;
                 let still =
                     if self.obeyed.is_some() { "what was obeyed before is obeyed still" } else { "nothing is treated" };
@@ -262,8 +300,9 @@ impl Follow {
     fn obey(&mut self, new: Obeyed) {
         let snapshot = &new.snapshot;
         self.held = snapshot.held();
-        let numbers = [self.held.version.to_le_bytes(), self.held.made.as_nanos().to_le_bytes()].concat();
-        let kept = replace(&self.kept, 0o600, &[&numbers, &new.bytes[..]].concat());
+        self.put_off = None;
+        let numbers = [self.held.generation, self.held.version].map(u64::to_le_bytes);
+        let kept = replace(&self.kept, 0o600, &[&MAGIC[..], numbers.as_flattened(), &new.bytes].concat());
         self.trouble = kept.err().map(|error| format!("{error:#}: after a restart an older policy could be obeyed"));
         tracing::info!(
             version = snapshot.version,
@@ -279,6 +318,22 @@ impl Follow {
     fn check(&self, held: Held, bytes: &[u8], now: UnixTime) -> Result<Snapshot, Refused> {
         held.check(bytes, &self.pop, now, |signed, signature| is_signed(&self.trust, signed, signature))
     }
+}
+
+impl Obeyed {
+    fn new(snapshot: Snapshot, bytes: Vec<u8>, (now, since_boot): Now) -> Self {
+        let deadline = since_boot + snapshot.until.saturating_since(now);
+        Self { snapshot, bytes, deadline }
+    }
+
+    fn is_alive(&self, (now, since_boot): Now) -> bool {
+        self.snapshot.is_alive(now) && since_boot < self.deadline
+    }
+}
+
+/// Whether it may be obeyed at another time.
+const fn is_of_time(why: &Refused) -> bool {
+    matches!(why, Refused::Expired(_) | Refused::Future(_))
 }
 
 /// The place of a reason in [`WHYS`].
@@ -306,10 +361,10 @@ fn kept(state: &Path) -> PathBuf {
 
 /// The two parts of what is kept.
 fn split(kept: &[u8]) -> Option<(Held, &[u8])> {
-    let (version, rest) = kept.split_first_chunk::<8>()?;
-    let (made, bytes) = rest.split_first_chunk::<8>()?;
-    let held = Held { version: u64::from_le_bytes(*version), made: UnixTime::from_nanos(u64::from_le_bytes(*made)) };
-    Some((held, bytes))
+    let (generation, rest) = kept.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
+    let (version, bytes) = rest.split_first_chunk::<8>()?;
+    let [generation, version] = [generation, version].map(|bytes| u64::from_le_bytes(*bytes));
+    Some((Held { generation, version }, bytes))
 }
 
 /// What is in the file at `path`, where that is another than was `seen` there.
@@ -344,20 +399,30 @@ mod tests {
         folder: tempfile::TempDir,
         signer: Signer,
         now: UnixTime,
+        since_boot: Instant,
     }
 
     impl Ground {
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
             let signer = Signer::load_or_make(&folder.path().join("key")).unwrap();
-            Self { folder, signer, now: UnixTime::from_nanos(1_800_000_000_000_000_000) }
+            let now = UnixTime::from_nanos(1_800_000_000_000_000_000);
+            Self { folder, signer, now, since_boot: Instant::from_nanos(60_000_000_000) }
+        }
+
+        fn time(&self) -> Now {
+            (self.now, self.since_boot)
+        }
+
+        fn pass(&mut self, time: Duration) {
+            (self.now, self.since_boot) = (self.now + time, self.since_boot + time);
         }
 
         fn edge(&self) -> Follow {
             let trust = vec![self.signer.public().parse().unwrap()];
             let fleet = Fleet { origin: Origin::File(self.folder.path().join("ams.snapshot")), trust };
             let host = Host { name: "edge-1".into(), pop: "ams".into(), state: self.folder.path().to_owned() };
-            Follow::open(fleet, None, &host, self.now).unwrap()
+            Follow::open(fleet, None, &host, self.time()).unwrap()
         }
 
         /// A snapshot that selects `networks`, each a number.
@@ -369,7 +434,7 @@ mod tests {
                 version,
                 made: self.now,
                 until: self.now + HOUR,
-                goes_back: false,
+                generation: 0,
                 policy: Policy { networks, ..Policy::default() },
                 first: (0, vec![]),
             }
@@ -382,8 +447,8 @@ mod tests {
 
         /// Ten seconds later.
         fn look(&mut self, edge: &mut Follow) -> Option<usize> {
-            self.now = self.now + Duration::from_secs(10);
-            edge.handle_time(self.now).map(|policy| policy.networks.len())
+            self.pass(Duration::from_secs(10));
+            edge.handle_time(self.time()).map(|policy| policy.networks.len())
         }
     }
 
@@ -399,7 +464,7 @@ mod tests {
         ground.publish(&ground.snapshot(2, &[1, 2, 3]), &ground.signer);
         assert_eq!(ground.look(&mut edge), Some(3));
         assert_eq!(edge.policy().unwrap().version, 3, "counted by the edge");
-        ground.now = ground.now + HOUR;
+        ground.pass(HOUR);
         assert_eq!(ground.look(&mut edge), Some(0));
         assert!(edge.trouble().unwrap().contains("has expired") && edge.obeyed().is_none());
         ground.publish(&ground.snapshot(3, &[4]), &ground.signer);
@@ -443,7 +508,7 @@ mod tests {
         ground.publish(&ground.snapshot(6, &[1, 2, 3]), &ground.signer);
         let mut edge = ground.edge();
         assert_eq!(ground.look(&mut edge), Some(3));
-        let now = ground.now;
+        let now = ground.time();
         edge.handle_news(News::Trouble("nobody answers".into()), now);
         edge.handle_news(News::Same, now);
         assert_eq!(edge.trouble(), None);
@@ -481,9 +546,47 @@ mod tests {
         drop(edge);
         // Expired meanwhile: nothing is treated, and the older one, which lives longer, is refused all the same.
         ground.publish(&Snapshot { until: old.until + HOUR + HOUR, ..old }, &ground.signer);
-        ground.now = ground.now + HOUR;
+        ground.pass(HOUR);
         let mut edge = ground.edge();
         assert_eq!(ground.look(&mut edge), Some(0));
         assert!(edge.trouble().unwrap().contains("is not newer than 6"), "{:?}", edge.trouble());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_prolongs_nothing() {
+        let mut ground = Ground::new();
+        ground.publish(&ground.snapshot(1, &[1, 2]), &ground.signer);
+        let mut edge = ground.edge();
+        assert_eq!(ground.look(&mut edge), Some(2));
+        ground.now = UnixTime::from_nanos(ground.now.as_nanos() - HOUR.as_nanos());
+        assert_eq!(ground.look(&mut edge), None);
+        ground.pass(HOUR);
+        assert_eq!(ground.look(&mut edge), Some(0), "its hour is over, whatever the civil clock says");
+    }
+
+    #[test]
+    fn what_a_wrong_clock_was_in_the_way_of_is_obeyed_when_it_is_right() {
+        let mut ground = Ground::new();
+        let right = ground.now;
+        ground.publish(&ground.snapshot(1, &[1, 2]), &ground.signer);
+        for wrong in [UnixTime::default(), right + HOUR + HOUR] {
+            ground.now = wrong;
+            let mut edge = ground.edge();
+            assert_eq!((ground.look(&mut edge), edge.obeyed().is_none()), (Some(0), true));
+            // The file does not change, and is not read again.
+            ground.now = right;
+            assert_eq!((ground.look(&mut edge), edge.trouble()), (Some(2), None));
+            // Kept, it is the same after a restart, without a word from anybody.
+            let file = ground.folder.path().join("ams.snapshot");
+            let bytes = std::fs::read(&file).unwrap();
+            std::fs::remove_file(&file).unwrap();
+            ground.now = wrong;
+            let mut edge = ground.edge();
+            assert_eq!(ground.look(&mut edge), Some(0));
+            ground.now = right;
+            assert_eq!(ground.look(&mut edge), Some(2));
+            std::fs::write(&file, bytes).unwrap();
+            std::fs::remove_file(kept(ground.folder.path())).unwrap();
+        }
     }
 }

@@ -10,13 +10,13 @@ use weirgate_units::UnixTime;
 
 use super::replace;
 
-const MAGIC: &[u8; 5] = b"WGCM\x01";
+const MAGIC: &[u8; 5] = b"WGCM\x02";
 
 /// What is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
-    /// Whether its snapshots may follow those of higher versions: the one before was forgotten.
-    pub(super) goes_back: bool,
+    /// That of its snapshots: 0, or when it was begun anew last, in seconds since 1970.
+    pub(super) generation: u64,
     /// The last snapshot, if there was one.
     pub(super) sealed: Option<Sealed>,
     /// The controller's own.
@@ -57,13 +57,13 @@ impl Memory {
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let Self { goes_back, sealed, state } = self;
+        let Self { generation, sealed, state } = self;
         let (version, until, bytes) =
             sealed.as_ref().map_or((0, 0, &[][..]), |sealed| (sealed.version, sealed.until.as_nanos(), &sealed.bytes));
         let length = bytes.len() as u64;
         [
             &MAGIC[..],
-            &[u8::from(*goes_back)],
+            &generation.to_le_bytes(),
             &version.to_le_bytes(),
             &until.to_le_bytes(),
             &length.to_le_bytes(),
@@ -75,17 +75,17 @@ impl Memory {
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let read = || {
-            let (goes_back, mut rest) = bytes.strip_prefix(MAGIC)?.split_first()?;
+            let mut rest = bytes.strip_prefix(MAGIC)?;
             let mut number = || {
                 let (number, after) = rest.split_first_chunk::<8>()?;
                 rest = after;
                 Some(u64::from_le_bytes(*number))
             };
-            let (version, until, length) = (number()?, number()?, number()?);
+            let (generation, version, until, length) = (number()?, number()?, number()?, number()?);
             let (sealed, state) = rest.split_at_checked(usize::try_from(length).ok()?)?;
             let sealed = Sealed { version, until: UnixTime::from_nanos(until), bytes: sealed.to_vec() };
             let sealed = (length > 0).then_some(sealed);
-            Some(Self { goes_back: *goes_back != 0, sealed, state: state.to_vec() })
+            Some(Self { generation, sealed, state: state.to_vec() })
         };
         read().ok_or_else(|| {
             anyhow!("is damaged, or of another version of Weirgate: `weirgate controller reset POP` begins anew")
@@ -108,8 +108,8 @@ mod tests {
         let sealed = Sealed { version: 7, until: UnixTime::from_nanos(9), bytes: b"signed".to_vec() };
         for memory in [
             Memory::default(),
-            Memory { goes_back: true, sealed: Some(sealed.clone()), state: b"state".to_vec() },
-            Memory { goes_back: false, sealed: Some(sealed), state: vec![] },
+            Memory { generation: 9, sealed: Some(sealed.clone()), state: b"state".to_vec() },
+            Memory { generation: 0, sealed: Some(sealed), state: vec![] },
         ] {
             memory.save(dir.path(), "ams").unwrap();
             assert_eq!(Memory::load(dir.path(), "ams").unwrap(), Some(memory.clone()));

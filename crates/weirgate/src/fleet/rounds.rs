@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use weirgate_store::clickhouse::{self, Round, RoundError, Server};
 use weirgate_store::{TimeRange, for_each_record};
 use weirgate_tune::{Config, Tallies, Tally};
@@ -12,6 +12,9 @@ use weirgate_units::{Duration, UnixTime};
 use super::secret;
 use crate::config::controller::{Database, Source};
 use crate::recorded::Recorded;
+
+/// Rows of a round that are taken at most: a point of presence has a million networks at most, in two arms and with two congestion controls.
+const ROWS_MAX: usize = 4_000_000;
 
 /// Where rounds are read.
 pub(super) enum Rounds {
@@ -73,9 +76,19 @@ impl Rounds {
         match self {
             Self::Store(dir) => from_store(dir, pop, end, config),
             Self::ClickHouse(server, database, source) => {
-                let mut tallies = Vec::new();
-                let each = &mut |tally| tallies.push(tally);
+                let (mut tallies, mut rows) = (Vec::new(), 0);
+                let each = &mut |tally| {
+                    rows += 1;
+                    if rows <= ROWS_MAX {
+                        tallies.push(tally);
+                    }
+                };
                 let round = clickhouse::round(server, database, *source, (pop, end), config, each)?;
+                ensure!(
+                    rows <= ROWS_MAX,
+                    "the round has {rows} networks by arm and congestion control, and more than {ROWS_MAX} are not decided from: who else \
+                     writes into its table?"
+                );
                 Ok((tallies, round))
             }
         }

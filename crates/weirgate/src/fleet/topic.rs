@@ -81,8 +81,9 @@ impl Sender {
     /// Sends what was not sent yet, while this controller decides: others would send older ones after its own.
     ///
     /// # Errors
-    /// Brokers have not taken it; it is sent the next time.
+    /// Brokers have not taken one; it is sent the next time. The others are not held up by it.
     pub(crate) fn send(&mut self) -> Result<()> {
+        let mut failed = None;
         for (pop, document) in self.board.documents() {
             if !self.board.is_active() {
                 self.sent.clear();
@@ -91,16 +92,16 @@ impl Sender {
             if self.sent.get(pop) == Some(&document.etag) || !document.is_alive(clock::unix()) {
                 continue;
             }
-            let published = self.publisher.publish(pop, &document.bytes);
-            if published.is_err() {
+            if let Err(error) = self.publisher.publish(pop, &document.bytes) {
                 self.board.count(pop, |numbers| numbers.failed += 1);
+                failed.get_or_insert(anyhow::Error::new(error).context(format!("the policy of `{pop}`")));
+                continue;
             }
-            published.with_context(|| format!("the policy of `{pop}`"))?;
             self.board.count(pop, |numbers| numbers.in_topic = document.version);
             tracing::info!(pop, version = document.version, topic = self.topic, "brokers have it");
             self.sent.insert(pop.to_owned(), document.etag.clone());
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 }
 

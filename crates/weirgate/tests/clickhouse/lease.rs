@@ -110,3 +110,36 @@ fn rounds_whose_data_are_late_are_decided_when_they_come() {
     let after = decided();
     assert_eq!(after.0 - before.0, (after.1 - before.1) / ROUND as f64, "some were passed over");
 }
+
+#[test]
+fn what_another_left_and_cannot_be_used_stops_one_point_of_presence_until_it_is_reset() {
+    let Some(server) = ground() else { return };
+    let dir = server.folder.path();
+    let mut data = Data::new();
+    data.bring(&server);
+    let ports = free_ports();
+    let version = |port| number(port, "weirgate_controller_policy_version{pop=\"ams\"}");
+    {
+        let mut one = controller(dir, &server, "a", (ports[0], ports[1]));
+        wait(|| version(ports[1]) > 0.0, "nothing is published");
+        one.ask_to_end();
+        wait(|| one.has_ended(), "it does not end");
+    }
+    // Of its numbers, the other one says, some mean something else.
+    let config = path(dir, "b.toml");
+    let text = settings(dir, &server, "b", (ports[2], ports[3]));
+    std::fs::write(&config, text.replace("window_rounds", "epoch_rounds = 60\nwindow_rounds")).unwrap();
+    {
+        let mut other = Daemon::start(&["controller", "run", "-c", &config]);
+        let failures = |pop| number(ports[3], &format!("weirgate_controller_failures_total{{pop=\"{pop}\"}}"));
+        wait(|| failures("ams") > 0.0, "it does not say that it cannot use it");
+        assert_eq!((number(ports[3], "weirgate_controller_active"), failures("fra")), (1.0, 0.0), "the others go on");
+        assert_eq!(number(ports[3], "weirgate_controller_turn_failures_total"), 0.0);
+        other.ask_to_end();
+        wait(|| other.has_ended(), "it does not end");
+    }
+    done(&weirgate(&["controller", "reset", "ams", "-c", &config]));
+    let _other = Daemon::start(&["controller", "run", "-c", &config]);
+    data.bring(&server);
+    wait(|| version(ports[3]) > 0.0, "it does not begin anew");
+}
