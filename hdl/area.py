@@ -112,7 +112,7 @@ def scaled(um2):
     sizes = {}
     for nm in TARGETS_NM:
         mm2 = um2 * 1e-6 * (nm / FEATURE_NM) ** 2
-        sizes[f"{nm}_nm"] = {"mm2": round(mm2, 5), "share_pct": round(100 * mm2 / CHIP_MM2, 4)}
+        sizes[f"{nm}_nm"] = {"mm2": round(mm2, 7), "share_pct": round(100 * mm2 / CHIP_MM2, 6)}
     return sizes
 
 
@@ -198,12 +198,14 @@ def table(area):
     component = area["component_hash"]["parts"]
     for name, part in [("component hash", "component_hash"), ("... and the mixing of a flow's hash", "component_mix")]:
         row(name, *(component[part][what] for what in ("cells", "flip_flops", "um2")), path(component[part]))
-    rows.append(["the article's", "", "", "", "", "", f"{ARTICLE['mm2']}, {ARTICLE['share']} (it names neither process nor chip)", ""])
     lines = ["| " + " | ".join(cells) + " |" for cells in [heads, ["---"] * len(heads), *rows]]
     one, look, most = engine["um2"] / area["nand2_um2"], area["look"], area["switch"][-1]
     by_size = [f"{ns * TARGETS_NM[-1] / FEATURE_NM:.2f}" for ns in
                (engine["path_ns"], most["path_ns_at_most"], component["component_mix"]["path_ns"])]
+    of_article = [f"{ARTICLE['mm2'] / size['mm2']:.1f} engines alone at {nm} nm" for nm, size in zip(TARGETS_NM, scaled(engine["um2"]).values())]
     lines += [
+        "",
+        f"The article's is {ARTICLE['mm2']} mm2, {ARTICLE['share']} of a chip. It names neither process nor chip; that is as much as {' or '.join(of_article)}.",
         "",
         f"By the NAND2 of Nangate's open library, {NAND2_45NM_UM2} um2, instead of the square of the feature size, an engine is "
         f"{one * NAND2_45NM_UM2 * 1e-6:.4f} mm2 at 45 nm.",

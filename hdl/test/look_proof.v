@@ -48,7 +48,7 @@ module look_proof #(
         // What drill_engine.v sees to, which draw_proof.v proves of those that are drawn: one port at least is drawn, no port twice, none is
         // remembered twice, and all are ports that there are.
         assume (is_drawn[0]);
-        for (i = 0; i < D + M; i = i + 1) assume (looks[i*P +: P] < N);
+        for (i = 0; i < D + M; i = i + 1) assume (!is_there[i] || looks[i*P +: P] < N);
         for (i = 0; i < D + M; i = i + 1)
             for (p = 0; p < i; p = p + 1)
                 assume (!is_there[i] || !is_there[p] || (i >= D && p < D) || looks[i*P +: P] != looks[p*P +: P]);

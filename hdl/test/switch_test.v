@@ -43,6 +43,29 @@ module switch_test;
         if (!$value$plusargs("vectors=%s", name)) name = "/dev/stdin";
         file = $fopen(name, "r");
         for (i = 0; i < 10 + ENQUEUE; i = i + 1) tick;
+        // After a reset no group has ports; and what went before one leaves nothing: groups, packets under way, what is remembered, depths.
+        load = 1;
+        for (i = 0; i < SEEDS; i = i + 1) begin
+            seed = 32'h9e3779b9 + i;
+            tick;
+        end
+        load = 0;
+        reset = 0;
+        ask = {E{1'b1}};
+        size = {E*S{1'b1}};
+        for (i = 0; i < 10; i = i + 1) begin
+            tick;
+            is_wrong = is_wrong || picked !== 0;
+        end
+        if (is_wrong) $display("a group has ports after a reset");
+        change = 1;
+        change_mask = {N{1'b1}};
+        tick;
+        change = 0;
+        for (i = 0; i < 20; i = i + 1) tick;
+        ask = 0;
+        reset = 1;
+        for (i = 0; i < 10 + ENQUEUE; i = i + 1) tick;
         load = 1;
         for (i = 0; i < SEEDS; i = i + 1) begin
             fields = $fscanf(file, "%h", field[0]);
