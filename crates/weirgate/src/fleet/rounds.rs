@@ -76,18 +76,18 @@ impl Rounds {
         match self {
             Self::Store(dir) => from_store(dir, pop, end, config),
             Self::ClickHouse(server, database, source) => {
-                let (mut tallies, mut rows) = (Vec::new(), 0);
+                let mut tallies = Vec::new();
                 let each = &mut |tally| {
-                    rows += 1;
-                    if rows <= ROWS_MAX {
+                    // One more tells that there are more.
+                    if tallies.len() <= ROWS_MAX {
                         tallies.push(tally);
                     }
                 };
                 let round = clickhouse::round(server, database, *source, (pop, end), config, each)?;
                 ensure!(
-                    rows <= ROWS_MAX,
-                    "the round has {rows} networks by arm and congestion control, and more than {ROWS_MAX} are not decided from: who else \
-                     writes into its table?"
+                    tallies.len() <= ROWS_MAX,
+                    "the round has more than {ROWS_MAX} networks by arm and congestion control, from which is not decided: who else writes \
+                     into its table?"
                 );
                 Ok((tallies, round))
             }
