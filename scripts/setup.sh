@@ -112,7 +112,9 @@ reason=$(install_chdb) || say "tests of a current ClickHouse will be skipped: $r
 install_tool() { # NAME VERSION
   [ -x "$tools/bin/$1" ] && "$tools/bin/$1" --version 2>/dev/null | grep -qxF "$1 $2" && return
   say "building $1 $2"
-  cargo install --quiet --locked --root "$tools" --version "$2" "$1"
+  # They run for seconds: they need no more of the compiler's time than that.
+  CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
+    cargo install --quiet --locked --root "$tools" --version "$2" "$1"
 }
 install_tool cargo-fuzz 0.13.2
 install_tool cargo-deny 0.20.2
