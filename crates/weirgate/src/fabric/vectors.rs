@@ -2,6 +2,7 @@
 //! has to answer, which is what `balance` does. Read first: docs/hardware.md.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -24,7 +25,7 @@ pub struct Switch {
     pub looks: Looks,
     /// 2 to 64.
     pub ports: usize,
-    /// 1 to 8.
+    /// 1 to 64.
     pub engines: usize,
     /// Groups of next hops, 1 to 16.
     pub groups: usize,
@@ -150,7 +151,7 @@ impl<'s> Bench<'s> {
     /// A clock passes; its line is written.
     fn clock(&mut self, given: &Stimulus, to: &mut impl Write) -> io::Result<()> {
         let (group_bits, port_bits) = (bits(self.switch.groups), bits(self.switch.ports));
-        let [mut ask, mut group, mut size, mut picked, mut port] = [0_u64; 5];
+        let [mut ask, mut group, mut size, mut picked, mut port] = [Wide::default(); 5];
         let mut known = Vec::new();
         for (at, (engine, packet)) in self.engines.iter_mut().zip(&given.packets).enumerate() {
             engine.sampler.clock();
@@ -163,15 +164,14 @@ impl<'s> Bench<'s> {
             }
             let pick = engine.drill.clock(asked, &depths, &mut engine.sampler);
             let its_size = engine.sizes.pop_front().unwrap_or(0);
-            let at = at as u32;
             if let Some((of, bytes)) = packet {
-                ask |= 1 << at;
-                group |= (*of as u64) << (at * group_bits);
-                size |= bytes << (at * self.switch.size_bits);
+                ask.put(at, 1, 1);
+                group.put(at, group_bits, *of as u64);
+                size.put(at, self.switch.size_bits, *bytes);
             }
             if let Some(pick) = pick {
-                picked |= 1 << at;
-                port |= u64::from(pick.0) << (at * port_bits);
+                picked.put(at, 1, 1);
+                port.put(at, port_bits, pick.0.into());
                 known.push((pick, its_size));
                 self.summary.decisions += 1;
             }
@@ -361,6 +361,29 @@ fn any(chance: &mut Lfsr) -> u64 {
     (0..4).fold(0, |word, _| word << 16 | u64::from(chance.below(1 << 16)))
 }
 
+/// What all engines have, beside each other: eight bits of each of 64 at the most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wide([u64; 8]);
+
+impl Wide {
+    /// Of so many bits each, the one at this place, which was 0.
+    fn put(&mut self, at: usize, bits: u32, value: u64) {
+        let (word, shift) = (at * bits as usize / 64, at * bits as usize % 64);
+        self.0[word] |= value << shift;
+        if shift + bits as usize > 64 {
+            self.0[word + 1] |= value >> (64 - shift);
+        }
+    }
+}
+
+impl fmt::LowerHex for Wide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = self.0.iter().rposition(|word| *word != 0).unwrap_or(0);
+        write!(f, "{:x}", self.0[most])?;
+        self.0[..most].iter().rev().try_for_each(|word| write!(f, "{word:016x}"))
+    }
+}
+
 /// Bits of a number below this one.
 const fn bits(bound: usize) -> u32 {
     usize::BITS - (bound - 1).leading_zeros()
@@ -455,6 +478,19 @@ mod tests {
             assert!((flows - expected).abs() < 4.0 * expected.sqrt(), "{flows} flows, expected {expected}");
         }
         assert_eq!(flows.iter().sum::<f64>(), 20_000.0);
+    }
+
+    #[test]
+    fn what_many_engines_have_is_one_number() {
+        let mut wide = Wide::default();
+        assert_eq!(format!("{wide:x}"), "0");
+        [63, 0, 41, 7].iter().zip([0, 10, 21, 63]).for_each(|(value, at)| wide.put(at, 6, *value));
+        // 63, 41 at bit 126, which is two bits of one word and four of the next, and 7 at bit 378.
+        let seven = format!("{:x}", 7_u64 << (378 - 320));
+        assert_eq!(
+            format!("{wide:x}"),
+            format!("{seven}{:016x}{:016x}{:016x}{:016x}{:016x}", 0, 0, 41 >> 2, 1_u64 << 62, 63)
+        );
     }
 
     #[test]
