@@ -17,6 +17,7 @@ module component_hash #(
     reg  [B-1:0]       at;
     reg  [(C-1)*B-1:0] ends;
     reg  [P-1:0]       passed;
+    generate if (C < 2) c_has_to_be_2_at_least refused(); endgenerate
     integer i;
     always @* begin
         passed = 0;

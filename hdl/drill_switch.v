@@ -2,8 +2,7 @@
 // into the queues until ENQUEUE clocks after a packet's port was known: until then it is on its way, and nobody sees it.
 //
 // An engine looks at depths four clocks after it was asked, and is to see them as they were then (drill_engine.v). So the registers
-// lag: what comes and what leaves waits four clocks more. That takes 4 * (N + E * (1+P+S)) flip-flops; to keep the depths themselves for
-// four clocks takes 4 * N * W, which is as many with N * (W-1) / (1+P+S) engines (48, with the values below) and fewer with more.
+// lag: what comes and what leaves waits four clocks more (docs/hardware.md has what that takes, and what keeping the depths would).
 module drill_switch #(
     parameter N = 48,            // ports, 2 to 64
     parameter E = 1,             // engines
@@ -55,6 +54,7 @@ module drill_switch #(
     assign seeds[31:0] = seed;
     drill_delay #(.B(N), .CLOCKS(LAG)) lag(.clk(clk), .in(leaves), .out(left));
     generate
+        if (N < 2 || N > 64 || D < 1) n_has_to_be_2_to_64_and_d_1_at_least refused();
         for (e = 0; e < E; e = e + 1) begin : engine
             drill_engine #(.N(N), .D(D), .M(M), .W(W), .G(G)) drill(.clk(clk), .reset(reset), .load(load),
                 .seed(seeds[e*32 +: 32]), .seed_out(seeds[e*32+32 +: 32]), .ask(ask[e]), .group(group[e*GW +: GW]),

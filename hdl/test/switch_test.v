@@ -12,6 +12,9 @@ module switch_test;
     localparam P = $clog2(N);
     localparam GW = G > 1 ? $clog2(G) : 1;
     localparam SEEDS = 3 * ((D + 1) / 2) * E;
+    // What all engines have takes so many words of 64 bits in a line, the lowest first.
+    localparam K = (8 * E + 63) / 64;
+    localparam FIELDS = 7 + 3 * K;
 
     reg clk = 0, reset = 1, load = 0, change = 0;
     reg [31:0] seed = 0;
@@ -27,8 +30,9 @@ module switch_test;
         .seed(seed), .change(change), .change_group(change_group), .change_mask(change_mask), .up(up), .ask(ask), .group(group),
         .size(size), .leaves(leaves), .picked(picked), .port(port));
 
-    // Read here first: Verilator 5.006 does not see that $fscanf writes what logic reads.
-    reg [63:0] field [0:9];
+    // Read here first: Verilator 5.006 does not see that $fscanf writes what logic reads, and reads no words of more than 64 bits.
+    reg [63:0] field [0:FIELDS-1];
+    reg [64*K-1:0] groups, sizes, ports;
     reg [8*256-1:0] name;
     reg is_wrong = 0;
     integer file, fields, i, clocks = 0, decisions = 0;
@@ -74,21 +78,26 @@ module switch_test;
         end
         load = 0;
         reset = 0;
-        fields = 10;
-        while (fields == 10 && !is_wrong) begin
-            fields = $fscanf(file, "%h %h %h %h %h %h %h %h %h %h", field[0], field[1], field[2], field[3], field[4], field[5], field[6],
-                field[7], field[8], field[9]);
-            if (fields == 10) begin
+        fields = FIELDS;
+        while (fields == FIELDS && !is_wrong) begin
+            fields = 0;
+            for (i = 0; i < FIELDS; i = i + 1) if ($fscanf(file, "%h", field[i]) == 1) fields = fields + 1;
+            if (fields == FIELDS) begin
                 change = field[0];
                 change_group = field[1];
                 change_mask = field[2];
                 up = field[3];
                 ask = field[4];
-                group = field[5];
-                size = field[6];
-                leaves = field[7];
-                expected_picked = field[8];
-                expected_port = field[9];
+                for (i = 0; i < K; i = i + 1) begin
+                    groups[i*64 +: 64] = field[5+i];
+                    sizes[i*64 +: 64] = field[5+K+i];
+                    ports[i*64 +: 64] = field[7+2*K+i];
+                end
+                group = groups;
+                size = sizes;
+                leaves = field[5+2*K];
+                expected_picked = field[6+2*K];
+                expected_port = ports;
                 is_wrong = picked !== expected_picked;
                 for (i = 0; i < E; i = i + 1)
                     if (picked[i]) begin
@@ -101,8 +110,7 @@ module switch_test;
                 tick;
             end
         end
-        // At the end of the file there are none, or -1.
-        if (fields > 0 && fields < 10) $display("clock %0d: a line with %0d fields", clocks, fields);
+        if (fields > 0 && fields < FIELDS) $display("clock %0d: a line with %0d fields", clocks, fields);
         else if (!is_wrong) $display("same: %0d decisions in %0d clocks", decisions, clocks);
         $finish;
     end

@@ -57,7 +57,8 @@ pub struct Summary {
 impl Switch {
     /// Writes so many decisions. First the seeds, a word a line; then a line for each clock, all in hexadecimal: whether a group
     /// changes, which, and its ports; links that are up; engines that have a packet, of which groups and sizes; queues that a
-    /// unit leaves; engines whose packet has a port now, and the ports. Of several engines the first one is in the lowest bits.
+    /// unit leaves; engines whose packet has a port now, and the ports. Of several engines the first one is in the lowest bits; of more than
+    /// eight, groups, sizes and ports are as many words of 64 bits as eight bits for each engine take, the lowest first.
     ///
     /// # Errors
     /// Where it cannot be written.
@@ -151,7 +152,8 @@ impl<'s> Bench<'s> {
     /// A clock passes; its line is written.
     fn clock(&mut self, given: &Stimulus, to: &mut impl Write) -> io::Result<()> {
         let (group_bits, port_bits) = (bits(self.switch.groups), bits(self.switch.ports));
-        let [mut ask, mut group, mut size, mut picked, mut port] = [Wide::default(); 5];
+        let [mut ask, mut picked] = [0_u64; 2];
+        let [mut group, mut size, mut port] = [(); 3].map(|()| Wide::of(given.packets.len()));
         let mut known = Vec::new();
         for (at, (engine, packet)) in self.engines.iter_mut().zip(&given.packets).enumerate() {
             engine.sampler.clock();
@@ -165,12 +167,12 @@ impl<'s> Bench<'s> {
             let pick = engine.drill.clock(asked, &depths, &mut engine.sampler);
             let its_size = engine.sizes.pop_front().unwrap_or(0);
             if let Some((of, bytes)) = packet {
-                ask.put(at, 1, 1);
+                ask |= 1 << at;
                 group.put(at, group_bits, *of as u64);
                 size.put(at, self.switch.size_bits, *bytes);
             }
             if let Some(pick) = pick {
-                picked.put(at, 1, 1);
+                picked |= 1 << at;
                 port.put(at, port_bits, pick.0.into());
                 known.push((pick, its_size));
                 self.summary.decisions += 1;
@@ -362,25 +364,32 @@ fn any(chance: &mut Lfsr) -> u64 {
 }
 
 /// What all engines have, beside each other: eight bits of each of 64 at the most.
-#[derive(Clone, Copy, Debug, Default)]
-struct Wide([u64; 8]);
+struct Wide {
+    all: [u64; 8],
+    /// So many of them are written.
+    words: usize,
+}
 
 impl Wide {
+    /// Of so many engines.
+    fn of(engines: usize) -> Self {
+        Self { all: [0; 8], words: engines.div_ceil(8) }
+    }
+
     /// Of so many bits each, the one at this place, which was 0.
     fn put(&mut self, at: usize, bits: u32, value: u64) {
         let (word, shift) = (at * bits as usize / 64, at * bits as usize % 64);
-        self.0[word] |= value << shift;
+        self.all[word] |= value << shift;
         if shift + bits as usize > 64 {
-            self.0[word + 1] |= value >> (64 - shift);
+            self.all[word + 1] |= value >> (64 - shift);
         }
     }
 }
 
 impl fmt::LowerHex for Wide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let most = self.0.iter().rposition(|word| *word != 0).unwrap_or(0);
-        write!(f, "{:x}", self.0[most])?;
-        self.0[..most].iter().rev().try_for_each(|word| write!(f, "{word:016x}"))
+        write!(f, "{:x}", self.all[0])?;
+        self.all[1..self.words].iter().try_for_each(|word| write!(f, " {word:x}"))
     }
 }
 
@@ -481,15 +490,17 @@ mod tests {
     }
 
     #[test]
-    fn what_many_engines_have_is_one_number() {
-        let mut wide = Wide::default();
-        assert_eq!(format!("{wide:x}"), "0");
-        [63, 0, 41, 7].iter().zip([0, 10, 21, 63]).for_each(|(value, at)| wide.put(at, 6, *value));
-        // 63, 41 at bit 126, which is two bits of one word and four of the next, and 7 at bit 378.
-        let seven = format!("{:x}", 7_u64 << (378 - 320));
+    fn what_many_engines_have_takes_several_words() {
+        let mut wide = Wide::of(8);
+        wide.put(7, 8, 255);
+        assert_eq!(format!("{wide:x}"), "ff00000000000000");
+        let mut wide = Wide::of(64);
+        assert_eq!(format!("{wide:x}"), "0 0 0 0 0 0 0 0");
+        // The second one is at bit 126: two bits of one word and four of the next.
+        [(0, 63), (21, 0b10_1001), (63, 7)].into_iter().for_each(|(at, value)| wide.put(at, 6, value));
         assert_eq!(
             format!("{wide:x}"),
-            format!("{seven}{:016x}{:016x}{:016x}{:016x}{:016x}", 0, 0, 41 >> 2, 1_u64 << 62, 63)
+            format!("3f {:x} {:x} 0 0 {:x} 0 0", 1_u64 << 62, 0b1010, 7_u64 << (378 - 320))
         );
     }
 
