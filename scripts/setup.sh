@@ -90,9 +90,6 @@ install_jars() { # NAME POM
     { grep -oPm 1 'ERROR\] \K.*' <<< "$output" || echo "${output:-no answer in 10 minutes}"; return 1; }
   rm -rf "$dir/lib" && mv "$dir/new" "$dir/lib" && printf '%s\n' "$version" > "$dir/version"
 }
-reason=$(install_jars kafka scripts/services/pom.xml) || say "tests that talk to Apache Kafka will be skipped: $reason"
-reason=$(install_jars zookeeper scripts/services/zookeeper.xml) || say "tests of a replicated ClickHouse will be skipped: $reason"
-
 # ClickHouse: the newest engine as a library for Python, and the server of 25.8, which the library of that time holds whole.
 install_chdb() {
   local current=chdb-core==26.9.0 kafka=chdb==3.7.2 dir=$tools/chdb output
@@ -104,9 +101,27 @@ install_chdb() {
     { tail -n 1 <<< "${output:-no answer in 10 minutes}"; return 1; }
   echo "$current $kafka" > "$dir/version"
 }
-reason=$(install_chdb) || say "tests of a current ClickHouse will be skipped: $reason"
 
-[ "$needs" = all ] || exit 0
+# What is fetched waits for others, and what is built for the processor: beside each other. What is in a reason's file then is why not.
+reasons=$(mktemp -d)
+try() { # REASON COMMAND ...
+  local reason=$reasons/$1
+  shift
+  if "$@" >"$reason"; then rm "$reason"; fi
+}
+{ try kafka install_jars kafka scripts/services/pom.xml; try zookeeper install_jars zookeeper scripts/services/zookeeper.xml; } &
+try chdb install_chdb &
+skipped() { # REASON WHAT
+  [ ! -e "$reasons/$1" ] || say "tests $2 will be skipped: $(<"$reasons/$1")"
+}
+all_fetched() {
+  wait
+  skipped kafka "that talk to Apache Kafka"
+  skipped zookeeper "of a replicated ClickHouse"
+  skipped chdb "of a current ClickHouse"
+  rm -rf "$reasons"
+}
+[ "$needs" = all ] || { all_fetched; exit 0; }
 
 # Tools of `make check` and `make test`, built once for each version into a folder of their own.
 install_tool() { # NAME VERSION
@@ -118,5 +133,6 @@ install_tool() { # NAME VERSION
 }
 install_tool cargo-fuzz 0.13.2
 install_tool cargo-deny 0.20.2
+all_fetched
 
 scripts/guest.sh "$(dirname "$tools")/guest" || say "tests that boot a virtual machine will be skipped"

@@ -1,6 +1,7 @@
 //! What a process keeps: what is in force, and the engines' choice by it. A child that was forked begins anew, so that a web server that
 //! reads its configuration again has workers by the settings of then.
 
+use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::ptr;
@@ -95,39 +96,63 @@ pub(crate) fn look(now: u64) {
     if let Some(client) = process.choice.accelerator()
         && is_mine
         && !client.is_alive(now)
-        && let Some(memory) = open(&process.settings.accelerator)
     {
-        client.attach(memory, now);
+        match connect(&process.settings.accelerator) {
+            Door::Closed => {}
+            Door::Busy => client.expect(),
+            Door::Open(stream) => {
+                client.expect();
+                if let Some(memory) = received(&stream).and_then(|file| Memory::open(file.as_fd()).ok()) {
+                    client.attach(memory, now);
+                }
+            }
+        }
     }
 }
 
-/// An accelerator's memory, if it is there, and is of someone who may be trusted with what this process sends: its process hands it to
-/// whoever connects to its socket.
-fn open(path: &Path) -> Option<Memory> {
-    let stream = connect(path)?;
-    let owner = peer(&stream)?;
-    // SAFETY: it has no preconditions.
-    let is_trusted = owner == 0 || owner == unsafe { libc::geteuid() };
-    if is_trusted { Memory::open(received(&stream)?.as_fd()).ok() } else { None }
+/// How an accelerator's socket was found.
+enum Door {
+    /// There is none, or none for this process.
+    Closed,
+    /// There is one, with others before it.
+    Busy,
+    /// It is connected to.
+    Open(OwnedFd),
 }
 
-/// Connects without waiting: a process that takes nobody is as none.
-fn connect(path: &Path) -> Option<OwnedFd> {
-    let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as _, sun_path: [0; 108] };
-    let bytes = path.as_os_str().as_encoded_bytes();
-    let place = address.sun_path.get_mut(..bytes.len()).filter(|_| bytes.len() < 108)?;
-    place.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from as libc::c_char);
+/// Connects to an accelerator's process without waiting, if its owner may be trusted with what this process sends: it hands its memory
+/// to whoever connects to its socket.
+fn connect(path: &Path) -> Door {
+    let Some(stream) = socket() else { return Door::Closed };
+    match connected(&stream, path) {
+        Ok(()) => {}
+        Err(libc::EAGAIN) => return Door::Busy,
+        Err(_) => return Door::Closed,
+    }
+    // SAFETY: it has no preconditions.
+    let own = unsafe { libc::geteuid() };
+    if peer(&stream).is_some_and(|owner| owner == 0 || owner == own) { Door::Open(stream) } else { Door::Closed }
+}
+
+fn socket() -> Option<OwnedFd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: makes a socket of its own; the address is one, and as long as it says.
+    // SAFETY: makes a socket of its own.
     unsafe {
         let fd = libc::socket(libc::AF_UNIX, kind, 0);
-        if fd < 0 {
-            return None;
-        }
-        let stream = OwnedFd::from_raw_fd(fd);
-        let len = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-        (libc::connect(fd, (&raw const address).cast(), len) == 0).then_some(stream)
+        (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))
     }
+}
+
+/// An error is one of connect(2)'s.
+fn connected(stream: &OwnedFd, path: &Path) -> Result<(), libc::c_int> {
+    let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as _, sun_path: [0; 108] };
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let place = address.sun_path.get_mut(..bytes.len()).filter(|_| bytes.len() < 108).ok_or(libc::ENAMETOOLONG)?;
+    place.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from as libc::c_char);
+    let len = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: the address is one, and as long as it says.
+    let code = unsafe { libc::connect(stream.as_raw_fd(), (&raw const address).cast(), len) };
+    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)) }
 }
 
 /// Whose process is at the other end.

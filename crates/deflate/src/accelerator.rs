@@ -27,7 +27,7 @@ mod word;
 // In the place of which tests/loom.rs has its own.
 use std::sync::atomic;
 
-pub use batched::Batched;
+pub use batched::{Batched, Pulse};
 pub(crate) use client::Answer;
 pub use client::{Client, Holder, Patience};
 pub use memory::{BODY_MAX, Memory};

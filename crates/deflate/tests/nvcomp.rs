@@ -39,7 +39,7 @@ fn each_body_of_a_batch_is_a_stream_of_its_own() {
         assert!(deflated.is_some_and(|deflated| is_of(body, &deflated)), "{} bytes", body.len());
     }
     assert_eq!([c"launched", c"algorithm"].map(|name| library.read(name)), [6, 4]);
-    assert_eq!(held(&library), [1, 1, 8]);
+    assert_eq!(held(&library), [1, 1, 12]);
     drop(engine);
     assert_eq!(held(&library), [0; 3]);
 }

@@ -1,5 +1,7 @@
 //! Engines and levels on given bodies, one after the other: how fast, how small. What `weirgate deflate bench` shows.
 
+mod gpu;
+
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
@@ -70,11 +72,15 @@ pub fn bench(options: &Options, bodies: &[(String, Vec<u8>)], each: Duration) ->
     let plot = curves("bytes in over bytes out", "MB/s", true, &names.into_iter().map(curve).collect::<Vec<_>>())?;
     report.plots.push(("Speed over ratio; a point for each level".into(), plot));
     report.add_table(table);
+    let each_s = each.as_secs_f64();
     report.method = format!(
         "Raw deflate, in memory, one thread. MB of 1,000,000 bytes of input over the thread's processor time; of repeated runs the fastest, \
-         of {} s each.",
-        each.as_secs_f64()
+         of {each_s} s each."
     );
+    if let Some(table) = gpu::table(options, bodies, each)? {
+        report.add_table(table);
+        report.method += " Of the GPU, the time from when it is asked until all is there, the way to it and back included: the median.";
+    }
     report.settings = json!({ "files": bodies.iter().map(|(name, bytes)| (name, bytes.len())).collect::<Vec<_>>() });
     Ok(report)
 }

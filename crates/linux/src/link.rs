@@ -81,8 +81,20 @@ impl LinkSetup<'_> {
 /// # Errors
 /// What `ip` refused, with its words.
 pub fn ip_batch(ns: &Netns, batch: &str) -> Result<(), LinkError> {
+    run_ip(ns, &["-batch", "-"], batch)
+}
+
+/// The same for IPv6: `ip rule` does not see from an address which family is meant.
+///
+/// # Errors
+/// What `ip` refused, with its words.
+pub fn ip_batch_v6(ns: &Netns, batch: &str) -> Result<(), LinkError> {
+    run_ip(ns, &["-6", "-batch", "-"], batch)
+}
+
+fn run_ip(ns: &Netns, args: &[&str], batch: &str) -> Result<(), LinkError> {
     let mut command = Command::new("ip");
-    command.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = ns.within(|| command.spawn())??;
     let mut stdin = child.stdin.take().expect("standard input is piped");
     // A broken pipe is `ip` that stopped early; its own words say why.

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::memory::Memory;
+use super::memory::{BODY_MAX, Memory};
 use super::word::{Hold, State};
 use crate::count::Reason;
 use crate::engine::Inflater;
@@ -14,7 +14,7 @@ use crate::engine::Inflater;
 pub struct Patience {
     /// For an answer, in nanoseconds; then it compresses the body itself.
     pub wait_max: u64,
-    /// Of these awake, at most; then it sleeps for as long in between.
+    /// Of these awake, at most; then it sleeps in between for as long, or for a sixteenth of what it has waited, if that is longer.
     pub spin: u64,
 }
 
@@ -35,7 +35,7 @@ pub struct Client {
     device: Mutex<Option<Arc<Memory>>>,
     /// Grows with each device that is attached; 0: none was.
     devices: AtomicU32,
-    /// The longest body that it takes; 0: none was attached.
+    /// The longest body that it takes, or may take; 0: there is none.
     body_max: AtomicUsize,
     /// Failures one after the other.
     failures: AtomicU32,
@@ -80,6 +80,9 @@ pub(crate) struct Answer {
     pub(crate) awake: u64,
 }
 
+/// Who waits for long looks less often: an answer is then later by this part of the wait at most.
+const LATER: u64 = 16;
+
 /// After so many failures in a row it is not asked for a while.
 const FAILURES: u32 = 3;
 
@@ -111,9 +114,17 @@ impl Client {
         self.process.held.store(0, Ordering::Relaxed);
     }
 
+    /// There is a device, of which nothing else is known yet: bodies that it does not get meanwhile are missed, as those of one that is
+    /// gone are.
+    pub fn expect(&self) {
+        let _others_may_know_more =
+            self.body_max.compare_exchange(0, BODY_MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    }
+
     /// From now on bodies go to this device, if it lives at `now`, and unless another thread is just looking which one it is. What was
     /// mapped before goes when its last thread has noticed.
     pub fn attach(&self, memory: Memory, now: u64) {
+        self.expect();
         if !memory.is_alive(now) {
             return;
         }
@@ -125,7 +136,7 @@ impl Client {
         self.devices.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether bodies of `len` bytes are for the device. There may never have been one: then nothing is missed.
+    /// Whether bodies of `len` bytes are for the device. Where none was ever there nothing is missed.
     pub fn takes(&self, len: usize) -> bool {
         len <= self.body_max.load(Ordering::Relaxed)
     }
@@ -237,7 +248,7 @@ impl Place {
                     return Err(Reason::Late);
                 }
             } else if now.saturating_sub(began) > client.patience.spin {
-                (client.nap)(client.patience.spin);
+                (client.nap)(client.patience.spin.max((now - began) / LATER));
                 asleep += (client.clock)().saturating_sub(now);
             } else {
                 std::hint::spin_loop();

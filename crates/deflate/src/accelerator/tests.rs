@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -161,6 +161,25 @@ fn a_device_that_is_gone_is_not_waited_for_and_one_that_is_back_is_used() {
 }
 
 #[test]
+fn what_a_device_does_not_get_is_missed_from_when_it_is_known_to_be_there() {
+    let mut process = Process { client: Client::new(PATIENT, real, nap), holder: Holder::default() };
+    assert!(!process.client.takes(1), "on a host without one nothing is");
+    process.client.expect();
+    assert!(process.client.takes(BODY_MAX) && !process.client.takes(BODY_MAX + 1));
+    assert_eq!(process.compress(&body(1, 100)), Err(Reason::Gone));
+    // It does not live yet.
+    let (file, memory) = Memory::make(1, 1_000).unwrap();
+    process.client.attach(Memory::open(file.as_fd()).unwrap(), real());
+    assert_eq!(process.compress(&body(2, 100)), Err(Reason::Gone));
+    let (result, _) = beside(Simulated::new(Server::new(memory), 0, Faults::default()), || {
+        process.client.attach(Memory::open(file.as_fd()).unwrap(), real());
+        process.client.expect();
+        [process.compress(&body(3, 100)).err(), process.compress(&body(3, 1_001)).err()]
+    });
+    assert_eq!(result, [None, Some(Reason::Long)]);
+}
+
+#[test]
 fn a_child_uses_the_device_of_its_own_time() {
     let (first_file, first) = memory(1);
     let device = Simulated::new(Server::new(first), 0, Faults::default());
@@ -232,6 +251,31 @@ fn an_instance_of_a_process_that_is_gone_is_taken_back_after_its_lease() {
 }
 
 #[test]
+fn who_waits_for_long_looks_less_often() {
+    static NOW: AtomicU64 = AtomicU64::new(1_000_000_000);
+    static NAPS: AtomicU64 = AtomicU64::new(0);
+    fn clock() -> u64 {
+        NOW.fetch_add(100, Ordering::Relaxed)
+    }
+    fn nap(nanos: u64) {
+        NAPS.fetch_add(1, Ordering::Relaxed);
+        NOW.fetch_add(nanos, Ordering::Relaxed);
+    }
+    let (file, memory) = memory(1);
+    let mut server = Server::new(memory);
+    let wait_max = ALIVE / 2;
+    let mut process =
+        Process { client: Client::new(Patience { wait_max, spin: 20_000 }, clock, nap), holder: Holder::default() };
+    let began = clock();
+    server.beat(began);
+    process.client.attach(Memory::open(file.as_fd()).unwrap(), began);
+    assert_eq!(process.compress(&body(1, 100)), Err(Reason::Late));
+    let (waited, naps) = (clock() - began, NAPS.load(Ordering::Relaxed));
+    assert!((wait_max..wait_max + wait_max / 8).contains(&waited), "{waited} ns");
+    assert!((50..150).contains(&naps), "{naps}, where steps of 20 us are 2,500");
+}
+
+#[test]
 fn nonsense_in_the_memory_harms_nobody() {
     let (file, memory) = memory(2);
     let mut seed = 1_u64;
@@ -277,16 +321,18 @@ fn nonsense_in_the_memory_harms_nobody() {
     assert_eq!(Memory::open(other.as_fd()).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
 }
 
-/// A GPU that takes bodies of up to 64 KB.
+/// A GPU that takes bodies of up to 64 KB, and for each batch so long.
 #[derive(Default)]
 struct Gpu {
     batches: Vec<usize>,
+    latency: Duration,
 }
 
 impl crate::nvcomp::Batch for Gpu {
     fn compress(&mut self, bodies: &mut [crate::nvcomp::Body<'_>]) {
         use crate::engine::Engine as _;
         self.batches.push(bodies.len());
+        thread::sleep(self.latency);
         for body in bodies {
             body.len = crate::engine::Libdeflate::new(1).unwrap().compress(body.input, body.out);
         }
@@ -316,4 +362,33 @@ fn what_is_posted_together_is_compressed_together() {
     });
     let batches = &device.engine().batches;
     assert!(batches.iter().sum::<usize>() == 3 && batches.iter().all(|count| *count <= 2), "{batches:?}");
+}
+
+#[test]
+fn a_device_lives_while_it_is_at_a_long_batch() {
+    let (file, memory) = memory(1);
+    let open = || Memory::open(file.as_fd()).unwrap();
+    let engine = Gpu { latency: Duration::from_nanos(3 * ALIVE), ..Gpu::default() };
+    let mut device = Batched::new(Server::new(memory), engine, 1);
+    let pulse = device.pulse(open());
+    device.step(real());
+    thread::sleep(Duration::from_nanos(2 * ALIVE));
+    pulse.beat(real());
+    assert!(!open().is_alive(real()), "one that is at none speaks for itself");
+    let was_alive = AtomicBool::new(true);
+    thread::scope(|scope| {
+        device.step(real());
+        let client = scope.spawn(|| Process::new(&file, PATIENT).compress(&body(1, 100)));
+        let device = scope.spawn(|| while device.step(real()) != Step::Busy {});
+        while !device.is_finished() {
+            pulse.beat(real());
+            was_alive.fetch_and(open().is_alive(real()), Ordering::Relaxed);
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(client.join().unwrap().is_ok() && was_alive.load(Ordering::Relaxed));
+    });
+    device.began.store(real() - 6_000_000_000, Ordering::Relaxed);
+    thread::sleep(Duration::from_nanos(2 * ALIVE));
+    pulse.beat(real());
+    assert!(!open().is_alive(real()), "a batch that does not end is no life");
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is there now, and calls so far; the call of this number fails. */
+/* What is there now (memory of both kinds), and calls so far; the call of this number fails. */
 int contexts, streams, allocations, calls, fail_at;
 /* Launched batches, and the bodies of the last one. */
 int launches, launched;
@@ -23,10 +23,26 @@ typedef struct {
     char reserved[60];
 } options_t;
 
+/* Rows, a pitch apart on each side. */
 typedef struct {
     uintptr_t to, from;
-    size_t len;
+    size_t len, count, to_pitch, from_pitch;
 } copy_t;
+
+/* As cuda.h has them. */
+typedef struct {
+    size_t x, y;
+    unsigned memory;
+    void *host;
+    uintptr_t device;
+    void *array;
+    size_t pitch;
+} side_t;
+
+typedef struct {
+    side_t from, to;
+    size_t width, height;
+} rows_t;
 
 typedef struct {
     const uintptr_t *from;
@@ -133,12 +149,54 @@ int cuMemcpyHtoDAsync_v2(uintptr_t to, const void *from, size_t len, void *strea
     CALL;
     void *staged = malloc(len);
     memcpy(staged, from, len);
-    return add(stream, (work_t){.copy = {to - SHIFT, (uintptr_t)staged, len}, .staged = staged});
+    return add(stream, (work_t){.copy = {to - SHIFT, (uintptr_t)staged, len, 1, 0, 0}, .staged = staged});
 }
 
 int cuMemcpyDtoHAsync_v2(void *to, uintptr_t from, size_t len, void *stream) {
     CALL;
-    return add(stream, (work_t){.copy = {(uintptr_t)to, from - SHIFT, len}});
+    return add(stream, (work_t){.copy = {(uintptr_t)to, from - SHIFT, len, 1, 0, 0}});
+}
+
+int cuMemHostAlloc(void **to, size_t len, unsigned flags) {
+    CALL;
+    if (current == NULL || len == 0 || flags != 0)
+        return 1;
+    *to = malloc(len);
+    memset(*to, 0xA5, len);
+    allocations += 1;
+    return 0;
+}
+
+int cuMemFreeHost(void *at) {
+    free(at);
+    allocations -= 1;
+    CALL;
+    return current == NULL;
+}
+
+/* Where a side is in the process's memory; 0: it is none. */
+static uintptr_t place(const side_t *side) {
+    if (side->x != 0 || side->y != 0 || side->array != NULL)
+        return 0;
+    switch (side->memory) {
+    case 1:
+        return side->device == 0 ? (uintptr_t)side->host : 0;
+    case 2:
+        return side->host == NULL ? side->device - SHIFT : 0;
+    default:
+        return 0;
+    }
+}
+
+/* Of page-locked memory: what is in it when the stream is waited for. */
+int cuMemcpy2DAsync_v2(const rows_t *rows, void *stream) {
+    CALL;
+    uintptr_t to = place(&rows->to), from = place(&rows->from);
+    if (to == 0 || from == 0 || rows->from.memory == rows->to.memory)
+        return 1;
+    if (rows->width > rows->to.pitch || rows->width > rows->from.pitch)
+        return 1;
+    return add(stream, (work_t){.copy = {to, from, rows->width, rows->height, rows->to.pitch, rows->from.pitch}});
 }
 
 int nvcompBatchedDeflateCompressGetMaxOutputChunkSize(size_t len, options_t options, size_t *to) {
@@ -215,7 +273,9 @@ int cuStreamSynchronize(void *stream) {
             for (size_t j = 0; j < work->batch.count; j++)
                 compress(&work->batch, j);
         else
-            memcpy((void *)work->copy.to, (const void *)work->copy.from, work->copy.len);
+            for (size_t j = 0; j < work->copy.count; j++)
+                memcpy((void *)(work->copy.to + j * work->copy.to_pitch), (const void *)(work->copy.from + j * work->copy.from_pitch),
+                       work->copy.len);
         free(work->staged);
     }
     s->count = 0;

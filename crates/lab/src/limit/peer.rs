@@ -35,7 +35,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let _allowed = AllowedCongestion::widen(&["reno", "cubic", "bbr"])?;
     let full = options.form == Form::Full;
     // Not counted is what a bucket that begins full lets through beside the rate: up to 0.8 s of it.
-    let (rounds, omit, seconds) = if full { (3, 10, 20) } else { (3, 4, 4) };
+    let (rounds, omit, seconds) = if full { (3, 10, 20) } else { (2, 4, 4) };
     let ours = Arm::Switch(Mode::Pace);
     // Who promises the same: the rate and this burst, in any window. And as its manual advises for TCP.
     let peer = Arm::Ovs { burst_ms: Some(burst_ms(Mode::Pace)) };

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::Result;
-use weirgate_linux::link::{GATEWAY_V4, GATEWAY_V6, ip_batch};
+use weirgate_linux::link::{GATEWAY_V4, GATEWAY_V6, ip_batch, ip_batch_v6};
 use weirgate_port::Settings;
 use weirgate_units::Prefix;
 
@@ -47,7 +47,8 @@ impl Ground {
             batch.push_str(&format!("mptcp endpoint add {ip} dev {device} subflow\n"));
         }
         batch.push_str("mptcp limits set subflow 8 add_addr_accepted 8\n");
-        ip_batch(client.netns(), &batch)?;
+        let run = if set.is_v6 { ip_batch_v6 } else { ip_batch };
+        run(client.netns(), &batch)?;
         ip_batch(server.netns(), "mptcp limits set subflow 8 add_addr_accepted 8\n")?;
         let rates = set.links.iter().map(|link| link.mbit * 1_000_000).collect();
         let ground = Self { client, server, is_v6: set.is_v6, rates, links, emulator };

@@ -84,7 +84,7 @@ struct Measured {
 pub(crate) fn run(options: &Options) -> Result<Report> {
     let report = Report::begin(options, "multipath", "One transfer over unlike uplinks");
     let full = options.form == Form::Full;
-    let seconds = if full { 30 } else { 8 };
+    let seconds = if full { 30 } else { 4 };
     let _allowed = AllowedCongestion::widen(&CONTROLS)?;
     let dir = options.dir("multipath")?;
     let wanted: Vec<Set> = sets().into_iter().filter(|set| full || set.is_quick).collect();
@@ -92,7 +92,15 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     for set in &wanted {
         options.say(set.name);
         let ground = Ground::new(set, options.seed)?;
-        all.push(measure(options, &ground, set, seconds, &dir)?);
+        let one = measure(options, &ground, set, seconds, &dir)?;
+        let shares = [one.spray, one.tunnel].map(|mbit| number(mbit / one.sum * 100.0));
+        options.say(format!(
+            "the sum is {} Mbit/s: spray {} %, the tunnel {} %",
+            number(one.sum),
+            shares[0],
+            shares[1]
+        ));
+        all.push(one);
     }
     let article_set = wanted.iter().find(|set| set.name == sets::ARTICLE).context("the article's uplinks")?;
     let ground = Ground::new(article_set, options.seed)?;

@@ -86,6 +86,6 @@ pub(super) fn sets() -> Vec<Set> {
             &[Uplink { queue_ms: 300, ..link(30, 60) }, link(50, 20)],
             false,
         ),
-        Set { is_v6: true, ..set("the article's, IPv6", &[link(20, 30), link(50, 20), link(5, 35)], false) },
+        Set { is_v6: true, ..set("the article's, IPv6", &[link(20, 30), link(50, 20), link(5, 35)], true) },
     ]
 }

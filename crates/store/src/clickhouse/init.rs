@@ -27,8 +27,8 @@ pub struct Done {
     pub joined: Vec<String>,
     /// The tables that had been made, were gone, and are there again, without their rows.
     pub remade: Vec<String>,
-    /// Whether tallies are read as before, since nothing was said of them.
-    pub tallies_stay: bool,
+    /// The tables that read Kafka as before, since nothing was said of their topics.
+    pub left: Vec<&'static str>,
     /// The schemas of messages that the server does not find: it reads nothing from Kafka until it does.
     pub missing_schemas: Vec<&'static str>,
 }
@@ -166,9 +166,11 @@ pub fn init(server: &Server, tables: &Tables) -> Result<Done, InitError> {
     let applied: Vec<_> = missing.iter().map(|file| file.name()).collect();
     let missing_schemas = missing_schemas(server, tables)?;
     let kept = wanted.len() - applied.len();
-    let says_nothing = tables.kafka.as_ref().is_some_and(|kafka| kafka.tallies.is_none());
-    let tallies_stay = says_nothing && there.contains("tallies_kafka");
-    Ok(Done { version, dialect, kept, applied, retimed, joined, remade: gone, tallies_stay, missing_schemas })
+    let tallies = tables.kafka.as_ref().and_then(|kafka| kafka.tallies.as_ref());
+    let said = [("sockets_kafka", tables.kafka.is_some()), ("tallies_kafka", tallies.is_some())];
+    let left =
+        said.into_iter().filter(|(name, is_said)| !is_said && there.contains(*name)).map(|(name, _)| name).collect();
+    Ok(Done { version, dialect, kept, applied, retimed, joined, remade: gone, left, missing_schemas })
 }
 
 /// Makes on `server` the tables that other servers of the cluster have, as theirs: of the same UUIDs, which their paths in Keeper hold.

@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
-use weirgate_deflate::accelerator::{BODY_MAX, Batched, Faults, Memory, Server, Simulated, Step};
+use weirgate_deflate::accelerator::{BODY_MAX, Batched, Faults, Memory, Pulse, Server, Simulated, Step};
 use weirgate_deflate::nvcomp::Nvcomp;
 use weirgate_linux::clock;
 
@@ -41,8 +42,8 @@ pub(super) struct Accelerator {
     /// Use the first NVIDIA GPU, by nvCOMP (libnvcomp.so.6 or .so.5, libcuda.so.1), for bodies of up to 64 KB
     #[arg(long, conflicts_with_all = ["latency_us", "slow_every", "wrong_every", "fail_every", "crash_at"])]
     nvcomp: bool,
-    /// nvCOMP's algorithm: 1 is fast, 4 is to make less output than zlib's level 6
-    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(i32).range(0..=i64::from(Nvcomp::ALGORITHM_MAX)))]
+    /// nvCOMP's algorithm: 2 makes less output than zlib's level 1, 5 less than its level 6, and takes longer
+    #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(i32).range(0..=i64::from(Nvcomp::ALGORITHM_MAX)))]
     algorithm: i32,
     /// How long each body takes beside its compression
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 50)]
@@ -69,8 +70,8 @@ enum Device {
     Gpu(Batched<Nvcomp>),
 }
 
-/// How often it is looked for who connects, in nanoseconds: a process waits for five milliseconds.
-const LOOK_EVERY: u64 = 1_000_000;
+/// How often a device that is at a batch is spoken for, if nobody connects.
+const BEAT_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// How long it sleeps where there is nothing to do.
 const NAP: Duration = Duration::from_micros(50);
@@ -97,14 +98,14 @@ impl Accelerator {
         device.step(now());
         out.line(&format!("{}: {} instances", self.socket.display(), self.instances))?;
         out.flush()?;
-        let mut looked = 0;
+        let pulse = match &device {
+            Device::Simulated(_) => None,
+            Device::Gpu(device) => Some(device.pulse(Memory::open(file.as_fd()).context("no shared memory")?)),
+        };
+        // It ends with the process.
+        thread::Builder::new().name("door".to_owned()).spawn(move || attend(&socket, &file, pulse.as_ref()))?;
         loop {
-            let step = device.step(now());
-            if now() - looked >= LOOK_EVERY {
-                looked = now();
-                hand_out(&socket, &file);
-            }
-            match step {
+            match device.step(now()) {
                 Step::Idle if is_ended.load(Ordering::Relaxed) => break,
                 Step::Idle => thread::sleep(NAP),
                 Step::Busy => {}
@@ -166,11 +167,23 @@ fn listen(path: &Path, group: Option<&str>) -> anyhow::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Hands the memory to who has connected.
+/// Does for the device what cannot wait until a batch has ended: processes that connect wait for five milliseconds.
+fn attend(socket: &OwnedFd, memory: &OwnedFd, pulse: Option<&Pulse>) {
+    loop {
+        // An error would come again at once: processes are looked for then as often as the device is spoken for.
+        if rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&BEAT_EVERY)).is_err() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        if let Some(pulse) = pulse {
+            pulse.beat(now());
+        }
+        hand_out(socket, memory);
+    }
+}
+
+/// Hands the memory to all who have connected.
 fn hand_out(socket: &OwnedFd, memory: &OwnedFd) {
-    // Who waits meanwhile for what was posted waits for no more of them.
-    for _ in 0..64 {
-        let Ok(stream) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC) else { return };
+    while let Ok(stream) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC) {
         let files = [memory.as_fd()];
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut room);

@@ -157,7 +157,7 @@ fn json_of(server: &Server, tables: &Tables, done: &Done, out: &mut Output) -> R
         "retimed": done.retimed,
         "joined": done.joined,
         "remade": done.remade,
-        "tallies_stay": done.tallies_stay,
+        "left": done.left,
         "missing_schemas": done.missing_schemas,
     }))?)
 }
@@ -174,8 +174,9 @@ fn text_of(server: &Server, tables: &Tables, done: &Done, out: &mut Output) -> R
     for name in &done.applied {
         out.line(&format!("applied  {name}"))?;
     }
-    if done.tallies_stay {
-        out.line("left     tallies_kafka as it is: brokers and form of tallies follow where --tallies names their topic, too")?;
+    for name in &done.left {
+        let option = if *name == "tallies_kafka" { "--tallies" } else { "--kafka" };
+        out.line(&format!("left     {name} as it is: it follows this release, and another form or broker, where {option} is there, too"))?;
     }
     if let (false, Some(ttl)) = (done.retimed.is_empty(), tables.ttl) {
         out.line(&format!("rows stay for {ttl} in {} from now on", done.retimed.join(", ")))?;
