@@ -38,7 +38,8 @@ if ((${#missing[@]})); then
   policy=/usr/sbin/policy-rc.d
   if [ ! -e $policy ]; then
     printf '#!/bin/sh\nexit 101\n' > $policy && chmod +x $policy
-    trap 'rm -f $policy' EXIT
+    made=$policy
+    trap 'rm -f $made' EXIT
   fi
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
@@ -104,6 +105,7 @@ install_chdb() {
 
 # What is fetched waits for others, and what is built for the processor: beside each other. What is in a reason's file then is why not.
 reasons=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$reasons" ${made:+"$made"}' EXIT
 try() { # REASON COMMAND ...
   local reason=$reasons/$1
   shift
@@ -119,7 +121,6 @@ all_fetched() {
   skipped kafka "that talk to Apache Kafka"
   skipped zookeeper "of a replicated ClickHouse"
   skipped chdb "of a current ClickHouse"
-  rm -rf "$reasons"
 }
 [ "$needs" = all ] || { all_fetched; exit 0; }
 

@@ -114,7 +114,7 @@ pub(crate) fn look(now: u64) {
 enum Door {
     /// There is none, or none for this process.
     Closed,
-    /// There is one, with others before it.
+    /// There is one, with others before it, or what one that died has left.
     Busy,
     /// It is connected to.
     Open(OwnedFd),
@@ -126,7 +126,7 @@ fn connect(path: &Path) -> Door {
     let Some(stream) = socket() else { return Door::Closed };
     match connected(&stream, path) {
         Ok(()) => {}
-        Err(libc::EAGAIN) => return Door::Busy,
+        Err(libc::EAGAIN | libc::ECONNREFUSED) => return Door::Busy,
         Err(_) => return Door::Closed,
     }
     // SAFETY: it has no preconditions.

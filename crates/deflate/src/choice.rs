@@ -4,7 +4,8 @@
 //! "Same ratio" promises that responses are not larger than zlib's at the level that was asked for, by more than a share. Whether
 //! an engine holds that depends on the data, so it is looked at: of the bodies of each level and size class that it has, every so many is
 //! compressed by stock zlib as well, and where its output has been too large it goes one level up, and from the last level out of the
-//! choice. Of those that are left the one that kept its caller's thread busy for the shortest time is chosen. What a device costs changes
+//! choice. Of those that are left the one that kept its caller's thread busy for the shortest time is chosen; a part of the time in which a
+//! device had it sleep counts as well. What a device costs changes
 //! with its load, so where there is one it is tried now and then, and where it is chosen the engines beside it are; among those the first few
 //! bodies decide, so that equal bodies have equal output from then on.
 
@@ -42,7 +43,7 @@ pub struct Pick {
     pub maker: Maker,
     /// The level that it is asked for, of its own.
     pub level: i32,
-    /// Whether its output is to be [compared](Choice::compare).
+    /// Whether its output is to be [compared](Choice::compare); of a device, which may have none, [`Choice::looks`] says so.
     pub compare: bool,
 }
 
@@ -217,7 +218,9 @@ impl Choice {
         let add = |sum: &AtomicU64, more: usize| sum.fetch_add(more as u64, Ordering::Relaxed) + more as u64;
         let (ours, stock) = (add(&route.ours, ours), add(&route.stock, stock));
         if ours > stock.saturating_add(stock * self.larger_max / PER) {
-            route.up.fetch_add(1, Ordering::Relaxed);
+            // One that has no levels makes it no smaller at another one.
+            let has_levels = maker != Maker::Accelerator || self.accelerator.as_ref().is_none_or(Client::has_levels);
+            route.up.fetch_add(if has_levels { 1 } else { LEVEL_MAX as i8 }, Ordering::Relaxed);
             for counter in [&route.ours, &route.stock] {
                 counter.store(0, Ordering::Relaxed);
             }
@@ -263,7 +266,14 @@ impl Choice {
             Mode::Fast => 1,
             Mode::Same => level + i32::from(route.up.load(Ordering::Relaxed)),
         };
-        Pick { maker, level, compare: self.mode == Mode::Same && len <= LOOK_MAX && route.is_looked_at() }
+        let compare = !is_away(maker) && self.mode == Mode::Same && len <= LOOK_MAX && route.is_looked_at();
+        Pick { maker, level, compare }
+    }
+
+    /// Whether what a device has made of a body of `len` bytes is to be [compared](Self::compare).
+    pub fn looks(&self, level: i32, len: usize, maker: Maker) -> bool {
+        let Some(class) = self.class(level, len) else { return false };
+        self.mode == Mode::Same && len <= LOOK_MAX && class.routes[maker as usize].is_looked_at()
     }
 
     /// `None`: there is nothing to choose at such a level.

@@ -2,7 +2,7 @@
 //!
 //! Source: the driver API's manual (docs.nvidia.com/cuda/cuda-driver-api).
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -41,6 +41,8 @@ functions! {
     struct Cuda {
         init: c"cuInit"(c_uint),
         device: c"cuDeviceGet"(*mut c_int, c_int),
+        name: c"cuDeviceGetName"(*mut c_char, c_int, c_int),
+        version: c"cuDriverGetVersion"(*mut c_int),
         set_flags: c"cuDevicePrimaryCtxSetFlags_v2"(c_int, c_uint),
         retain: c"cuDevicePrimaryCtxRetain"(*mut *mut c_void, c_int),
         release: c"cuDevicePrimaryCtxRelease_v2"(c_int),
@@ -115,6 +117,18 @@ impl Gpu {
         // SAFETY: it writes the one value.
         ok(unsafe { (cuda.stream_create)(&raw mut made.stream, 0) })?;
         Some(made)
+    }
+
+    /// Its name, and its driver's version.
+    pub(crate) fn name(&self) -> (String, c_int) {
+        let (mut name, mut version) = ([0_u8; 256], 0);
+        // SAFETY: they write to what is there, the one no more than it is told, with a zero at its end.
+        let is_named = unsafe {
+            (self.cuda.version)(&raw mut version);
+            (self.cuda.name)(name.as_mut_ptr().cast(), name.len() as c_int, self.device) == 0
+        };
+        let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy().into_owned();
+        (if is_named { name } else { String::new() }, version)
     }
 
     /// Its stream, a `CUstream`.

@@ -13,29 +13,48 @@ use crate::library::{Library, functions};
 /// A body of a batch.
 #[derive(Debug)]
 pub struct Body<'a> {
-    /// What is compressed.
-    pub input: &'a [u8],
-    /// Where its raw deflate (RFC 1951) goes.
-    pub out: &'a mut [MaybeUninit<u8>],
-    /// How many bytes it became. `None`: it does not fit, is not for this engine, or the engine has failed; whatever is in `out` then is
-    /// no output.
-    pub len: Option<usize>,
+    input: &'a [u8],
+    out: &'a mut [MaybeUninit<u8>],
+    /// So much of `out` has been written.
+    len: Option<usize>,
 }
 
-impl Body<'_> {
+impl<'a> Body<'a> {
+    /// To be compressed into `out`.
+    pub fn new(input: &'a [u8], out: &'a mut [MaybeUninit<u8>]) -> Self {
+        Self { input, out, len: None }
+    }
+
+    /// What is compressed.
+    pub fn input(&self) -> &'a [u8] {
+        self.input
+    }
+
+    /// What it became, as raw deflate (RFC 1951). `None`: it does not fit, is not for this engine, or the engine has failed.
+    pub fn output(&self) -> Option<&[u8]> {
+        // SAFETY: `set` has written as much.
+        self.len.map(|len| unsafe { self.out[..len].assume_init_ref() })
+    }
+
+    /// Says what it became: nothing where that does not fit.
+    pub fn set(&mut self, output: Option<&[u8]>) {
+        self.len = output.and_then(|output| {
+            self.out.get_mut(..output.len())?.write_copy_of_slice(output);
+            Some(output.len())
+        });
+    }
+
     /// Whether it was compressed, and what it became is what it was.
     pub fn is_right(&self) -> bool {
-        // SAFETY: who has set the length has written as much.
-        let raw = self.len.map(|len| unsafe { self.out[..len].assume_init_ref() });
         let mut inflated = Vec::new();
         let is_whole = |raw: &[u8]| Some(Inflater::new()?.inflate(raw, self.input.len(), &mut inflated));
-        raw.and_then(is_whole) == Some(true) && inflated == self.input
+        self.output().and_then(is_whole) == Some(true) && inflated == self.input
     }
 }
 
 /// Compresses many bodies at once.
 pub trait Batch {
-    /// Compresses each of `bodies` by itself, and sets its `len`, when it has written as much.
+    /// Compresses each of `bodies` by itself, and [sets](Body::set) what it became.
     fn compress(&mut self, bodies: &mut [Body<'_>]);
 }
 
@@ -116,7 +135,7 @@ impl Nvcomp {
 
     /// What nvCOMP's header promises of its algorithms: of 0 Huffman codes only, of 1 (its default) little compression, of 2 and 3 (the
     /// same for now) less output than zlib's level 1, of 4 less than zlib's level 6, of 5 the least. Each is slower than the one before.
-    /// Of pages, scripts and API answers of 64 KB it holds for 2 and 5, and 4 makes 7 % more than zlib's level 6.
+    /// Of pages, scripts and API answers of some 30 KB it holds for 2 and 5, and 4 makes 5 % more than zlib's level 6.
     pub const ALGORITHM_MAX: i32 = 5;
 
     /// On the first GPU of those that `CUDA_VISIBLE_DEVICES` leaves, for `batch` bodies at a time. `None`: no driver, no nvCOMP, no GPU,
@@ -173,6 +192,11 @@ impl Nvcomp {
         first[0].len.map(|_| made)
     }
 
+    /// The GPU's name, and the version of CUDA that its driver has, as 13000 for 13.0.
+    pub fn device(&self) -> (String, i32) {
+        self.gpu.name()
+    }
+
     /// Whether it has failed for good. A new one can be loaded when it is gone.
     pub fn has_failed(&self) -> bool {
         self.has_failed
@@ -218,10 +242,7 @@ impl Nvcomp {
         gpu.copy_rows_out(&mut self.outputs, at.outputs, Rows { count, width, pitch: self.stride })?;
         gpu.synchronize()?;
         for ((body, output), len) in bodies.iter_mut().zip(self.outputs.chunks(self.stride)).zip(&*lens) {
-            if let Some(out) = body.out.get_mut(..*len).filter(|out| !out.is_empty()) {
-                out.write_copy_of_slice(&output[..*len]);
-                body.len = Some(*len);
-            }
+            body.set((*len > 0).then_some(&output[..*len]));
         }
         Some(())
     }
@@ -230,7 +251,7 @@ impl Nvcomp {
 impl Batch for Nvcomp {
     fn compress(&mut self, bodies: &mut [Body<'_>]) {
         for body in &mut *bodies {
-            body.len = None;
+            body.set(None);
         }
         let takes = |body: &&mut Body<'_>| (1..=Self::INPUT_MAX).contains(&body.input.len());
         let mut taken = bodies.iter_mut().filter(takes).collect::<Vec<_>>();
@@ -240,7 +261,7 @@ impl Batch for Nvcomp {
                 // What can still be copied is, before the bodies are their owner's again.
                 let _has_failed = self.gpu.synchronize();
                 for body in batch {
-                    body.len = None;
+                    body.set(None);
                 }
             }
         }

@@ -81,10 +81,11 @@ impl Scratch {
         let mut why = None;
         if matches!(pick.maker, Maker::Accelerator | Maker::Qatzip) {
             match self.away(&pick, choice, clock, input, out) {
-                Ok(Answer { len: made, awake }) => {
-                    choice.cost(level, len, pick.maker, awake);
+                Ok(Answer { len: made, cost }) => {
+                    let maker = pick.maker;
+                    choice.cost(level, len, maker, cost);
                     let nanos = clock().saturating_sub(began);
-                    let Pick { maker, compare, .. } = pick;
+                    let compare = choice.looks(level, len, maker);
                     return Some(Compressed { len: made, maker, nanos, why, compare });
                 }
                 Err(reason) => why = reason,
@@ -124,7 +125,7 @@ impl Scratch {
         if pick.maker == Maker::Qatzip {
             let began = clock();
             let len = self.cards.compress(pick.level, choice, began, input, out)?;
-            return Ok(Answer { len, awake: clock().saturating_sub(began) });
+            return Ok(Answer { len, cost: clock().saturating_sub(began) });
         }
         let client = choice.accelerator().ok_or(None)?;
         client.compress(&mut self.accelerator, pick.level, input, out).map_err(Some)

@@ -5,7 +5,7 @@ mod fixture;
 
 use std::mem::MaybeUninit;
 
-use fixture::{Fixture, is_of, text, written};
+use fixture::{Fixture, is_of, text};
 use weirgate_deflate::nvcomp::{Batch, Body, Nvcomp};
 
 const SOURCE: &str = include_str!("nvcomp/nvcomp.c");
@@ -19,9 +19,11 @@ fn compress(engine: &mut Nvcomp, bodies: &[Vec<u8>], more: usize) -> Vec<Option<
     let mut outs = bodies.iter().map(|body| vec![MaybeUninit::uninit(); body.len() + more]).collect::<Vec<_>>();
     // As though an earlier batch had set them.
     let pairs = bodies.iter().zip(&mut outs);
-    let mut batch = pairs.map(|(input, out)| Body { input, out, len: Some(1) }).collect::<Vec<_>>();
+    let mut batch = pairs.map(|(input, out)| Body::new(input, out)).collect::<Vec<_>>();
+    batch.iter_mut().for_each(|body| body.set(Some(b"-")));
     engine.compress(&mut batch);
-    batch.iter().map(|body| body.len.map(|len| written(&body.out[..len]))).collect()
+    assert!(batch.iter().all(|body| body.is_right() == body.output().is_some()));
+    batch.iter().map(|body| body.output().map(<[u8]>::to_vec)).collect()
 }
 
 /// Contexts, streams and allocations.
@@ -40,6 +42,7 @@ fn each_body_of_a_batch_is_a_stream_of_its_own() {
     }
     assert_eq!([c"launched", c"algorithm"].map(|name| library.read(name)), [6, 4]);
     assert_eq!(held(&library), [1, 1, 12]);
+    assert_eq!(engine.device(), ("a stand-in".to_owned(), 13_000));
     drop(engine);
     assert_eq!(held(&library), [0; 3]);
 }

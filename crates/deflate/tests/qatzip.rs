@@ -5,11 +5,17 @@ mod fixture;
 
 use std::mem::MaybeUninit;
 
-use fixture::{Fixture, is_of, text, written};
+use fixture::{Fixture, is_of, text};
 use weirgate_deflate::engine::Engine;
 use weirgate_deflate::qatzip::Qatzip;
 
 const SOURCE: &str = include_str!("qatzip/qatzip.c");
+
+/// What was written.
+fn written(out: &[MaybeUninit<u8>]) -> Vec<u8> {
+    // SAFETY: the caller's output, up to where it was told.
+    out.iter().map(|byte| unsafe { byte.assume_init() }).collect()
+}
 
 fn compress(engine: &mut Qatzip, body: &[u8], room: usize) -> Option<Vec<u8>> {
     let mut out = vec![MaybeUninit::uninit(); room];

@@ -61,14 +61,12 @@ impl<B: Batch> Batched<B> {
             return Step::Idle;
         }
         let slots = self.slots.iter_mut().take(jobs.len());
-        let mut bodies: Vec<Body<'_>> = slots.map(|Slot { body, out }| Body { input: body, out, len: None }).collect();
+        let mut bodies: Vec<Body<'_>> = slots.map(|Slot { body, out }| Body::new(body, out)).collect();
         self.began.store(now.max(1), Ordering::Relaxed);
         self.engine.compress(&mut bodies);
         self.began.store(0, Ordering::Relaxed);
         for (job, body) in jobs.iter().zip(&bodies) {
-            // SAFETY: an engine's output is initialised.
-            let answer = body.len.map(|len| unsafe { body.out[..len].assume_init_ref() });
-            self.server.answer(job, answer);
+            self.server.answer(job, body.output());
         }
         Step::Busy
     }
@@ -80,11 +78,14 @@ impl<B: Batch> Batched<B> {
 }
 
 impl Pulse {
-    /// Says that the device lives at `now`, if it is at a batch that may end. To be called more often than every [`ALIVE`](super::ALIVE).
-    pub fn beat(&self, now: u64) {
+    /// Says that the device lives at `now`, if it is at a batch. To be called more often than every [`ALIVE`](super::ALIVE). False: it is at one
+    /// that does not end, and does not live.
+    pub fn beat(&self, now: u64) -> bool {
         let began = self.began.load(Ordering::Relaxed);
-        if began != 0 && now.saturating_sub(began) < STUCK {
+        let is_stuck = began != 0 && now.saturating_sub(began) >= STUCK;
+        if began != 0 && !is_stuck {
             self.memory.beat(now);
         }
+        !is_stuck
     }
 }

@@ -1,7 +1,7 @@
 //! The side of a process that compresses.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::memory::{BODY_MAX, Memory};
@@ -37,6 +37,7 @@ pub struct Client {
     devices: AtomicU32,
     /// The longest body that it takes, or may take; 0: there is none.
     body_max: AtomicUsize,
+    has_levels: AtomicBool,
     /// Failures one after the other.
     failures: AtomicU32,
     /// It is not asked before this.
@@ -76,9 +77,13 @@ struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) len: usize,
-    /// For how much of the time the caller was awake, in nanoseconds.
-    pub(crate) awake: u64,
+    /// What it cost the caller, in nanoseconds: the time in which it was awake, and a part of the other.
+    pub(crate) cost: u64,
 }
+
+/// Time asleep is this part of its length in a body's cost: others can have the processor, and a caller who has other things to do cannot do
+/// them. So nobody waits for a device for more than eight times as long as its body keeps an engine here busy.
+const ASLEEP: u64 = 8;
 
 /// Who waits for long looks less often: an answer is then later by this part of the wait at most.
 const LATER: u64 = 16;
@@ -102,6 +107,7 @@ impl Client {
             device: Mutex::new(None),
             devices: AtomicU32::new(0),
             body_max: AtomicUsize::new(0),
+            has_levels: AtomicBool::new(true),
             failures: AtomicU32::new(0),
             paused_until: AtomicU64::new(0),
             process: Arc::default(),
@@ -130,6 +136,7 @@ impl Client {
         }
         let Ok(mut device) = self.device.try_lock() else { return };
         self.body_max.store(memory.body_max(), Ordering::Relaxed);
+        self.has_levels.store(memory.has_levels(), Ordering::Relaxed);
         *device = Some(Arc::new(memory));
         self.failures.store(0, Ordering::Relaxed);
         self.paused_until.store(0, Ordering::Relaxed);
@@ -139,6 +146,11 @@ impl Client {
     /// Whether bodies of `len` bytes are for the device. Where none was ever there nothing is missed.
     pub fn takes(&self, len: usize) -> bool {
         len <= self.body_max.load(Ordering::Relaxed)
+    }
+
+    /// Whether the device that was attached last makes less output where a higher level is asked for.
+    pub fn has_levels(&self) -> bool {
+        self.has_levels.load(Ordering::Relaxed)
     }
 
     /// Whether the device that was attached last lives at `now`.
@@ -177,7 +189,7 @@ impl Client {
         let result = place.run(self, level, body, out, began).and_then(|(len, asleep)| {
             let is_right = holder.is_right(body, &out[..len]);
             let awake = (self.clock)().saturating_sub(began + asleep);
-            if is_right { Ok(Answer { len, awake }) } else { Err(Reason::Wrong) }
+            if is_right { Ok(Answer { len, cost: awake + asleep / ASLEEP }) } else { Err(Reason::Wrong) }
         });
         match result {
             Ok(_) => self.failures.store(0, Ordering::Relaxed),

@@ -33,6 +33,8 @@ struct Header {
     instances: AtomicU32,
     /// The longest body that this device takes, in bytes.
     body_max: AtomicU32,
+    /// Not 0: what level is asked for makes no difference.
+    has_no_levels: AtomicU32,
 }
 
 /// One instance. Its two sides of memory come after all of them.
@@ -155,6 +157,17 @@ impl Memory {
     pub fn is_alive(&self, now: u64) -> bool {
         // A time to come is nonsense that somebody has written.
         now.abs_diff(self.alive()) < super::ALIVE
+    }
+
+    /// Says that this device compresses all bodies alike, whatever level is asked for.
+    pub fn without_levels(self) -> Self {
+        self.header().has_no_levels.store(1, Ordering::Relaxed);
+        self
+    }
+
+    /// Whether it is smaller output that a higher level asks for.
+    pub(super) fn has_levels(&self) -> bool {
+        self.header().has_no_levels.load(Ordering::Relaxed) == 0
     }
 
     /// The longest body that the device takes.

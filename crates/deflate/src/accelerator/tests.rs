@@ -180,6 +180,16 @@ fn what_a_device_does_not_get_is_missed_from_when_it_is_known_to_be_there() {
 }
 
 #[test]
+fn a_device_without_levels_says_so() {
+    for (memory, has_levels) in [(memory(1), true), (memory(1), false)] {
+        let (file, memory) = memory;
+        let memory = if has_levels { memory } else { memory.without_levels() };
+        Server::new(memory).beat(real());
+        assert_eq!(Process::new(&file, PATIENT).client.has_levels(), has_levels);
+    }
+}
+
+#[test]
 fn a_child_uses_the_device_of_its_own_time() {
     let (first_file, first) = memory(1);
     let device = Simulated::new(Server::new(first), 0, Faults::default());
@@ -334,7 +344,10 @@ impl crate::nvcomp::Batch for Gpu {
         self.batches.push(bodies.len());
         thread::sleep(self.latency);
         for body in bodies {
-            body.len = crate::engine::Libdeflate::new(1).unwrap().compress(body.input, body.out);
+            let mut out = vec![MaybeUninit::uninit(); bound(body.input().len())];
+            let len = crate::engine::Libdeflate::new(1).unwrap().compress(body.input(), &mut out).unwrap();
+            // SAFETY: an engine's output is initialised.
+            body.set(Some(unsafe { out[..len].assume_init_ref() }));
         }
     }
 }
@@ -373,8 +386,7 @@ fn a_device_lives_while_it_is_at_a_long_batch() {
     let pulse = device.pulse(open());
     device.step(real());
     thread::sleep(Duration::from_nanos(2 * ALIVE));
-    pulse.beat(real());
-    assert!(!open().is_alive(real()), "one that is at none speaks for itself");
+    assert!(pulse.beat(real()) && !open().is_alive(real()), "one that is at none speaks for itself");
     let was_alive = AtomicBool::new(true);
     thread::scope(|scope| {
         device.step(real());
@@ -389,6 +401,5 @@ fn a_device_lives_while_it_is_at_a_long_batch() {
     });
     device.began.store(real() - 6_000_000_000, Ordering::Relaxed);
     thread::sleep(Duration::from_nanos(2 * ALIVE));
-    pulse.beat(real());
-    assert!(!open().is_alive(real()), "a batch that does not end is no life");
+    assert!(!pulse.beat(real()) && !open().is_alive(real()), "a batch that does not end is no life");
 }

@@ -230,6 +230,8 @@ impl Fault {
                 }
                 Then::Returns => {
                     device.wait()?;
+                    // Workers that begin while it is dead have never had one.
+                    server.reload()?;
                     pause(third);
                     let before = by_accelerator(&counters)?;
                     device = Device::start(&options.weirgate, &socket, &[])?;

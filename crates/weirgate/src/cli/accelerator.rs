@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
@@ -82,6 +83,7 @@ impl Accelerator {
         let gpu = if self.nvcomp { Some(self.gpu()?) } else { None };
         let body_max = if self.nvcomp { Nvcomp::INPUT_MAX } else { BODY_MAX };
         let (file, memory) = Memory::make(self.instances, body_max).context("no shared memory")?;
+        let memory = if self.nvcomp { memory.without_levels() } else { memory };
         let socket = listen(&self.socket, self.group.as_deref()).with_context(|| self.socket.display().to_string())?;
         let faults = Faults {
             crash_every: self.crash_at,
@@ -106,10 +108,10 @@ impl Accelerator {
         thread::Builder::new().name("door".to_owned()).spawn(move || attend(&socket, &file, pulse.as_ref()))?;
         loop {
             match device.step(now()) {
-                Step::Idle if is_ended.load(Ordering::Relaxed) => break,
+                Step::Crashed => return Err(Failure::from(anyhow!("the device has died"))),
+                _ if is_ended.load(Ordering::Relaxed) => break,
                 Step::Idle => thread::sleep(NAP),
                 Step::Busy => {}
-                Step::Crashed => return Err(Failure::from(anyhow!("the device has died"))),
             }
         }
         let _others_may_have_removed_it = fs::remove_file(&self.socket);
@@ -174,16 +176,24 @@ fn attend(socket: &OwnedFd, memory: &OwnedFd, pulse: Option<&Pulse>) {
         if rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&BEAT_EVERY)).is_err() {
             thread::sleep(Duration::from_millis(20));
         }
-        if let Some(pulse) = pulse {
-            pulse.beat(now());
+        if pulse.is_some_and(|pulse| !pulse.beat(now())) {
+            // Whatever waits for its GPU, it does not end by being asked to; systemd starts another one.
+            eprintln!("weirgate: the GPU has been at a batch for five seconds");
+            process::exit(1);
         }
         hand_out(socket, memory);
     }
 }
 
-/// Hands the memory to all who have connected.
+/// Hands the memory to those who have connected; not to all of very many, who would keep the device from being spoken for.
 fn hand_out(socket: &OwnedFd, memory: &OwnedFd) {
-    while let Ok(stream) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC) {
+    for _ in 0..64 {
+        let stream = match rustix::net::accept_with(socket, SocketFlags::CLOEXEC) {
+            Ok(stream) => stream,
+            Err(Errno::AGAIN) => return,
+            // No files are left, or no memory: there may be some later.
+            Err(_) => return thread::sleep(Duration::from_millis(20)),
+        };
         let files = [memory.as_fd()];
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut room);
