@@ -67,8 +67,8 @@ pub(super) struct Accelerator {
 }
 
 enum Device {
-    Simulated(Simulated),
-    Gpu(Batched<Nvcomp>),
+    Simulated(Box<Simulated>),
+    Gpu(Box<Batched<Nvcomp>>),
 }
 
 /// How often a device that is at a batch is spoken for, if nobody connects.
@@ -94,8 +94,8 @@ impl Accelerator {
         };
         let server = Server::new(memory);
         let mut device = match gpu {
-            Some(gpu) => Device::Gpu(Batched::new(server, gpu, self.instances as usize)),
-            None => Device::Simulated(Simulated::new(server, self.latency_us.saturating_mul(1_000), faults)),
+            Some(gpu) => Device::Gpu(Box::new(Batched::new(server, gpu, self.instances as usize))),
+            None => Device::Simulated(Box::new(Simulated::new(server, self.latency_us.saturating_mul(1_000), faults))),
         };
         device.step(now());
         out.line(&format!("{}: {} instances", self.socket.display(), self.instances))?;
