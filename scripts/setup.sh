@@ -8,6 +8,9 @@ tools=$1
 needs=${2:-}
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+# What is there for as long as this runs.
+made=()
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "${made[@]}"' EXIT
 [[ $needs =~ ^(build|hdl|services|all)$ ]] || fail "say what for: \`build\`, \`hdl\`, \`services\` or \`all\`, not \`$needs\`"
 
 # Compiler and linker of the BPF programs and the binary, and what fetches Rust.
@@ -38,8 +41,7 @@ if ((${#missing[@]})); then
   policy=/usr/sbin/policy-rc.d
   if [ ! -e $policy ]; then
     printf '#!/bin/sh\nexit 101\n' > $policy && chmod +x $policy
-    made=$policy
-    trap 'rm -f $made' EXIT
+    made+=("$policy")
   fi
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
@@ -105,7 +107,7 @@ install_chdb() {
 
 # What is fetched waits for others, and what is built for the processor: beside each other. What is in a reason's file then is why not.
 reasons=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$reasons" ${made:+"$made"}' EXIT
+made+=("$reasons")
 try() { # REASON COMMAND ...
   local reason=$reasons/$1
   shift

@@ -266,14 +266,17 @@ impl Choice {
             Mode::Fast => 1,
             Mode::Same => level + i32::from(route.up.load(Ordering::Relaxed)),
         };
-        let compare = !is_away(maker) && self.mode == Mode::Same && len <= LOOK_MAX && route.is_looked_at();
-        Pick { maker, level, compare }
+        Pick { maker, level, compare: !is_away(maker) && self.compares(route, len) }
     }
 
     /// Whether what a device has made of a body of `len` bytes is to be [compared](Self::compare).
     pub fn looks(&self, level: i32, len: usize, maker: Maker) -> bool {
-        let Some(class) = self.class(level, len) else { return false };
-        self.mode == Mode::Same && len <= LOOK_MAX && class.routes[maker as usize].is_looked_at()
+        self.class(level, len).is_some_and(|class| self.compares(&class.routes[maker as usize], len))
+    }
+
+    /// Whether the body that comes next to `route` is compressed by zlib as well.
+    fn compares(&self, route: &Route, len: usize) -> bool {
+        self.mode == Mode::Same && len <= LOOK_MAX && route.is_looked_at()
     }
 
     /// `None`: there is nothing to choose at such a level.

@@ -123,14 +123,12 @@ impl Client {
     /// There is a device, of which nothing else is known yet: bodies that it does not get meanwhile are missed, as those of one that is
     /// gone are.
     pub fn expect(&self) {
-        let _others_may_know_more =
-            self.body_max.compare_exchange(0, BODY_MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let _others_may_know_more = self.body_max.compare_exchange(0, BODY_MAX, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// From now on bodies go to this device, if it lives at `now`, and unless another thread is just looking which one it is. What was
     /// mapped before goes when its last thread has noticed.
     pub fn attach(&self, memory: Memory, now: u64) {
-        self.expect();
         if !memory.is_alive(now) {
             return;
         }
