@@ -1,6 +1,7 @@
 //! `multipath`: a host with several uplinks that are not alike, and what one transfer over all of them gets of their sum: `weirgate send`,
 //! many TCP connections that are pinned to one each or that the daemon steers, and the kernel's MPTCP, beside each uplink alone.
 
+mod brief;
 mod datagrams;
 mod ground;
 mod own;
@@ -12,12 +13,9 @@ mod transfer;
 mod tunnel;
 
 use std::collections::BTreeMap;
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use weirgate_linux::clock;
 
 use self::ground::Ground;
 use self::peers::Peer;
@@ -29,7 +27,6 @@ use crate::experiment::{Form, Options};
 use crate::machine::CpuTimes;
 use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
-use crate::stats::median;
 
 /// Congestion controls of the kernel's that single connections have.
 const CONTROLS: [&str; 2] = ["cubic", "bbr"];
@@ -53,9 +50,6 @@ const MPTCP: [(&str, &str, u64); 4] = [
 
 /// TCP connections that are pinned, over all uplinks.
 const PINNED: usize = 20;
-
-/// Bytes of an object that is not long.
-const OBJECT: u64 = 10_000_000;
 
 /// What one set of uplinks gave, in Mbit/s of payload.
 #[derive(Default)]
@@ -110,28 +104,13 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     options.say("UDP");
     let sum = article_sum(&wanted, &all).context("the article's uplinks")?;
     let udp = datagrams::run(options, &ground, &every, sum, seconds, &dir)?;
-    options.say("an object of 10 MB");
-    let (mut objects, mut cold) = (Vec::new(), Vec::new());
-    for _ in 0..if full { 11 } else { 3 } {
-        let came = own::send(&ground, &every, Some(OBJECT), |_| Ok(()))?;
-        objects.push(came.seconds().context("the object did not come")?);
-        cold.push(transfer::bytes(options, &ground, &every, OBJECT, &dir)?.seconds);
-    }
-    options.say("an outage");
-    let (mut stalls, mut gaps) = (Vec::new(), Vec::new());
-    let carrying = Tunnel::new(options, &ground, &every, &dir)?;
-    for _ in 0..if full { 5 } else { 1 } {
-        stalls.push(stall(&ground, &every, article_set)?);
-        gaps.push(gap(&carrying, &ground, article_set)?);
-    }
-    drop(carrying);
+    let counts = if full { [11, 5] } else { [3, 1] };
+    let brief = brief::run(options, &ground, article_set, counts, &dir)?;
     let mut expectations = Expectations::of("multipath")?;
-    expectations.measured("object_10mb_s", median(objects))?;
-    expectations.measured("object_10mb_cold_s", median(cold))?;
-    let worst_of = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
-    let [stall, gap] = [worst_of(&stalls), worst_of(&gaps)];
-    expectations.measured("blackhole_stall_ms", stall.max(gap))?.explanation =
-        Some(format!("spray {} ms, the tunnel {} ms", number(stall), number(gap)));
+    expectations.measured("object_10mb_s", brief.object)?;
+    expectations.measured("object_10mb_cold_s", brief.cold)?;
+    expectations.measured("blackhole_stall_ms", brief.stall.max(brief.gap))?.explanation =
+        Some(format!("spray {} ms, the tunnel {} ms", number(brief.stall), number(brief.gap)));
     let share = |one: &Measured| one.spray / one.sum * 100.0;
     let of = |name: &str| wanted.iter().position(|set| set.name == name).map(|at| &all[at]);
     let worst = all.iter().map(share).fold(f64::INFINITY, f64::min);
@@ -196,49 +175,22 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              clean uplinks no less than {SHAPED} of their rates. Buffers of the kernel's TCP go up to 64 MiB, where nothing else is said. Steering is measured on the article's uplinks: {PINNED} connections that nobody pins, counted \
              after {after} s; then the fastest uplink becomes a black hole while a new connection begins every 20 ms. The object and the outage \
              are measured by the library, on the article's uplinks: from the first datagram, all paths being there for 300 ms, to the last byte \
-             written, the median; cold, by the two commands, from one's start to its end. The outage is of the fastest uplink, both ways: until \
-             goodput, in windows of 50 ms, is nine tenths of 0.92 of what the others carry, and stays so; for a TCP connection through the \
-             tunnel, the longest time in which nothing came; the worst of both. \
+             written, the median; cold, by the two commands, from one's start to its end; and over a TCP \
+             connection that has been there for as long. The outage is of the fastest uplink, both ways: until \
+             goodput, in windows of 50 ms, is nine tenths of 0.92 of what the others carry, and stays so; for a TCP connection, through the \
+             tunnel or of MPTCP, the longest time in the 3 s from then on in which nothing came. \
              UDP: datagrams of 1,200 bytes at nine tenths of the sum, {PINNED} flows, each by one path, and one flow sprayed, counted after 5 s. \
              Aggligator's and TQUIC's own programs run over all where they are installed, and fetch, with each link reversed."
         ),
         json!({ "seconds": seconds, "pinned": PINNED }),
         expectations,
-        vec![table, single_table, cost_table, steered.table(article.sum), udp],
+        vec![table, single_table, cost_table, steered.table(article.sum), udp, brief.table()],
     )
 }
 
 /// The sum of the article's uplinks.
 fn article_sum(sets: &[Set], measured: &[Measured]) -> Option<f64> {
     sets.iter().zip(measured).find(|(set, _)| set.name == sets::ARTICLE).map(|(_, one)| one.sum)
-}
-
-/// Milliseconds from when the fastest uplink became a black hole until goodput was nine tenths of what the others carry, and stayed so.
-fn stall(ground: &Ground, uplinks: &[usize], set: &Set) -> Result<f64> {
-    let fastest = uplinks.iter().copied().max_by_key(|at| set.links[*at].mbit).context("an uplink")?;
-    let mut outage = None;
-    let came = own::send(ground, uplinks, None, |_| {
-        thread::sleep(Duration::from_secs(4));
-        outage = Some(clock::monotonic());
-        ground.set_outage(fastest, true)?;
-        thread::sleep(Duration::from_secs(3));
-        Ok(())
-    });
-    ground.set_outage(fastest, false)?;
-    let (came, outage) = (came?, outage.context("there was an outage")?);
-    let others = uplinks.iter().filter(|at| **at != fastest).map(|at| set.links[*at].mbit as f64 * 1e6).sum::<f64>();
-    let end = outage + weirgate_units::Duration::from_millis(2_800);
-    Ok(came.stall(outage, end, 0.9 * SHAPED * others).as_nanos() as f64 / 1e6)
-}
-
-/// The same for what a program's one TCP connection through the tunnel has: the longest time in which nothing came.
-fn gap(tunnel: &Tunnel<'_>, ground: &Ground, set: &Set) -> Result<f64> {
-    let fastest = (0..set.links.len()).max_by_key(|at| set.links[*at].mbit).context("an uplink")?;
-    let gap = tunnel.gap(3, || ground.set_outage(fastest, true));
-    ground.set_outage(fastest, false)?;
-    // It is found again.
-    thread::sleep(Duration::from_secs(2));
-    Ok(gap?.as_secs_f64() * 1e3)
 }
 
 fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &std::path::Path) -> Result<Measured> {

@@ -35,6 +35,9 @@ const PORT: u16 = 5_901;
 const BEGIN_EVERY: Duration = Duration::from_millis(20);
 const HOLE: Duration = Duration::from_secs(4);
 
+/// For so long a weight that is measured is waited for: a train that the kernel did not stamp is followed by another ten minutes later.
+const WEIGHED: Duration = Duration::from_secs(10);
+
 /// What came of it.
 #[derive(Clone, Debug)]
 pub(super) struct Steered {
@@ -44,6 +47,8 @@ pub(super) struct Steered {
     core_per_gbit: f64,
     /// By uplink: long connections.
     flows: Vec<usize>,
+    /// By uplink: its share of all weights before the connections and after them, and of the rates that the uplinks are shaped to.
+    weights: [Vec<f64>; 3],
     /// From the outage until the last new connection went to the uplink; 0: none did.
     pub(super) last_new_flow_ms: f64,
     /// From the outage until an application's connection there was ended.
@@ -58,11 +63,18 @@ impl Steered {
         let heads = ["what", "measured"];
         let mut table = Table::new("Steered connections over the article's uplinks", &heads);
         let flows: Vec<String> = self.flows.iter().map(ToString::to_string).collect();
+        let [before, after, shaped] = self.weights.each_ref().map(|shares| {
+            let shares: Vec<String> = shares.iter().map(|share| number(*share)).collect();
+            shares.join(", ")
+        });
         for (what, measured) in [
             ("long connections together, Mbit/s", number(self.mbit)),
             ("of the sum, %", number(self.mbit / sum * 100.0)),
             ("processor time of the whole machine, core per Gbit/s", number(self.core_per_gbit)),
             ("long connections on each uplink", flows.join(", ")),
+            ("rates that the uplinks are shaped to, % of their sum", shaped),
+            ("weights when the connections began, by trains of packets, % of all", before),
+            ("weights when they ended, by what had passed, % of all", after),
             ("outage to the last new connection there, ms", number(self.last_new_flow_ms)),
             ("outage to the end of a connection there, ms", number(self.ended_ms)),
             ("its end to the first byte of its retry, ms", number(self.retried_ms)),
@@ -92,11 +104,35 @@ pub(super) fn run(
         let uplinks = uplinks(&daemon)?;
         Ok(uplinks.iter().all(|uplink| uplink["state"] == "up" && uplink["rtt_us"].is_u64()))
     })?;
+    let waited = Instant::now();
+    while waited.elapsed() < WEIGHED && !uplinks(&daemon)?.iter().all(is_weighed) {
+        thread::sleep(Duration::from_millis(50));
+    }
+    let before = weights(&daemon)?;
     let (mbit, core_per_gbit, flows) = long(ground, &daemon, seconds)?;
+    let shaped = shares((0..set.links.len()).map(|at| ground.rate(at) as f64).collect());
+    let weights = [before, weights(&daemon)?, shaped];
     let worst = (0..set.links.len()).max_by_key(|at| ground.rate(*at)).context("an uplink")?;
     let (last_new_flow_ms, ended_ms, retried_ms) = black_hole(ground, worst)?;
     daemon.stop()?;
-    Ok(Steered { mbit, core_per_gbit, flows, last_new_flow_ms, ended_ms, retried_ms })
+    Ok(Steered { mbit, core_per_gbit, flows, weights, last_new_flow_ms, ended_ms, retried_ms })
+}
+
+/// Whether an uplink's weight is what was measured of it, and in force.
+fn is_weighed(uplink: &Value) -> bool {
+    let [weight, capacity] = ["weight", "capacity_down_bits_per_s"].map(|name| uplink[name].as_u64().unwrap_or(0));
+    capacity > 0 && weight.abs_diff(capacity) <= capacity / 5
+}
+
+/// Each uplink's share of all weights in force, in percent.
+fn weights(daemon: &Daemon) -> Result<Vec<f64>> {
+    Ok(shares(uplinks(daemon)?.iter().map(|uplink| uplink["weight"].as_f64().unwrap_or(0.0)).collect()))
+}
+
+/// Shares of the sum, in percent.
+fn shares(of: Vec<f64>) -> Vec<f64> {
+    let sum: f64 = of.iter().sum();
+    of.iter().map(|one| one / sum.max(1.0) * 100.0).collect()
 }
 
 /// What many long connections get, what that costs the machine, in cores for a Gbit/s, and on which uplinks they are.

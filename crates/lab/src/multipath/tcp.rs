@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weirgate_linux::tcp::{Options, connect, listen};
 
 use super::ground::Ground;
+
+/// In this time all of a connection's paths are there.
+const SETTLE: Duration = Duration::from_millis(300);
 
 /// Each arm's server has a port of its own.
 static PORT: AtomicU16 = AtomicU16::new(5_201);
@@ -51,6 +54,98 @@ fn run(ground: &Ground, plans: &[(SocketAddr, Options<'_>)], after: u64, seconds
     let streams: Vec<TcpStream> = streams.collect::<Result<_>>()?;
     let servers = plans.iter().map(|_| accept(&listener)).collect::<Result<Vec<_>>>()?;
     carry(&streams, &servers, after, seconds)
+}
+
+/// The two ends of one connection: pinned to an uplink, or of MPTCP over all.
+pub(super) fn pair(ground: &Ground, pin: Option<usize>, congestion: &str) -> Result<(TcpStream, TcpStream)> {
+    let device = pin.map(Ground::device);
+    let local = SocketAddr::new(ground.address(pin.unwrap_or(0)), 0);
+    let plan = Options {
+        congestion: Some(congestion),
+        device: device.as_deref(),
+        multipath: pin.is_none(),
+        ..Options::default()
+    };
+    let port = PORT.fetch_add(1, Ordering::Relaxed);
+    let options = Options { device: None, ..plan };
+    let listener = ground.server.netns().within(|| listen(ground.at(port), &options))??;
+    let near = ground.client.netns().within(|| connect(local, ground.at(port), &plan))??;
+    Ok((near, accept(&listener)?))
+}
+
+/// Seconds that an object of so many bytes takes, from its first byte's writing to its last one's reading, over a connection that has been
+/// used, and has had time for all its paths.
+pub(super) fn object(mut near: TcpStream, mut far: TcpStream, bytes: u64) -> Result<f64> {
+    near.write_all(&[0])?;
+    far.read_exact(&mut [0])?;
+    far.write_all(&[0])?;
+    near.read_exact(&mut [0])?;
+    thread::sleep(SETTLE);
+    thread::scope(|scope| {
+        let began = Instant::now();
+        scope.spawn(move || {
+            let piece = vec![0x5a; 256 << 10];
+            let mut left = bytes as usize;
+            // One that fails ends here, and so at the reader's.
+            while left > 0
+                && let Ok(len) = near.write(&piece[..left.min(piece.len())])
+            {
+                left -= len;
+            }
+            // The end of what is open is not counted.
+            let _waits = near.read(&mut [0]);
+        });
+        let mut room = vec![0; 256 << 10];
+        let mut got = 0;
+        while got < bytes {
+            let len = far.read(&mut room)?;
+            ensure!(len > 0, "the connection ended after {got} of {bytes} bytes");
+            got += len as u64;
+        }
+        let took = began.elapsed();
+        far.shutdown(Shutdown::Both)?;
+        Ok(took.as_secs_f64())
+    })
+}
+
+/// The longest time in which nothing arrived in order, of `lasts` after `then`, which happens when a connection has been used for `runs`.
+pub(super) fn gap(
+    near: TcpStream,
+    mut far: TcpStream,
+    runs: Duration,
+    lasts: Duration,
+    then: impl FnOnce() -> Result<()>,
+) -> Result<Duration> {
+    let until = Instant::now() + runs + lasts;
+    thread::scope(|scope| {
+        scope.spawn(|| write(&near, until));
+        let read = scope.spawn(move || {
+            let mut room = vec![0; 64 << 10];
+            let mut times = Vec::new();
+            while let Ok(len) = far.read(&mut room)
+                && len > 0
+            {
+                times.push(Instant::now());
+            }
+            times
+        });
+        thread::sleep(runs);
+        let outage = Instant::now();
+        let done = then();
+        thread::sleep(lasts);
+        let end = Instant::now();
+        near.shutdown(Shutdown::Both)?;
+        let times = read.join().ok().context("the reader has panicked")?;
+        done?;
+        let within = times.into_iter().filter(|at| (outage..end).contains(at));
+        let mut last = outage;
+        let mut longest = Duration::ZERO;
+        for at in within.chain([end]) {
+            longest = longest.max(at - last);
+            last = at;
+        }
+        Ok(longest)
+    })
 }
 
 /// The next connection, if one comes within a while.

@@ -1,12 +1,11 @@
 //! One TCP connection of a program that knows nothing of it, through `weirgate tunnel`.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use weirgate_linux::tcp::{self, Options as Tcp};
@@ -29,12 +28,6 @@ pub(super) struct Tunnel<'a> {
     sink: TcpListener,
     serving: Killed,
     opening: Killed,
-}
-
-/// A connection's two ends.
-struct Ends {
-    near: TcpStream,
-    far: TcpStream,
 }
 
 impl<'a> Tunnel<'a> {
@@ -81,56 +74,21 @@ impl<'a> Tunnel<'a> {
         Ok(Self { ground, sink, serving, opening })
     }
 
-    fn connect(&self) -> Result<Ends> {
+    /// The two ends of one more connection.
+    pub(super) fn connect(&self) -> Result<(TcpStream, TcpStream)> {
         let entry = SocketAddr::from(([127, 0, 0, 1], ENTRY));
         let near = self.ground.client.netns().within(|| TcpStream::connect(entry))??;
-        let far = load::accept(&self.sink)?;
-        Ok(Ends { near, far })
+        Ok((near, load::accept(&self.sink)?))
     }
 
     /// What one connection gets, in Mbit/s, and processor time of both sides for each Gbit.
     pub(super) fn run(&self, seconds: u64) -> Result<(f64, f64)> {
-        let Ends { near, far } = self.connect()?;
+        let (near, far) = self.connect()?;
         let cpu = || -> Result<Duration> { Ok(scheduled(self.serving.0.id())?.0 + scheduled(self.opening.0.id())?.0) };
         let before = cpu()?;
         let mbit = load::carry(&[near], &[far], 0, seconds)?;
         let spent = (cpu()? - before).as_secs_f64();
         Ok((mbit, spent / (mbit * seconds as f64 / 1e3)))
-    }
-
-    /// The longest time in which nothing arrived in order, of `seconds` after `then`, which happens while one connection is used.
-    pub(super) fn gap(&self, seconds: u64, then: impl FnOnce() -> Result<()>) -> Result<Duration> {
-        let Ends { near, mut far } = self.connect()?;
-        let until = Instant::now() + Duration::from_secs(4 + seconds);
-        thread::scope(|scope| {
-            scope.spawn(|| load::write(&near, until));
-            let read = scope.spawn(move || {
-                let mut room = vec![0; 64 << 10];
-                let mut times = Vec::new();
-                while let Ok(len) = far.read(&mut room)
-                    && len > 0
-                {
-                    times.push(Instant::now());
-                }
-                times
-            });
-            thread::sleep(Duration::from_secs(4));
-            let outage = Instant::now();
-            let done = then();
-            thread::sleep(Duration::from_secs(seconds));
-            let end = Instant::now();
-            near.shutdown(std::net::Shutdown::Both)?;
-            let times = read.join().ok().context("the reader has panicked")?;
-            done?;
-            let within = times.into_iter().filter(|at| (outage..end).contains(at));
-            let mut last = outage;
-            let mut longest = Duration::ZERO;
-            for at in within.chain([end]) {
-                longest = longest.max(at - last);
-                last = at;
-            }
-            Ok(longest)
-        })
     }
 }
 

@@ -197,6 +197,11 @@ impl Server {
         Self { patience, ..self }
     }
 
+    /// For how long it is waited for.
+    pub(super) const fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Where it is.
     pub fn url(&self) -> &str {
         &self.url

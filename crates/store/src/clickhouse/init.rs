@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use super::client::{Server, ServerError};
 use super::dialect::{Dialect, UnknownVersion};
 use super::file::{BOOK, File};
+use super::standby::meet;
 use super::tables::{BadTables, Tables, quoted};
 
 /// What was done.
@@ -136,6 +137,8 @@ pub fn init(server: &Server, tables: &Tables) -> Result<Done, InitError> {
     for statement in BOOK.statements(tables) {
         server.ask(&statement)?;
     }
+    // Of a replica, what the others noted; one that has just joined may be busy with fetching sockets for minutes.
+    meet(server, server.patience(), &tables.database, "migrations")?;
     let rows = rows(server, tables)?;
     let missing = missing(tables, dialect, &rows)?;
     let is_missing = |file: &File| missing.iter().any(|missing| missing.number() == file.number());

@@ -106,7 +106,7 @@ impl Lease {
     /// The first claim of the last epoch.
     fn last(&self, server: &Server) -> Result<Option<Claim>, ServerError> {
         let (database, name) = (&self.database, quoted(&self.name));
-        meet(server, database, "controller_lease")?;
+        meet(server, MEET, database, "controller_lease")?;
         let answer = server.ask(&format!(
             "SELECT epoch, min(since), max(renewed), {NOW}, holder \
              FROM {database}.controller_lease WHERE name = {name} AND epoch IN \
@@ -139,8 +139,13 @@ impl Lease {
     }
 }
 
-/// Waits until `server` has the rows of `table` that any server of its replicas was told before now.
-fn meet(server: &Server, database: &str, table: &str) -> Result<(), ServerError> {
+/// Waits until `server` has the rows of `table` that any server of its replicas was told before now, for `limit` at most.
+pub(super) fn meet(
+    server: &Server,
+    limit: core::time::Duration,
+    database: &str,
+    table: &str,
+) -> Result<(), ServerError> {
     let engine = server.ask(&format!(
         "SELECT engine FROM system.tables WHERE database = {} AND name = {}",
         quoted(database),
@@ -149,7 +154,7 @@ fn meet(server: &Server, database: &str, table: &str) -> Result<(), ServerError>
     if !engine.starts_with("Replicated") {
         return Ok(());
     }
-    server.ask_within(MEET, &format!("SYSTEM SYNC REPLICA {database}.{table}")).map(|_| ())
+    server.ask_within(limit, &format!("SYSTEM SYNC REPLICA {database}.{table}")).map(|_| ())
 }
 
 /// What is known of the points of presence, each with its version; those of which nothing is known are left out.
@@ -157,7 +162,7 @@ fn meet(server: &Server, database: &str, table: &str) -> Result<(), ServerError>
 /// # Errors
 /// What the server says.
 pub fn memories(server: &Server, database: &str) -> Result<Vec<(String, u64)>, ServerError> {
-    meet(server, database, "controller_memory")?;
+    meet(server, MEET, database, "controller_memory")?;
     let answer = server.ask(&format!("SELECT pop, max(version) FROM {database}.controller_memory GROUP BY pop"))?;
     let row = |line: &str| {
         let (pop, version) = line.split_once('\t')?;

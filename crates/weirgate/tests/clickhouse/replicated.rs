@@ -115,6 +115,7 @@ fn a_cluster_takes_what_came_by_kafka_and_one_of_its_controllers_decides() {
         assert_eq!((server.ask(replicated), server.ask(of_kafka)), ("10\n".to_owned(), "2\n".to_owned()));
         assert!(done(&server.init(&wanted)).contains("nothing to do"), "the other one knows what was applied");
     }
+    a_server_that_lacks_rows_waits_for_them(&servers, &wanted);
     // One of them reads what is sent, and both have it, once.
     send(&broker, "records", "records", Form::Delimited, 0);
     for server in &servers {
@@ -141,4 +142,19 @@ fn a_cluster_takes_what_came_by_kafka_and_one_of_its_controllers_decides() {
     assert!(apart.contains("drop it on the one that is wrong"), "{apart}");
     drop(third);
     the_other_goes_on([first, second]);
+}
+
+/// What `servers`, made as `wanted`, do with a note of what was applied that only the first of them has.
+fn a_server_that_lacks_rows_waits_for_them([first, second]: &[Server; 2], wanted: &[&str]) {
+    let more = [wanted, &["--consumers", "2"]].concat();
+    second.ask("SYSTEM STOP FETCHES weirgate.migrations");
+    assert!(done(&first.init(&more)).contains("applied  901_tallies_kafka\n"));
+    let made = std::thread::scope(|scope| {
+        let init = scope.spawn(|| done(&second.init(&more)));
+        until(second, "SELECT count() FROM system.processes WHERE query LIKE 'SYSTEM SYNC REPLICA%'", 1);
+        second.ask("SYSTEM START FETCHES weirgate.migrations");
+        init.join().unwrap()
+    });
+    assert!(made.contains("nothing to do"), "{made}");
+    done(&first.init(wanted));
 }
