@@ -90,12 +90,12 @@ pub(super) fn run(
         {
             let mut times = Vec::new();
             for _ in 0..objects {
-                let (near, far) = tcp::pair(ground, pin, control)?;
+                let (_takes_more, near, far) = tcp::pair(ground, pin, control)?;
                 times.push(tcp::object(near, far, OBJECT)?);
             }
             let mut gap: Option<f64> = None;
             for _ in 0..if pin.is_none() { outages } else { 0 } {
-                let (near, far) = tcp::pair(ground, pin, control)?;
+                let (_takes_more, near, far) = tcp::pair(ground, pin, control)?;
                 let this = felt(ground, fastest, near, far)?;
                 gap = Some(gap.unwrap_or(0.0).max(this));
             }

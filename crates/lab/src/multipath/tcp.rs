@@ -56,8 +56,12 @@ fn run(ground: &Ground, plans: &[(SocketAddr, Options<'_>)], after: u64, seconds
     carry(&streams, &servers, after, seconds)
 }
 
-/// The two ends of one connection: pinned to an uplink, or of MPTCP over all.
-pub(super) fn pair(ground: &Ground, pin: Option<usize>, congestion: &str) -> Result<(TcpStream, TcpStream)> {
+/// The two ends of one connection, pinned to an uplink or of MPTCP over all, and who listens, which takes MPTCP's further paths.
+pub(super) fn pair(
+    ground: &Ground,
+    pin: Option<usize>,
+    congestion: &str,
+) -> Result<(TcpListener, TcpStream, TcpStream)> {
     let device = pin.map(Ground::device);
     let local = SocketAddr::new(ground.address(pin.unwrap_or(0)), 0);
     let plan = Options {
@@ -70,7 +74,8 @@ pub(super) fn pair(ground: &Ground, pin: Option<usize>, congestion: &str) -> Res
     let options = Options { device: None, ..plan };
     let listener = ground.server.netns().within(|| listen(ground.at(port), &options))??;
     let near = ground.client.netns().within(|| connect(local, ground.at(port), &plan))??;
-    Ok((near, accept(&listener)?))
+    let far = accept(&listener)?;
+    Ok((listener, near, far))
 }
 
 /// Seconds that an object of so many bytes takes, from its first byte's writing to its last one's reading, over a connection that has been
