@@ -132,6 +132,8 @@ struct Net {
     listens: bool,
     /// Addresses of the client that it has now: a NAT may give another one.
     ports: Vec<u16>,
+    /// Bytes that came to the server from each of the client's addresses, and that it sent to each.
+    passed: [BTreeMap<SocketAddr, u64>; 2],
 }
 
 fn client_address(path: usize, port: u16) -> SocketAddr {
@@ -169,6 +171,7 @@ impl Net {
             heard: Vec::new(),
             listens: false,
             ports: vec![1_000; links.len()],
+            passed: Default::default(),
         }
     }
 
@@ -256,6 +259,9 @@ impl Net {
                 connection.poll_transmit(self.now, store, &mut out)
             } {
                 let path = usize::from(transmit.path.0);
+                if side == 1 {
+                    *self.passed[1].entry(transmit.remote).or_default() += out.len() as u64;
+                }
                 self.send(side, path, &out.clone());
                 count += 1;
                 assert!(count < 100_000, "it never stops sending at {:?}", self.now);
@@ -279,6 +285,9 @@ impl Net {
             self.is_answered = true;
         }
         let client = client_address(path, self.ports[path]);
+        if to == 1 {
+            *self.passed[0].entry(client).or_default() += datagram.len() as u64;
+        }
         let addresses = if to == 1 { (server_address(path), client) } else { (client, server_address(path)) };
         let Side { connection, store, .. } = &mut self.sides[to];
         store.now = self.now;
@@ -645,6 +654,23 @@ fn a_server_answers_no_more_than_three_times_what_comes() {
     let counts = net.sides[1].connection.paths().next().map(|path| path.counts).unwrap();
     assert_eq!((counts.packets_out, counts.packets_in), (0, 0), "nothing but answers to the first message");
     assert!(net.answers <= 3 * net.calls, "{} bytes for {}", net.answers, net.calls);
+}
+
+#[test]
+fn an_address_that_a_client_comes_from_is_sent_no_more_than_three_times_what_came_until_it_answers() {
+    let mut net = Net::new(Settings::default(), &article()[..1], 15);
+    net.run(at(100));
+    let object = net.sides[1].connection.open();
+    net.sides[1].connection.provide(object, 1 << 40, false);
+    net.run(at(2_000));
+    // Somebody on the way has put another address, whose host does not answer, into what the client sends.
+    net.ports[0] = 2_000;
+    net.links[0][1].outage = Some((at(2_000), at(1 << 30)));
+    net.run(at(12_000));
+    let [came, sent] = net.passed.each_ref().map(|of| of.get(&client_address(0, 2_000)).copied().unwrap_or(0));
+    assert!(came > 0 && sent > 0 && sent <= 3 * came, "{sent} bytes for {came}");
+    let before = net.passed[1][&client_address(0, 1_000)];
+    assert!(before > 3_000_000, "it was sending: {before} bytes");
 }
 
 #[test]

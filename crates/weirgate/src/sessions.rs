@@ -223,3 +223,120 @@ pub fn random() -> Result<(ConnectionId, u64)> {
     let [id, seed] = [random::bytes()?, random::bytes()?].map(u64::from_ne_bytes);
     Ok((ConnectionId(id), seed))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, UdpSocket};
+
+    use weirgate_linux::udp::Udp;
+    use weirgate_spray::{Event, Sink, Source};
+
+    use super::*;
+
+    /// Does nothing with what comes.
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl Source for Nothing {
+        fn read(&mut self, _: u64, _: u64, _: &mut [u8]) {}
+    }
+
+    impl Sink for Nothing {
+        fn write(&mut self, _: u64, _: u64, _: &[u8]) {}
+    }
+
+    impl App for Nothing {
+        type Error = anyhow::Error;
+
+        fn handle_event(&mut self, _: &mut Connection, _: Event) -> Result<()> {
+            Ok(())
+        }
+
+        fn advance(&mut self, _: &mut Connection) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Caller {
+        socket: UdpSocket,
+        connection: Connection,
+        server: SocketAddr,
+    }
+
+    impl Caller {
+        fn new(secret: &Secret, peer: Public, server: SocketAddr) -> Self {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let ends = [(socket.local_addr().unwrap(), server)];
+            let now = clock::monotonic();
+            let connection =
+                Connection::connect(now, Settings::default(), secret, peer, random().unwrap(), &ends).unwrap();
+            Self { socket, connection, server }
+        }
+
+        /// Sends all that it may.
+        fn speak(&mut self) {
+            let mut out = Vec::new();
+            while self.connection.poll_transmit(clock::monotonic(), &mut Nothing, &mut out).is_some() {
+                self.socket.send_to(&out, self.server).unwrap();
+            }
+        }
+
+        fn hear(&mut self) {
+            let mut datagram = vec![0; 2_000];
+            while let Ok(len) = self.socket.recv(&mut datagram) {
+                let ends = (self.socket.local_addr().unwrap(), self.server);
+                self.connection.handle_datagram(clock::monotonic(), ends, &mut datagram[..len], &mut Nothing);
+            }
+        }
+    }
+
+    #[test]
+    fn callers_that_show_nothing_but_a_first_message_take_no_place_of_those_who_go_on() {
+        let [secret, known, stranger] = [(); 3].map(|()| Secret::generate());
+        let mut driver = Driver::new(vec![Udp::bind("127.0.0.1:0".parse().unwrap(), None).unwrap()]).unwrap();
+        let server = driver.locals().next().unwrap();
+        let allow = [known.public()];
+        let mut sessions = Sessions::new(&secret, Settings::default(), &allow);
+        let mut turn = |sessions: &mut Sessions<'_, Nothing>| {
+            assert!(sessions.turn(&mut driver, &mut || Ok(Nothing)).unwrap().is_empty(), "nothing is over");
+        };
+        let ids = |sessions: &Sessions<'_, Nothing>| -> Vec<ConnectionId> {
+            sessions.open().map(|session| session.connection.id()).collect()
+        };
+        let mut first = Caller::new(&known, secret.public(), server);
+        for _ in 0..200 {
+            first.speak();
+            turn(&mut sessions);
+            first.hear();
+            if sessions.open().any(|session| session.connection.has_peer()) {
+                break;
+            }
+        }
+        assert_eq!(ids(&sessions), [first.connection.id()]);
+        let mut callers: Vec<Caller> = Vec::new();
+        for _ in 0..2 * SESSIONS_PER_KEY {
+            let mut caller = Caller::new(&known, secret.public(), server);
+            caller.speak();
+            callers.push(caller);
+            turn(&mut sessions);
+        }
+        let last = callers.last().unwrap().connection.id();
+        for _ in 0..200 {
+            if ids(&sessions).contains(&last) {
+                break;
+            }
+            turn(&mut sessions);
+        }
+        let open = ids(&sessions);
+        assert_eq!(open.len(), SESSIONS_PER_KEY);
+        assert!(open.contains(&first.connection.id()), "who goes on keeps its place");
+        assert!(open.contains(&last) && !open.contains(&callers[0].connection.id()), "the oldest of the others went");
+        // Whose key nobody has allowed is not answered.
+        let mut other = Caller::new(&stranger, secret.public(), server);
+        other.speak();
+        turn(&mut sessions);
+        turn(&mut sessions);
+        assert!(!ids(&sessions).contains(&other.connection.id()));
+    }
+}

@@ -5,10 +5,12 @@ mod keys;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -251,13 +253,102 @@ fn a_transfer_whose_sender_was_killed_or_interrupted_goes_on_at_once() {
     assert!(fs::read(&file).unwrap() == fs::read(bench.path("in/large")).unwrap());
 }
 
+/// A NAT between senders and a receiver, which gives each of them another port after so many datagrams, and somebody on the way who sends
+/// again what has passed, and changes bits of it.
+struct Way {
+    address: SocketAddr,
+    is_over: Arc<AtomicBool>,
+    /// How many ports it has given.
+    thread: Option<thread::JoinHandle<usize>>,
+}
+
+impl Way {
+    const OTHER_PORT_EVERY: usize = 400;
+
+    fn to(receiver: &str) -> Self {
+        let receiver: SocketAddr = receiver.parse().unwrap();
+        let front = UdpSocket::bind("127.0.0.1:0").unwrap();
+        front.set_nonblocking(true).unwrap();
+        let (address, is_over) = (front.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let ends = Arc::clone(&is_over);
+        let thread = thread::spawn(move || {
+            let port = || {
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                socket.set_nonblocking(true).unwrap();
+                socket
+            };
+            let (mut given, mut passed) = (0, 0);
+            let mut ways: Vec<(SocketAddr, UdpSocket)> = Vec::new();
+            let mut bytes = vec![0; 65_536];
+            while !ends.load(Ordering::Relaxed) {
+                let mut is_idle = true;
+                while let Ok((len, from)) = front.recv_from(&mut bytes) {
+                    is_idle = false;
+                    passed += 1;
+                    let at = ways.iter().position(|(of, _)| *of == from).unwrap_or_else(|| {
+                        given += 1;
+                        ways.push((from, port()));
+                        ways.len() - 1
+                    });
+                    if passed % Self::OTHER_PORT_EVERY == 0 {
+                        given += 1;
+                        ways[at].1 = port();
+                    }
+                    // A full buffer loses what a link would.
+                    let _ = ways[at].1.send_to(&bytes[..len], receiver);
+                    if passed % 5 == 0 {
+                        let _ = ways[at].1.send_to(&bytes[..len], receiver);
+                    }
+                    if passed % 7 == 0 {
+                        bytes[passed % len] ^= 1 << (passed % 8);
+                        let _ = ways[at].1.send_to(&bytes[..len], receiver);
+                    }
+                }
+                for (of, socket) in &ways {
+                    while let Ok(len) = socket.recv(&mut bytes) {
+                        is_idle = false;
+                        let _ = front.send_to(&bytes[..len], of);
+                    }
+                }
+                if is_idle {
+                    thread::sleep(Duration::from_micros(200));
+                }
+            }
+            given
+        });
+        Self { address, is_over, thread: Some(thread) }
+    }
+
+    fn end(mut self) -> usize {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+#[test]
+fn neither_a_nat_that_changes_ports_nor_who_changes_and_repeats_datagrams_harms_a_transfer() {
+    let bench = Bench::new();
+    let file = bench.path("file");
+    fs::write(&file, bytes(6_000_000, 21)).unwrap();
+    let mut receiver = bench.receive(&bench.sender, &["--once"]);
+    let way = Way::to(&receiver.address);
+    receiver.address = way.address.to_string();
+    let output = bench.sent(&receiver, &[&file], &["--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let given = way.end();
+    assert!(given >= 3 + 4, "{given} ports for three paths");
+    assert!(fs::read(&file).unwrap() == fs::read(bench.path("in/file")).unwrap());
+    let rest = receiver.rest();
+    assert!(rest.starts_with("1 of 1 files, "), "{rest}");
+}
+
 #[test]
 fn what_comes_is_said_in_json() {
     let bench = Bench::new();
     for (name, len) in [("one", 10), ("two", 200_000)] {
         fs::write(bench.path(name), bytes(len, 7)).unwrap();
     }
-    let receiver = bench.receive(&bench.sender, &["--once", "--json"]);
+    let receiver = bench.receive(&bench.sender, &["--once", "--json", "--fsync"]);
     assert!(bench.sent(&receiver, &[&bench.path("one"), &bench.path("two")], &[]).status.success());
     let rest = receiver.rest();
     let lines: Vec<serde_json::Value> = rest.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -415,23 +415,10 @@ fn what_is_redirected_goes_on_from_the_far_side_to_where_it_was_meant_to_go() {
     let rules = "table inet weirgate_tunnel { chain out { type nat hook output priority -100; \
                  ip daddr 198.51.100.0/24 tcp dport { 80, 443 } redirect to :4748; \
                  ip6 daddr 2001:db8::/32 tcp dport { 80, 443 } redirect to :4748; }; }";
-    assert!(two.near.within(|| Command::new("nft").arg(rules).status().unwrap().success()).unwrap(), "nft");
+    nft(&two.near, rules);
     for to in ["198.51.100.7:80", "[2001:db8::7]:443"] {
         let to: SocketAddr = to.parse().unwrap();
-        let listener = two.far.within(|| TcpListener::bind(to).unwrap()).unwrap();
-        let mut near = two.near.within(|| TcpStream::connect(to).unwrap()).unwrap();
-        let (mut far, from) = listener.accept().unwrap();
-        assert_eq!(from.ip(), to.ip(), "the far side's own, by which it reaches itself");
-        near.write_all(&bytes(100_000, 1)).unwrap();
-        let mut came = vec![0; 100_000];
-        for stream in [&near, &far] {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        }
-        far.read_exact(&mut came).unwrap();
-        assert!(came == bytes(100_000, 1), "to {to}");
-        far.write_all(b"and back").unwrap();
-        near.read_exact(&mut came[..8]).unwrap();
-        assert_eq!(&came[..8], b"and back");
+        goes_on(&two.near, &two.far, to);
         // Another port is not redirected.
         let other = SocketAddr::new(to.ip(), 81);
         let direct = two.near.within(|| TcpStream::connect_timeout(&other, Duration::from_millis(500))).unwrap();
@@ -446,6 +433,97 @@ fn what_is_redirected_goes_on_from_the_far_side_to_where_it_was_meant_to_go() {
     let mut said = String::new();
     serving.said.read_line(&mut said).unwrap();
     assert!(said.starts_with("2 connections, 0 broken off, in "), "{said}");
+}
+
+/// A connection from a namespace to an address of the far one goes on from there, and carries both ways what it is given.
+fn goes_on(from: &Netns, far: &Netns, to: SocketAddr) {
+    let listener = far.within(|| TcpListener::bind(to).unwrap()).unwrap();
+    let mut near = from.within(|| TcpStream::connect(to).unwrap()).unwrap();
+    near.set_read_timeout(Some(PATIENCE)).unwrap();
+    // One that was broken off is not waited for.
+    listener.set_nonblocking(true).unwrap();
+    let began = Instant::now();
+    let (mut far, from) = loop {
+        match listener.accept() {
+            Ok(accepted) => break accepted,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "nothing comes to {to}: {error}"),
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(from.ip(), to.ip(), "the far side's own, by which it reaches itself");
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
+    near.write_all(&bytes(100_000, 1)).unwrap();
+    let mut came = vec![0; 100_000];
+    far.read_exact(&mut came).unwrap();
+    assert!(came == bytes(100_000, 1), "to {to}");
+    far.write_all(b"and back").unwrap();
+    near.read_exact(&mut came[..8]).unwrap();
+    assert_eq!(&came[..8], b"and back");
+}
+
+fn nft(ns: &Netns, rules: &str) {
+    assert!(ns.within(|| Command::new("nft").arg(rules).status().unwrap().success()).unwrap(), "nft {rules}");
+}
+
+#[test]
+fn what_a_router_forwards_is_taken_by_redirect_and_by_tproxy_and_marked_where_it_goes_on() {
+    let Some(two) = Two::make("f") else { return };
+    let (keys, [near, far]) = (Keys::new(), &two.names);
+    // A host behind the near one.
+    let behind = Behind::new(near);
+    ip(&format!("-n {far} addr add 198.51.100.7/32 dev lo"));
+    ip(&format!("-n {near} route add 198.51.100.0/24 via 10.1.0.2"));
+    // A tunnel of the far site's own, the other way: only what is marked passes it by.
+    let loops = "table ip other { chain out { type nat hook output priority -100; \
+                 ip daddr 198.51.100.0/24 tcp dport 80 meta mark != 7 redirect to :9; }; }";
+    nft(&two.far, loops);
+    let serve = ["--reach", "198.51.100.0/24", "--mark", "7"];
+    let _serving = two.start(false, &mut keys.serve(&serve));
+    let to = "198.51.100.7:80".parse().unwrap();
+    let paths = ["--from", "up0", "--from", "up1", "10.255.0.1"];
+    let opening = two.start(true, &mut keys.open(&[&["--listen", "0.0.0.0:4748"], &paths[..]].concat()));
+    let redirect = "table inet weirgate_tunnel { chain in { type nat hook prerouting priority dstnat; \
+                    ip daddr 198.51.100.0/24 tcp dport { 80, 443 } redirect to :4748; }; }";
+    nft(&two.near, redirect);
+    goes_on(&behind.ns, &two.far, to);
+    opening.end();
+    nft(&two.near, "delete table inet weirgate_tunnel");
+    let opening = two.start(true, &mut keys.open(&paths));
+    ip(&format!("-n {near} rule add fwmark 1 lookup 100"));
+    ip(&format!("-n {near} route add local default dev lo table 100"));
+    let tproxy = "table inet weirgate_tproxy { chain in { type filter hook prerouting priority mangle; \
+                  ip daddr 198.51.100.0/24 tcp dport { 80, 443 } tproxy ip to 127.0.0.1:4748 meta mark set 1 accept; }; }";
+    nft(&two.near, tproxy);
+    goes_on(&behind.ns, &two.far, to);
+    opening.end();
+}
+
+/// A namespace behind another one, which forwards for it.
+struct Behind {
+    name: String,
+    ns: Netns,
+}
+
+impl Behind {
+    fn new(router: &str) -> Self {
+        let name = format!("{router}-b");
+        ip(&format!("netns add {name}"));
+        ip(&format!("-n {name} link set lo up"));
+        ip(&format!("-n {router} link add lan type veth peer name lan netns {name}"));
+        for (of, host) in [(router, 1), (name.as_str(), 2)] {
+            ip(&format!("-n {of} addr add 10.2.0.{host}/24 dev lan"));
+            ip(&format!("-n {of} link set lan up"));
+        }
+        ip(&format!("-n {name} route add default via 10.2.0.1"));
+        ip(&format!("netns exec {router} sysctl -qw net.ipv4.ip_forward=1"));
+        Self { ns: Netns::by_name(&name).unwrap(), name }
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
 }
 
 /// Sends now and then, and says whether anything of it comes.

@@ -1,18 +1,22 @@
-//! Other programs that use several paths at once, where they are installed: Aggligator's speed test (`agg-speed`, of the crate
+//! Other programs that use several paths at once, where they are installed: Aggligator's tunnel (`agg-tunnel`, of the crate
 //! `aggligator-util`), many TCP links as one ordered stream, and TQUIC's client and server (`tquic_client`, `tquic_server`, of `tquic_tools`),
-//! multipath QUIC with its scheduler of the least round-trip time. Both fetch, over reversed links: TQUIC's can do nothing else, and what
-//! Aggligator's says that it sent is still to be delivered, megabytes of it.
+//! multipath QUIC with its scheduler of the least round-trip time. TQUIC's can only fetch: its links are reversed. Aggligator's speed test is
+//! not asked: what it says that it sent is still to be delivered, megabytes of it, and where it only fetches it says 0.
 
 use std::fs;
 use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use weirgate_linux::tcp::{Options, listen};
 
 use super::ground::Ground;
+use super::tcp;
+use crate::net::Namespace;
 use crate::process::Killed;
 use crate::report::number;
 
@@ -41,22 +45,33 @@ impl Peer {
 
 const PORT: u16 = 5_700;
 
-/// Aggligator's, for so long.
+/// A program is there after so long.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Aggligator's, for so long: one TCP connection through its tunnel.
 pub(super) fn aggligator(ground: &Ground, seconds: u64) -> Result<Peer> {
-    let mut serve = Command::new("agg-speed");
-    serve.args(["server", "--no-monitor", "--tcp", &PORT.to_string()]);
-    let Some(_serving) = begin(ground, &mut serve)? else {
+    let sink = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT + 1));
+    let listener = ground.server.netns().within(|| listen(sink, &Options::default()))??;
+    let mut serve = Command::new("agg-tunnel");
+    serve.args(["server", "--no-monitor", "--tcp", &PORT.to_string(), "--port", &sink.port().to_string()]);
+    let Some(_serving) = begin(&ground.server, &mut serve)? else {
         return Ok(Peer::Missing);
     };
-    let mut client = limited(2 * seconds);
-    client.args(["agg-speed", "client", "--no-monitor", "--recv-only", "--json", "--time", &seconds.to_string()]);
-    client.arg(if ground.host().is_ipv4() { "-4" } else { "-6" }).args(["--tcp", &ground.at(PORT).to_string()]);
-    let Some(output) = done(ground, &mut client)? else { return Ok(Peer::Stalled) };
-    let text = String::from_utf8_lossy(&output.stdout);
-    let json =
-        text.find('{').zip(text.rfind('}')).map(|(from, to)| &text[from..=to]).context("agg-speed said nothing")?;
-    let said: serde_json::Value = serde_json::from_str(json)?;
-    Ok(Peer::Mbit(said["recv_speed"].as_f64().context("its speed")? * 8.0 / 1e6))
+    let entry = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT + 2));
+    let mut open = Command::new("agg-tunnel");
+    open.args(["client", "--no-monitor", if ground.host().is_ipv4() { "-4" } else { "-6" }]);
+    open.args(["--tcp", &ground.at(PORT).to_string(), "--port", &format!("{}:{}", sink.port(), entry.port())]);
+    let _opening = begin(&ground.client, &mut open)?.context("agg-tunnel was there")?;
+    let began = Instant::now();
+    let near = loop {
+        match ground.client.netns().within(|| TcpStream::connect(entry))? {
+            Ok(near) => break near,
+            Err(error) => ensure!(began.elapsed() < PATIENCE, "agg-tunnel takes no connection: {error}"),
+        }
+        thread::sleep(Duration::from_millis(50));
+    };
+    let far = tcp::accept(&listener).context("through agg-tunnel")?;
+    Ok(Peer::Mbit(tcp::carry(&[near], &[far], 0, seconds)?))
 }
 
 /// TQUIC's, which fetches so many bytes: all uplinks together bring them in half of the time.
@@ -72,7 +87,7 @@ pub(super) fn tquic(ground: &Ground, uplinks: usize, bytes: u64, seconds: u64, d
     let mut serve = Command::new("tquic_server");
     serve.args(["--listen", &ground.at(PORT).to_string(), "--enable-multipath", "--multipath-algor", "MINRTT"]);
     serve.arg("--cert").arg(&certificate).arg("--key").arg(&key).arg("--root").arg(&place);
-    let Some(_serving) = begin(ground, &mut serve)? else {
+    let Some(_serving) = begin(&ground.server, &mut serve)? else {
         return Ok(Peer::Missing);
     };
     let locals: Vec<String> = (0..uplinks).map(|at| ground.address(at).to_string()).collect();
@@ -92,10 +107,10 @@ pub(super) fn tquic(ground: &Ground, uplinks: usize, bytes: u64, seconds: u64, d
     Ok(Peer::Mbit(bytes as f64 * 8.0 / 1e6 / took.as_secs_f64()))
 }
 
-/// Starts a server and gives it time; `None`: there is no such program.
-fn begin(ground: &Ground, command: &mut Command) -> Result<Option<Killed>> {
+/// Starts a program and gives it time; `None`: there is no such program.
+fn begin(namespace: &Namespace, command: &mut Command) -> Result<Option<Killed>> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    match ground.server.netns().within(|| command.spawn())? {
+    match namespace.netns().within(|| command.spawn())? {
         Ok(child) => {
             thread::sleep(Duration::from_millis(300));
             Ok(Some(Killed(child)))

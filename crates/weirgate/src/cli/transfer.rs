@@ -17,7 +17,7 @@ use serde_json::json;
 use weirgate_linux::clock;
 use weirgate_linux::transport::{App, Driver};
 use weirgate_linux::udp::Udp;
-use weirgate_spray::wire::PathId;
+use weirgate_spray::wire::{ConnectionId, PathId};
 use weirgate_spray::{Closed, Connection, PathReport, Public, Secret, Settings};
 use weirgate_units::Duration;
 
@@ -83,6 +83,10 @@ pub(super) struct Receive {
     /// Where to listen [default: all addresses, port 4747]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
+    /// Have each file on the disk before it is said to be done, and what is noted of it before that is: a power failure loses nothing that was
+    /// said. The transfer waits for the disk meanwhile
+    #[arg(long)]
+    fsync: bool,
     /// End with the first transfer
     #[arg(long)]
     once: bool,
@@ -124,7 +128,7 @@ impl Send {
         let sending = Sending::begin(files, self.resume, &mut connection)?;
         let bar = progress(Some(sending.bytes()), "sent");
         let is_ended = interruption().context("signals cannot be caught")?;
-        let rates = Rates { since: now, before: BTreeMap::new(), text: String::new() };
+        let rates = Rates::new(now);
         let mut shown = Shown { sending, paths, bar, rates, is_ended };
         let sent = driver.run(&mut connection, &mut shown);
         let Shown { sending, bar, paths, .. } = shown;
@@ -201,27 +205,54 @@ struct Shown {
     is_ended: Arc<AtomicBool>,
 }
 
-/// What was sent by each path, over the last second.
+/// What passed by each path, over the last second.
 struct Rates {
     since: weirgate_units::Instant,
-    before: BTreeMap<PathId, u64>,
+    before: BTreeMap<(ConnectionId, PathId), u64>,
     text: String,
 }
 
+/// A path of a connection, as it is named, and the bytes that have passed by it.
+struct Passed {
+    of: (ConnectionId, PathId),
+    name: IpAddr,
+    bytes: u64,
+}
+
 impl Rates {
-    fn look(&mut self, now: weirgate_units::Instant, paths: impl Iterator<Item = PathReport>) -> &str {
+    const fn new(now: weirgate_units::Instant) -> Self {
+        Self { since: now, before: BTreeMap::new(), text: String::new() }
+    }
+
+    /// `paths` are those that work.
+    fn look(&mut self, now: weirgate_units::Instant, paths: impl Iterator<Item = Passed>) -> &str {
         let passed = now.saturating_since(self.since);
         if passed >= RATES_OVER {
             self.since = now;
-            let each = paths.filter_map(|path| {
-                let sent = path.counts.bytes_out - self.before.insert(path.path, path.counts.bytes_out).unwrap_or(0);
-                let rate = sent as f64 * 8.0 / 1e6 / passed.as_secs_f64();
-                path.is_up.then(|| format!("{} {rate:.0}", path.local.ip()))
+            let before = std::mem::take(&mut self.before);
+            let each = paths.map(|Passed { of, name, bytes }| {
+                self.before.insert(of, bytes);
+                // One that is new or was away shows what passes from now on.
+                let new = before.get(&of).map_or(0, |before| bytes - before);
+                format!("{name} {:.0}", new as f64 * 8.0 / 1e6 / passed.as_secs_f64())
             });
             self.text = each.collect::<Vec<_>>().join(", ");
         }
         &self.text
     }
+}
+
+/// Shows what all senders have sent, of what they have named, and their paths by the addresses that these come from.
+fn show(bar: &indicatif::ProgressBar, rates: &mut Rates, sessions: &Sessions<'_, Receiving>) {
+    let paths = sessions.open().flat_map(|session| {
+        let id = session.connection.id();
+        let of =
+            move |path: PathReport| Passed { of: (id, path.path), name: path.remote.ip(), bytes: path.counts.bytes_in };
+        session.connection.paths().filter(|path| path.is_up).map(of)
+    });
+    bar.set_message(format!("received, Mbit/s by {}", rates.look(clock::monotonic(), paths)));
+    bar.set_length(sessions.open().map(|session| session.app.total()).sum());
+    bar.set_position(sessions.open().map(|session| session.app.bytes()).sum());
 }
 
 impl weirgate_spray::Source for Shown {
@@ -248,7 +279,9 @@ impl App for Shown {
         self.sending.advance(connection)?;
         let now = clock::monotonic();
         let _has_room = self.paths.look(now, connection);
-        let rates = self.rates.look(now, connection.paths());
+        let id = connection.id();
+        let of = |path: PathReport| Passed { of: (id, path.path), name: path.local.ip(), bytes: path.counts.bytes_out };
+        let rates = self.rates.look(now, connection.paths().filter(|path| path.is_up).map(of));
         if !self.bar.is_hidden() {
             self.bar.set_position(self.sending.delivered(connection));
             self.bar.set_message(format!("sent, Mbit/s by {rates}"));
@@ -288,21 +321,29 @@ impl Receive {
         let mut sessions = Sessions::new(&secret, settings, &self.allow);
         let (say, news) = channel();
         let say = self.json.then_some(say);
+        let bar = progress(Some(0), "received");
+        let mut rates = Rates::new(clock::monotonic());
+        let mut begin = || Ok(Receiving::new(root.clone()).with_sync(self.fsync).with_news(say.clone()));
         while !is_ended.load(Ordering::Relaxed) {
-            let over = sessions.turn(&mut driver, &mut || Ok(Receiving::new(root.clone()).with_news(say.clone())))?;
+            let over = sessions.turn(&mut driver, &mut begin)?;
+            if !bar.is_hidden() {
+                show(&bar, &mut rates, &sessions);
+            }
             for finished in news.try_iter() {
                 out.json(&finished_json(&finished))?;
                 out.flush()?;
             }
             for session in over {
-                report(&session, self.json, out)?;
+                bar.suspend(|| report(&session, self.json, out))?;
                 // One that was given up has another one after it.
                 let goes_on = sessions.open().any(|other| other.connection.peer() == session.connection.peer());
                 if self.once && !goes_on {
+                    bar.finish_and_clear();
                     return Ok(outcome(session)?);
                 }
             }
         }
+        bar.finish_and_clear();
         sessions.close(&mut driver);
         Ok(())
     }
@@ -378,28 +419,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_what_was_sent_in_the_last_second() {
+    fn rates_are_what_passed_in_the_last_second() {
         let at = |ms| Instant::ZERO + Duration::from_millis(ms);
-        let path = |id: u8, bytes_out| PathReport {
-            path: PathId(id),
-            local: SocketAddr::from(([10, 0, 0, id], 1)),
-            remote: SocketAddr::from(([10, 1, 0, 1], 1)),
-            is_up: true,
-            is_down: false,
-            rtt: Duration::ZERO,
-            rtt_min: Duration::ZERO,
-            // What the path would take is another matter.
-            rate: weirgate_units::BitRate::from_bits_per_sec(77_000_000),
-            is_rate_known: true,
-            in_flight: 0,
-            mtu: 1_200,
-            counts: weirgate_spray::Counts { bytes_out, ..weirgate_spray::Counts::default() },
-        };
-        let mut rates = Rates { since: at(0), before: BTreeMap::new(), text: String::new() };
+        let path =
+            |id: u8, bytes| Passed { of: (ConnectionId(5), PathId(id)), name: IpAddr::from([10, 0, 0, id]), bytes };
+        let mut rates = Rates::new(at(0));
         assert_eq!(rates.look(at(500), [path(1, 1_000_000)].into_iter()), "");
-        assert_eq!(rates.look(at(1_000), [path(1, 2_500_000)].into_iter()), "10.0.0.1 20");
-        assert_eq!(rates.look(at(1_900), [path(1, 9_000_000)].into_iter()), "10.0.0.1 20");
-        let both = [path(1, 2_500_000), path(2, 5_000_000)];
-        assert_eq!(rates.look(at(3_000), both.into_iter()), "10.0.0.1 0, 10.0.0.2 20");
+        assert_eq!(rates.look(at(1_000), [path(1, 1_500_000)].into_iter()), "10.0.0.1 0");
+        assert_eq!(rates.look(at(2_000), [path(1, 4_000_000)].into_iter()), "10.0.0.1 20");
+        assert_eq!(rates.look(at(2_900), [path(1, 9_000_000)].into_iter()), "10.0.0.1 20");
+        let both = [path(1, 4_000_000), path(2, 5_000_000)];
+        assert_eq!(rates.look(at(4_000), both.into_iter()), "10.0.0.1 0, 10.0.0.2 0");
+        let both = [path(1, 4_000_000), path(2, 6_250_000)];
+        assert_eq!(rates.look(at(5_000), both.into_iter()), "10.0.0.1 0, 10.0.0.2 10");
     }
 }

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
@@ -32,6 +33,8 @@ pub struct Part {
     hashing: Hashing,
     /// Whether more is there than was noted.
     is_dirty: bool,
+    /// Below which folder it is, where it is to be on the disk before anything is said of it.
+    synced: Option<Arc<OwnedFd>>,
 }
 
 /// A file that only this value writes to. The lock goes with it: where it only went with the file, it would last until a process that
@@ -151,7 +154,22 @@ impl Part {
             file.0.set_len(0).with_context(named)?;
         }
         file.0.set_len(meta.len).with_context(named)?;
-        Ok(Self { folder, name, file, meta: meta.clone(), have, hashing: Hashing::default(), is_dirty: false })
+        Ok(Self {
+            folder,
+            name,
+            file,
+            meta: meta.clone(),
+            have,
+            hashing: Hashing::default(),
+            is_dirty: false,
+            synced: None,
+        })
+    }
+
+    /// Has what is noted or put in its place below this folder, which it was opened below, on the disk first: it outlives a power failure.
+    #[must_use]
+    pub fn with_sync(self, root: Option<Arc<OwnedFd>>) -> Self {
+        Self { synced: root, ..self }
     }
 
     /// What is there.
@@ -210,19 +228,26 @@ impl Part {
         let text = serde_json::to_vec(&(self.meta.len, self.meta.modified, have))?;
         let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let (new, place) = (beside(&self.name, "new"), beside(&self.name, "have"));
-        let file = rustix::fs::openat(&self.folder, &new, flags, Mode::RUSR | Mode::WUSR)?;
-        File::from(file).write_all_at(&text, 0)?;
+        if self.synced.is_some() {
+            rustix::fs::fdatasync(&self.file.0)?;
+        }
+        let file = File::from(rustix::fs::openat(&self.folder, &new, flags, Mode::RUSR | Mode::WUSR)?);
+        file.write_all_at(&text, 0)?;
+        if self.synced.is_some() {
+            file.sync_data()?;
+        }
         Ok(rustix::fs::renameat(&self.folder, &new, &self.folder, &place)?)
     }
 
-    /// Puts it in its place, if it is whole and has this hash; else what is there is thrown away.
+    /// Puts it in its place, if it is whole and has this hash; else what is there is thrown away. One that is
+    /// synced is on the disk then, and so is its name.
     ///
     /// # Errors
     /// It cannot be put there.
     pub fn finish(mut self, wanted: Option<&str>) -> Result<Result<(), Refused>> {
         ensure!(self.is_whole(), "{}: its end came, and not all of it", self.meta.path);
         while !self.hash_some().with_context(|| self.meta.path.clone())? {}
-        let Self { folder, name, file, meta, hashing, .. } = self;
+        let Self { folder, name, file, meta, hashing, synced, .. } = self;
         let named = || meta.path.clone();
         if !hashing.is(wanted) {
             for what in ["part", "have"] {
@@ -237,7 +262,13 @@ impl Part {
         };
         let times = Timestamps { last_access: modified, last_modification: modified };
         rustix::fs::futimens(&file.0, &times).with_context(named)?;
+        if synced.is_some() {
+            rustix::fs::fsync(&file.0).with_context(named)?;
+        }
         rustix::fs::renameat(&folder, beside(&name, "part"), &folder, &name).with_context(named)?;
+        if let Some(root) = synced {
+            sync_folders(&root, &meta).with_context(named)?;
+        }
         let _is_not_there = rustix::fs::unlinkat(&folder, beside(&name, "have"), AtFlags::empty());
         Ok(Ok(()))
     }
@@ -262,6 +293,18 @@ pub fn make_folder(root: &OwnedFd, meta: &manifest::Folder) -> Result<()> {
     if mode & OWNER != OWNER {
         // Where it is another's, what is put into it says so.
         let _is_anothers = set_mode(&made, mode | OWNER);
+    }
+    Ok(())
+}
+
+/// Has the folders of a file, up to `root`, on the disk: they may be new.
+fn sync_folders(root: &OwnedFd, meta: &manifest::File) -> Result<()> {
+    let path = meta.relative()?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    for folder in path.ancestors().skip(1) {
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        rustix::fs::fsync(rustix::fs::openat2(root, folder, flags, Mode::empty(), resolve)?)?;
     }
     Ok(())
 }
@@ -410,6 +453,14 @@ mod tests {
             (6, 0o640, 1_700_000_000, 123_456_789)
         );
         assert_eq!(std::fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1, "nothing else is left");
+        let below = root(dir.path());
+        let mut part = Part::open(&below, &meta("e/f", 3), false).unwrap().with_sync(Some(below.into()));
+        part.write(0, b"ab").unwrap();
+        part.save().unwrap();
+        part.write(2, b"c").unwrap();
+        part.finish(Some(&hash(b"abc"))).unwrap().unwrap();
+        assert_eq!(std::fs::read(dir.path().join("e/f")).unwrap(), b"abc");
+        std::fs::remove_dir_all(dir.path().join("e")).unwrap();
         let mut part = Part::open(&root(dir.path()), &meta("d", 3), false).unwrap();
         part.write(0, b"abc").unwrap();
         assert_eq!(part.finish(Some(&hash(b"abd"))).unwrap(), Err(Refused::Changed));

@@ -52,6 +52,7 @@ pub struct Receiving {
     files: Option<Vec<manifest::File>>,
     folders: Vec<manifest::Folder>,
     resumes: bool,
+    syncs: bool,
     /// Files that come now.
     parts: BTreeMap<usize, Part>,
     /// Files that were in their places before.
@@ -88,6 +89,7 @@ impl Receiving {
             files: None,
             folders: Vec::new(),
             resumes: false,
+            syncs: false,
             parts: BTreeMap::new(),
             placed: BTreeMap::new(),
             whole: BTreeSet::new(),
@@ -113,6 +115,18 @@ impl Receiving {
     pub fn with_news(mut self, news: Option<Sender<Finished>>) -> Self {
         self.news = news;
         self
+    }
+
+    /// Has files on the disk before they are said to be done.
+    #[must_use]
+    pub const fn with_sync(mut self, syncs: bool) -> Self {
+        self.syncs = syncs;
+        self
+    }
+
+    /// Bytes of all files that were named.
+    pub fn total(&self) -> u64 {
+        self.files.iter().flatten().map(|file| file.len).sum()
     }
 
     /// Files that are in their places, and all that were named.
@@ -220,7 +234,7 @@ impl Receiving {
             self.early.retain(|(of, ..)| *of != object);
             return Ok(());
         }
-        let part = Part::open(&self.root, meta, self.resumes)?;
+        let part = Part::open(&self.root, meta, self.resumes)?.with_sync(self.syncs.then(|| Arc::clone(&self.root)));
         connection.grant(object, VARINT_MAX);
         for range in part.have().iter() {
             connection.resume(object, range.clone());

@@ -298,6 +298,60 @@ fn rules_keep_what_they_name_to_their_uplinks() {
     assert_eq!(site.seen(&site.host, FAR_V4, 9_001).2.to_string(), "192.0.2.2");
 }
 
+#[test]
+fn rules_see_networks_and_an_admin_s_marks_and_an_admin_s_source_nat_comes_first() {
+    let Some(site) = Site::make() else { return };
+    for address in ["10.9.0.7/24", "10.9.0.8/24", "10.9.0.9/24"] {
+        ip_at(&site.host, &format!("addr add {address} dev eth0"));
+    }
+    // What the admin has beside ours: who is marked, and who leaves by the second uplink as somebody else.
+    ip_at(&site.far, "route add 203.0.113.77/32 via 203.0.113.2 dev isp1");
+    let admin = "add table ip admin; add chain ip admin in { type filter hook prerouting priority -200; }; \
+                 add rule ip admin in ip saddr 10.9.0.8 meta mark set 0x5; \
+                 add chain ip admin out { type nat hook postrouting priority srcnat; }; \
+                 add rule ip admin out oifname \"up1\" ip saddr 10.9.0.9 snat to 203.0.113.77";
+    assert!(site.router.ns.within(|| Command::new("nft").arg(admin).status().unwrap()).unwrap().success());
+    let rules = "[[steer]]\nsource = \"10.9.0.7/32\"\ndestination = \"198.51.100.0/24\"\nuplinks = [\"up1\"]\n\
+                 [[steer]]\nmark = \"0x5/0xff\"\nuplinks = [\"up1\"]\n";
+    let daemon = site.daemon(rules);
+    let seen_from = |address: &str, port: u16| {
+        let listener = site.far.ns.within(|| TcpListener::bind((FAR_V4, port)).unwrap()).unwrap();
+        let from = SocketAddr::new(address.parse().unwrap(), 0);
+        let _client = site.host.ns.within(|| connect_from(from, listener.local_addr().unwrap())).unwrap();
+        listener.accept().unwrap().1.ip().to_string()
+    };
+    for address in ["10.9.0.7", "10.9.0.8"] {
+        let seen: Vec<String> = (0..3).map(|at| seen_from(address, 9_100 + at)).collect();
+        assert_eq!(seen, ["203.0.113.2"; 3], "{address}");
+    }
+    let mut seen: Vec<String> = (0..6).map(|at| seen_from("10.9.0.9", 9_200 + at)).collect();
+    seen.sort_unstable();
+    assert_eq!(seen.first().map(String::as_str), Some("192.0.2.2"), "{seen:?}");
+    assert_eq!(seen.last().map(String::as_str), Some("203.0.113.77"), "{seen:?}");
+    drop(daemon);
+    let kept = site.router.ns.within(|| Command::new("nft").args(["list", "ruleset"]).output().unwrap()).unwrap();
+    let kept = text(&kept.stdout);
+    assert!(kept.contains("snat to 203.0.113.77") && !kept.contains("weirgate"), "{kept}");
+}
+
+#[test]
+fn a_backup_has_new_connections_while_none_of_the_others_works() {
+    let Some(site) = Site::make() else { return };
+    let daemon = site.daemon_of("", ["", "backup = true\nmetered = true\n"]);
+    let seen = |port: u16| {
+        let seen: Vec<IpAddr> = (0..4).map(|at| site.seen(&site.host, FAR_V4, port + at).2).collect();
+        tally(seen)
+    };
+    assert_eq!(seen(9_300), counted([("192.0.2.2", 4)]));
+    assert_eq!(row(&daemon, "up1")["backup"], true);
+    site.black_hole("isp0", true);
+    until("it is silent", || row(&daemon, "up0")["state"] == "silent");
+    assert_eq!(seen(9_400), counted([("203.0.113.2", 4)]));
+    site.black_hole("isp0", false);
+    until("it is back", || is_up(&daemon, "up0"));
+    assert_eq!(seen(9_500), counted([("192.0.2.2", 4)]));
+}
+
 /// Whether an uplink is up for both families.
 fn is_up(daemon: &Daemon, name: &str) -> bool {
     let families = row(daemon, name)["families"].as_array().cloned().unwrap_or_default();
