@@ -17,7 +17,7 @@ RIVAL := $(CARGO_TARGET_DIR)/libz/release/libweirgate_rival.so
 EXPERIMENTS := links sockets-scale edge limit-cascade limit-udp limit-fair limit-precision limit-rtt limit-vm limit-10g limit-peer gzip accelerator multipath fleet
 FIGURES = $(shell $(WEIRGATE) fabric figure list | awk 'NR > 1 { print $$1 }')
 
-.PHONY: help setup setup-build setup-services setup-hdl web build install run demo test test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl hdl test-lab services services-stop bench check prove figures clean
+.PHONY: help setup setup-build setup-services setup-hdl setup-rivals web build install run demo test test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl hdl test-lab services services-stop bench check prove figures clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,9 @@ setup-services:
 
 setup-hdl:
 	@scripts/setup.sh "$(TOOLS)" hdl
+
+setup-rivals:
+	@scripts/setup.sh "$(TOOLS)" rivals
 
 web: web/dist/index.html ## build the dashboard's page into web/dist
 
@@ -62,7 +65,7 @@ install: build ## as root: binary, systemd unit, manual, completions below $(DES
 demo: setup build ## CUBIC and Weirgate side by side on 20 emulated client networks, under 4 minutes
 	$(WEIRGATE) lab run edge --demo
 
-test: setup build test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl test-lab ## all tests, every experiment's quick form included (bench-shape, bench-spray, fabric-speed: make bench)
+test: setup build test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl test-lab ## all tests, every experiment's quick form included (bench-shape, bench-spray, bench-switch, fabric-speed: make bench)
 
 test-rust: setup build
 	set -o pipefail; cargo test --workspace --locked $(CHECKED) -- --show-output | awk -f scripts/skipped.awk; status=$$?; $(RELEASED); exit $$status
@@ -118,8 +121,8 @@ check: setup web ## formatting, lints, documentation, licences and sources of de
 	cargo deny --all-features check --hide-inclusion-graph bans licenses sources
 	cargo test --workspace --locked $(CHECKED) --test walls; status=$$?; $(RELEASED); exit $$status
 
-prove: setup build $(RIVAL) ## the experiments in full; their dated results go to docs/results
-	scripts/prove.sh $(WEIRGATE) "lab run" $(EXPERIMENTS) bench-shape bench-spray fabric-speed
+prove: setup setup-rivals build $(RIVAL) ## the experiments in full; their dated results go to docs/results
+	scripts/prove.sh $(WEIRGATE) "lab run" $(EXPERIMENTS) bench-shape bench-spray bench-switch fabric-speed
 
 figures: build ## the figures of the DRILL article in full, some hours on two cores (their short forms: weirgate fabric figure all --quick)
 	scripts/prove.sh $(WEIRGATE) "fabric figure" $(FIGURES)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is needed: `build` what building and running the daemon take, `hdl` what the Verilog takes as well, `services` what
-# scripts/services.sh starts and no more, `all` what tests, checks and experiments take. Safe to run again: what is there is left alone.
-# usage: scripts/setup.sh TOOLS_DIR build|hdl|services|all
+# scripts/services.sh starts and no more, `all` what tests, checks and experiments take, `rivals` other programs that `make prove` measures
+# beside ours, which take long to build. Safe to run again: what is there is left alone.
+# usage: scripts/setup.sh TOOLS_DIR build|hdl|services|all|rivals
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$1
@@ -11,13 +12,14 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 # What is there for as long as this runs.
 made=()
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "${made[@]}"' EXIT
-[[ $needs =~ ^(build|hdl|services|all)$ ]] || fail "say what for: \`build\`, \`hdl\`, \`services\` or \`all\`, not \`$needs\`"
+[[ $needs =~ ^(build|hdl|services|all|rivals)$ ]] || fail "say what for: \`build\`, \`hdl\`, \`services\`, \`all\` or \`rivals\`, not \`$needs\`"
 
 # Compiler and linker of the BPF programs and the binary, and what fetches Rust.
 packages=(build-essential clang llvm mold pkg-config libelf-dev zlib1g-dev libssl-dev curl ca-certificates)
 # What fetches Apache Kafka, Debian's ClickHouse, and what others are libraries of.
 services=(curl openssl openjdk-17-jdk-headless maven clickhouse-server python3-venv)
 [ "$needs" != services ] || packages=("${services[@]}")
+[ "$needs" != rivals ] || packages+=(cmake git)
 if [ "$needs" = hdl ] || [ "$needs" = all ]; then
   # Simulators of Verilog, synthesis, and cells for it.
   packages+=(python3 ccache verilator iverilog yosys qflow-tech-osu018)
@@ -78,6 +80,19 @@ if [ "$needs" != services ]; then
     say "installing the page's libraries"
     (cd web && npm ci --silent --no-audit --no-fund && cp package-lock.json node_modules/.weirgate-lock)
   fi
+fi
+
+# As their makers build them. One that does not build is not measured.
+install_rival() { # PROGRAM PACKAGE VERSION OPTION ...
+  local program=$1 package=$2 version=$3
+  shift 3
+  [[ $("$tools/bin/$program" --version 2>/dev/null) == *" $version" ]] && return
+  say "building $package $version"
+  cargo install --quiet --root "$tools" --version "$version" "$@" "$package" || say "$package will not be measured"
+}
+if [ "$needs" = rivals ]; then
+  install_rival agg-tunnel aggligator-util 0.18.12 --locked
+  install_rival tquic_server tquic_tools 1.6.0
 fi
 [ "$needs" = services ] || [ "$needs" = all ] || exit 0
 

@@ -4,6 +4,7 @@
 
 mod bench_shape;
 mod bench_spray;
+mod bench_switch;
 mod cgroup;
 pub mod codecs;
 mod commit;
@@ -111,6 +112,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "bench-spray",
         about: "sealing by one thread and by two: datagrams beside an ordered stream",
         run: bench_spray::run,
+    },
+    Experiment {
+        name: "bench-switch",
+        about: "what a frame costs in the switch, by one thread and by two",
+        run: bench_switch::run,
     },
     Experiment {
         name: "fabric-speed",

@@ -14,20 +14,22 @@
 
 #[cfg(test)]
 mod tests;
+mod ways;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use weirgate_port::{Offload, Packet};
 use weirgate_units::{BitRate, Bytes, Duration, Instant, Packets};
 
+use self::ways::Ways;
 use crate::class::{Cached, Classifier, Rule, RuleError};
 use crate::frame::{Accounting, Ecn, Frame, Mac, Segments, Sums};
 use crate::limits::{
     Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SharedLimit, Signal,
     SourceId, Verdict,
 };
-use crate::macs::{AGE_MAX, Decision, Learnt, Macs, MacsFull};
+use crate::macs::{Decision, MacsFull};
 
 /// The longest that a super-packet may take at the lowest rate on its way without being cut: what others wait for behind it, and
 /// what a look at any window of time may miss at either end (of 100 ms, half a percent).
@@ -35,9 +37,6 @@ pub const STEP: Duration = Duration::from_micros(500);
 
 /// Packets that a super-packet may be: 64 KiB in segments of 48 bytes, the shortest that Linux's TCP makes (`TCP_MIN_MSS`).
 const SEGMENTS_MAX: Packets = Packets::new(65_536 / 48);
-
-/// MAC addresses that are learnt at most, over all ports.
-const MACS_MAX: u32 = 16_384;
 
 /// A port, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -160,7 +159,7 @@ struct Class {
 #[derive(Debug)]
 pub struct Bridge {
     ports: Vec<Port>,
-    macs: Arc<Mutex<Macs<BridgePort>>>,
+    ways: Ways,
     classes: Vec<Class>,
     from: Cached<ClassRef>,
     to: Cached<ClassRef>,
@@ -184,7 +183,7 @@ impl Bridge {
         let none = || classifier(Vec::new(), seed).expect("no rules are sound rules");
         Self {
             ports: Vec::new(),
-            macs: Arc::new(Mutex::new(Macs::new(MACS_MAX, AGE_MAX, seed))),
+            ways: Ways::new(seed),
             classes: Vec::new(),
             from: none(),
             to: none(),
@@ -214,7 +213,7 @@ impl Bridge {
 
     /// Learns addresses together with `other`, which serves other queues of the same ports on another thread.
     pub fn learn_with(&mut self, other: &Self) {
-        self.macs = Arc::clone(&other.macs);
+        self.ways = Ways::with(&other.ways);
     }
 
     /// Adds a limit.
@@ -300,12 +299,12 @@ impl Bridge {
     /// # Errors
     /// Where there is no room for more of these.
     pub fn set_address(&mut self, mac: Mac, port: BridgePort) -> Result<(), MacsFull> {
-        self.macs().set(mac, port)
+        self.ways.set(mac, port)
     }
 
     /// Says that a port is gone: what was learnt of it is forgotten.
     pub fn handle_gone(&mut self, port: BridgePort) {
-        self.macs().forget_port(port);
+        self.ways.forget_port(port);
     }
 
     /// Changes what may pass a limit at once after idling; see [`Limits::set_burst`].
@@ -435,24 +434,15 @@ impl Bridge {
 
     /// What always holds; for tests.
     pub fn is_valid(&self) -> bool {
-        self.limits.is_valid() && self.macs().is_valid()
+        self.limits.is_valid() && self.ways.is_valid()
     }
 
-    fn decide(&self, now: Instant, port: BridgePort, frame: &Frame) -> Decision<BridgePort> {
+    fn decide(&mut self, now: Instant, port: BridgePort, frame: &Frame) -> Decision<BridgePort> {
         if let Some(peer) = self.ports[port.index()].peer {
             return Decision::To(peer);
         }
         let Some(link) = &frame.link else { return Decision::Filter };
-        let mut macs = self.macs();
-        if matches!(macs.learn(now, port, link), Learnt::Refused) {
-            return Decision::Filter;
-        }
-        macs.decide(now, port, link)
-    }
-
-    /// Uncontended but where several threads learn: some nanoseconds.
-    fn macs(&self) -> MutexGuard<'_, Macs<BridgePort>> {
-        self.macs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ways.decide(now, port, link)
     }
 
     /// Sends one frame on its way, cut where it is too long; what it counts for to the first of its classes.

@@ -244,6 +244,9 @@ impl Rates {
 
 /// Shows what all senders have sent, of what they have named, and their paths by the addresses that these come from.
 fn show(bar: &indicatif::ProgressBar, rates: &mut Rates, sessions: &Sessions<'_, Receiving>) {
+    if bar.is_hidden() {
+        return;
+    }
     let paths = sessions.open().flat_map(|session| {
         let id = session.connection.id();
         let of =
@@ -321,29 +324,34 @@ impl Receive {
         let mut sessions = Sessions::new(&secret, settings, &self.allow);
         let (say, news) = channel();
         let say = self.json.then_some(say);
-        let bar = progress(Some(0), "received");
+        let mut bar: Option<indicatif::ProgressBar> = None;
         let mut rates = Rates::new(clock::monotonic());
         let mut begin = || Ok(Receiving::new(root.clone()).with_sync(self.fsync).with_news(say.clone()));
         while !is_ended.load(Ordering::Relaxed) {
             let over = sessions.turn(&mut driver, &mut begin)?;
-            if !bar.is_hidden() {
-                show(&bar, &mut rates, &sessions);
+            // While somebody sends.
+            if sessions.open().next().is_none() {
+                bar.take().iter().for_each(indicatif::ProgressBar::finish_and_clear);
+            } else {
+                show(bar.get_or_insert_with(|| progress(Some(0), "received")), &mut rates, &sessions);
             }
             for finished in news.try_iter() {
                 out.json(&finished_json(&finished))?;
                 out.flush()?;
             }
             for session in over {
-                bar.suspend(|| report(&session, self.json, out))?;
+                match &bar {
+                    Some(bar) => bar.suspend(|| report(&session, self.json, out))?,
+                    None => report(&session, self.json, out)?,
+                }
                 // One that was given up has another one after it.
                 let goes_on = sessions.open().any(|other| other.connection.peer() == session.connection.peer());
                 if self.once && !goes_on {
-                    bar.finish_and_clear();
                     return Ok(outcome(session)?);
                 }
             }
         }
-        bar.finish_and_clear();
+        bar.iter().for_each(indicatif::ProgressBar::finish_and_clear);
         sessions.close(&mut driver);
         Ok(())
     }
