@@ -441,7 +441,8 @@ mod tests {
         };
         assert!(soon(&|| board.answers.no_tls.load(Ordering::Relaxed) >= 2));
         // A controller that ends lets nobody wait, and says goodbye.
-        assert!(soon(&|| board.answers.waiting.load(Ordering::Relaxed) == 1));
+        // The one whose certificate was renewed may not have noticed yet that nobody listens to it.
+        assert!(soon(&|| (1..=2).contains(&board.answers.waiting.load(Ordering::Relaxed))));
         end.send_replace(true);
         assert!(matches!(next(&edge), News::Same));
         serving.join().unwrap().unwrap();
