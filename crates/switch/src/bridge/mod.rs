@@ -1,6 +1,6 @@
 //! Frames between ports, through the limits: the pipeline of the software switch.
 //!
-//! A frame that comes in is read ([`Frame`]), finds its way ([`Macs`]: learnt, flooded, or the port's fixed peer), and is classified
+//! A frame that comes in is read ([`Frame`]), finds its way ([`Macs`](crate::Macs): learnt, flooded, or the port's fixed peer), and is classified
 //! twice ([`Classifier`]): by the port it came from and by the port it goes to. A super-packet that would take longer than
 //! [`STEP`] at the lowest rate on its way, or is more than a limit ever lets pass, is cut before it waits. Then the limits of the first class, and those of the second
 //! ([`Limits`]); what is released is handed out, to be sent by whoever drives this.
@@ -294,7 +294,7 @@ impl Bridge {
         self.limits.set_rate(now, limit, rate);
     }
 
-    /// Has an address at a port only, whatever others say; see [`Macs::set`].
+    /// Has an address at a port only, whatever others say; see [`Macs::set`](crate::Macs::set).
     ///
     /// # Errors
     /// Where there is no room for more of these.
