@@ -107,14 +107,15 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
 /// Million frames a second, of all threads together.
 fn million_per_second(before: Before, threads: usize, count: usize) -> Result<f64> {
     let now = clock::monotonic();
-    let rates = [UPLINK; TENANTS + 1].map(settings);
-    let shared: Vec<Arc<SharedLimit>> =
-        rates.iter().map(|settings| Arc::new(SharedLimit::new(now, *settings, threads))).collect();
+    let is_shared = threads > 1 && before == Before::Limits;
+    let shared: Option<Vec<Arc<SharedLimit>>> = is_shared.then(|| {
+        let limit = |_| Arc::new(SharedLimit::new(now, settings(UPLINK), threads));
+        (0..=TENANTS).map(limit).collect()
+    });
     let barrier = Barrier::new(threads);
     let mut lanes = Vec::new();
     for member in 0..threads {
-        let shared = (threads > 1 && before == Before::Limits).then_some((&shared[..], member));
-        let mut lane = Lane::new(now, before, shared)?;
+        let mut lane = Lane::new(now, before, shared.as_deref().map(|shared| (shared, member)))?;
         if let Some(first) = lanes.first() {
             lane.learn_with(first);
         }

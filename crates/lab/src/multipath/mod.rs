@@ -51,6 +51,9 @@ const MPTCP: [(&str, &str, u64); 4] = [
 /// TCP connections that are pinned, over all uplinks.
 const PINNED: usize = 20;
 
+/// An object is begun when all paths have been there for so long.
+const SETTLES_MS: u64 = 300;
+
 /// What one set of uplinks gave, in Mbit/s of payload.
 #[derive(Default)]
 struct Measured {

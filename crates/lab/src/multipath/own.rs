@@ -14,12 +14,13 @@ use weirgate_spray::wire::{ConnectionId, Datagram, init_message};
 use weirgate_spray::{Connection, Event, Secret, Settings, Sink, Source, crypto};
 use weirgate_units::{Duration, Instant};
 
+use super::SETTLES_MS;
 use super::ground::Ground;
 
 const PORT: u16 = 4_748;
 
 /// What a path's first probes need, and its datagrams' size.
-const SETTLE: Duration = Duration::from_millis(300);
+const SETTLE: Duration = Duration::from_millis(SETTLES_MS);
 
 /// What came of one object.
 #[derive(Clone, Debug, Default)]

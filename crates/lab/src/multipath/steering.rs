@@ -35,6 +35,9 @@ const PORT: u16 = 5_901;
 const BEGIN_EVERY: Duration = Duration::from_millis(20);
 const HOLE: Duration = Duration::from_secs(4);
 
+/// For so long it is waited until the uplinks work.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// For so long a weight that is measured is waited for: a train that the kernel did not stamp is followed by another ten minutes later.
 const WEIGHED: Duration = Duration::from_secs(10);
 
@@ -100,14 +103,12 @@ pub(super) fn run(
     }
     let mut daemon = Daemon::start(&options.weirgate, &dir.join("steering"), &sections)?;
     // Every uplink has been asked, and by a train if nothing has passed.
-    until("every uplink has answered", || {
+    until(PATIENCE, "every uplink has answered", || {
         let uplinks = uplinks(&daemon)?;
         Ok(uplinks.iter().all(|uplink| uplink["state"] == "up" && uplink["rtt_us"].is_u64()))
     })?;
-    let waited = Instant::now();
-    while waited.elapsed() < WEIGHED && !uplinks(&daemon)?.iter().all(is_weighed) {
-        thread::sleep(Duration::from_millis(50));
-    }
+    let is_weighed = || Ok(uplinks(&daemon)?.iter().all(is_weighed));
+    let _what_is_in_force_is_shown = until(WEIGHED, "every uplink is weighed", is_weighed);
     let before = weights(&daemon)?;
     let (mbit, core_per_gbit, flows) = long(ground, &daemon, seconds)?;
     let shaped = shares((0..set.links.len()).map(|at| ground.rate(at) as f64).collect());
@@ -270,10 +271,10 @@ fn uplinks(daemon: &Daemon) -> Result<Vec<Value>> {
     said["uplinks"].as_array().cloned().context("uplinks")
 }
 
-fn until(what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+fn until(patience: Duration, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     let began = Instant::now();
     while !done()? {
-        ensure!(began.elapsed() < Duration::from_secs(20), "never: {what}");
+        ensure!(began.elapsed() < patience, "never: {what}");
         thread::sleep(Duration::from_millis(50));
     }
     Ok(())

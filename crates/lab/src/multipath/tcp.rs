@@ -10,10 +10,8 @@ use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weirgate_linux::tcp::{Options, connect, listen};
 
+use super::SETTLES_MS;
 use super::ground::Ground;
-
-/// In this time all of a connection's paths are there.
-const SETTLE: Duration = Duration::from_millis(300);
 
 /// Each arm's server has a port of its own.
 static PORT: AtomicU16 = AtomicU16::new(5_201);
@@ -85,7 +83,7 @@ pub(super) fn object(mut near: TcpStream, mut far: TcpStream, bytes: u64) -> Res
     far.read_exact(&mut [0])?;
     far.write_all(&[0])?;
     near.read_exact(&mut [0])?;
-    thread::sleep(SETTLE);
+    thread::sleep(Duration::from_millis(SETTLES_MS));
     thread::scope(|scope| {
         let began = Instant::now();
         scope.spawn(move || {

@@ -20,7 +20,7 @@ const MACS_MAX: u32 = 16_384;
 /// For so long a thread believes what it remembers.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Pairs of addresses that a thread remembers, a power of two: 16 KiB.
+/// Pairs of addresses that a thread remembers: 10 KiB.
 const SEEN: usize = 256;
 
 /// A thread's view of the table.
