@@ -19,7 +19,19 @@ const CAPACITIES: [usize; 6] = [STANDARD_CAPACITY, 4_096, 8_192, 16_384, 32_768,
 /// a thread's queues is rare, and merely goes back to the allocator.
 const FREE_MAX: usize = 32 << 20;
 
-type Free = [Vec<Box<[u8]>>; CAPACITIES.len()];
+/// How many of each size that is.
+const FREE_OF_EACH: [usize; CAPACITIES.len()] = {
+    let mut most = [0; CAPACITIES.len()];
+    let mut class = 0;
+    while class < most.len() {
+        most[class] = FREE_MAX / CAPACITIES[class];
+        class += 1;
+    }
+    most
+};
+
+#[expect(clippy::vec_box, reason = "what is kept is the memory of each")]
+type Free = [Vec<Box<Filled>>; CAPACITIES.len()];
 
 thread_local! {
     /// A thread's free buffers, by their size. An allocator's cache, without meaning of its own.
@@ -34,9 +46,17 @@ pub type Hold = Arc<dyn Any + Send + Sync>;
 /// sender left to be done to it.
 ///
 /// Buffers of up to 66,560 bytes come from the thread's free ones and return there when the packet is dropped, so that a steady
-/// flow of packets allocates nothing.
-pub struct Packet {
+/// flow of packets allocates nothing. A packet is one pointer: it goes from queue to queue, and what it says of itself stays where
+/// it is.
+pub struct Packet(
+    /// Always there, until it is dropped.
+    Option<Box<Filled>>,
+);
+
+struct Filled {
     buffer: Box<[u8]>,
+    /// Which of the sizes that are kept it is of.
+    class: Option<u8>,
     len: usize,
     at: Instant,
     offload: Offload,
@@ -46,101 +66,127 @@ pub struct Packet {
 impl Packet {
     /// An empty packet with room for at least `capacity` bytes.
     pub fn with_capacity(capacity: usize) -> Self {
-        let buffer = match CAPACITIES.iter().position(|held| capacity <= *held) {
-            Some(class) => {
-                // `try_with`: at the end of a thread the list may be gone already.
-                let free = FREE.try_with(|free| free.borrow_mut()[class].pop()).ok().flatten();
-                free.unwrap_or_else(|| vec![0; CAPACITIES[class]].into_boxed_slice())
-            }
-            None => vec![0; capacity].into_boxed_slice(),
+        let class = CAPACITIES.iter().position(|held| capacity <= *held);
+        // `try_with`: at the end of a thread the list may be gone already.
+        let free = class.and_then(|class| FREE.try_with(|free| free.borrow_mut()[class].pop()).ok().flatten());
+        let Some(mut filled) = free else {
+            let buffer = vec![0; class.map_or(capacity, |class| CAPACITIES[class])].into_boxed_slice();
+            let (at, offload) = (Instant::ZERO, Offload::default());
+            let class = class.map(|class| class as u8);
+            return Self(Some(Box::new(Filled { buffer, class, len: 0, at, offload, hold: None })));
         };
-        Self { buffer, len: 0, at: Instant::ZERO, offload: Offload::default(), hold: None }
+        (filled.len, filled.at, filled.offload) = (0, Instant::ZERO, Offload::default());
+        Self(Some(filled))
     }
 
     /// A packet with these bytes.
     pub fn copy_of(bytes: &[u8]) -> Self {
         let mut packet = Self::with_capacity(bytes.len());
-        packet.buffer[..bytes.len()].copy_from_slice(bytes);
-        packet.len = bytes.len();
+        let filled = packet.filled_mut();
+        filled.buffer[..bytes.len()].copy_from_slice(bytes);
+        filled.len = bytes.len();
         packet
     }
 
     /// What it says, headers first.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
-        &self.buffer[..self.len]
+        let filled = self.filled();
+        &filled.buffer[..filled.len]
     }
 
     /// The whole buffer, to be written into; then say how much with [`set_len`](Self::set_len). What is in it is left over
     /// from other packets.
     pub fn buffer_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer
+        &mut self.filled_mut().buffer
     }
 
     /// Says that the first `len` bytes are the packet; cut to the capacity.
+    #[inline]
     pub fn set_len(&mut self, len: usize) {
-        self.len = len.min(self.buffer.len());
+        let filled = self.filled_mut();
+        filled.len = len.min(filled.buffer.len());
     }
 
     /// What it says, to be changed in place.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer[..self.len]
+        let filled = self.filled_mut();
+        &mut filled.buffer[..filled.len]
     }
 
     /// What is still to be done to it; nothing, unless [`set_offload`](Self::set_offload) said so.
+    #[inline]
     pub const fn offload(&self) -> &Offload {
-        &self.offload
+        &self.filled().offload
     }
 
     /// Says what is still to be done to it.
     pub const fn set_offload(&mut self, offload: Offload) {
-        self.offload = offload;
+        self.filled_mut().offload = offload;
     }
 
     /// What its sender waits for, if it does.
+    #[inline]
     pub const fn hold(&self) -> Option<&Hold> {
-        self.hold.as_ref()
+        self.filled().hold.as_ref()
     }
 
     /// Says what its sender waits for.
     pub fn set_hold(&mut self, hold: Option<Hold>) {
-        self.hold = hold;
+        self.filled_mut().hold = hold;
     }
 
     /// Takes that away, to be given to another packet.
     pub const fn take_hold(&mut self) -> Option<Hold> {
-        self.hold.take()
+        self.filled_mut().hold.take()
     }
 
     /// Its length.
+    #[inline]
     pub const fn size(&self) -> Bytes {
-        Bytes::new(self.len as u64)
+        Bytes::new(self.filled().len as u64)
     }
 
     /// What it takes of memory: its buffer.
+    #[inline]
     pub const fn memory(&self) -> Bytes {
-        Bytes::new(self.buffer.len() as u64)
+        Bytes::new(self.filled().buffer.len() as u64)
     }
 
     /// When it came to, or through, the last place it passed.
+    #[inline]
     pub const fn at(&self) -> Instant {
-        self.at
+        self.filled().at
     }
 
     /// Says when it came to where it is. For ports.
+    #[inline]
     pub const fn set_at(&mut self, at: Instant) {
-        self.at = at;
+        self.filled_mut().at = at;
+    }
+
+    #[inline]
+    const fn filled(&self) -> &Filled {
+        self.0.as_ref().expect("it was not dropped")
+    }
+
+    #[inline]
+    const fn filled_mut(&mut self) -> &mut Filled {
+        self.0.as_mut().expect("it was not dropped")
     }
 }
 
 impl Drop for Packet {
     fn drop(&mut self) {
-        let buffer = core::mem::take(&mut self.buffer);
-        if let Some(class) = CAPACITIES.iter().position(|held| buffer.len() == *held) {
+        let Some(mut filled) = self.0.take() else { return };
+        // Its sender is told now, and not when the buffer is used again.
+        filled.hold = None;
+        if let Some(class) = filled.class.map(usize::from) {
             // Where the list is gone (the thread ends) or full, the buffer goes to the allocator.
             let _ = FREE.try_with(|free| {
                 let free = &mut free.borrow_mut()[class];
-                if free.len() < FREE_MAX / CAPACITIES[class] {
-                    free.push(buffer);
+                if free.len() < FREE_OF_EACH[class] {
+                    free.push(filled);
                 }
             });
         }
@@ -149,7 +195,7 @@ impl Drop for Packet {
 
 impl fmt::Debug for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Packet").field("len", &self.len).field("at", &self.at).finish_non_exhaustive()
+        f.debug_struct("Packet").field("len", &self.size()).field("at", &self.at()).finish_non_exhaustive()
     }
 }
 

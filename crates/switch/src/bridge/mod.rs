@@ -19,6 +19,7 @@ mod ways;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use slab::Slab;
 use weirgate_port::{Offload, Packet};
 use weirgate_units::{BitRate, Bytes, Duration, Instant, Packets};
 
@@ -26,8 +27,8 @@ use self::ways::Ways;
 use crate::class::{Cached, Classifier, Rule, RuleError};
 use crate::frame::{Accounting, Ecn, Frame, Mac, Segments, Sums};
 use crate::limits::{
-    Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SharedLimit, Signal,
-    SourceId, Verdict,
+    Admission, Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SharedLimit, Signal,
+    SourceId,
 };
 use crate::macs::{Decision, MacsFull};
 
@@ -133,12 +134,19 @@ struct Origin {
 struct Item {
     packet: Packet,
     to: Target,
-    /// The limits that are behind it, and those still before it.
-    passed: Option<(ClassId, Bytes)>,
-    next: Option<(ClassId, Bytes)>,
+    /// The limits on its way, those of where it comes from first; and how many of the two are behind it.
+    stages: [Option<Stage>; 2],
+    passed: usize,
     source: Option<SourceId>,
     flow: u32,
     signal: Signal,
+}
+
+/// The limits of a class, and what a frame counts for in it.
+#[derive(Clone, Copy, Debug)]
+struct Stage {
+    class: ClassId,
+    size: Bytes,
 }
 
 /// Where a frame goes.
@@ -163,7 +171,9 @@ pub struct Bridge {
     classes: Vec<Class>,
     from: Cached<ClassRef>,
     to: Cached<ClassRef>,
-    limits: Limits<Item>,
+    limits: Limits<u32>,
+    /// What waits, by the number that limits have it by: it is moved once, however many queues it goes through.
+    waiting: Slab<Item>,
     leaving: VecDeque<(BridgePort, Packet)>,
     /// Their memory.
     leaving_memory: Bytes,
@@ -188,6 +198,7 @@ impl Bridge {
             from: none(),
             to: none(),
             limits: Limits::new(now, slowest, fastest, memory_max),
+            waiting: Slab::new(),
             leaving: VecDeque::new(),
             leaving_memory: Bytes::ZERO,
             seed,
@@ -362,28 +373,30 @@ impl Bridge {
         mut packet: Packet,
     ) -> Bytes {
         self.counters.received += 1;
-        let Ok(mut frame) = Frame::ethernet(packet.bytes()) else {
+        // Looked at where it was written: who copies it right then waits for that.
+        let mut read = Frame::ethernet(packet.bytes());
+        let Ok(frame) = &mut read else {
             self.ports[port.index()].dropped.malformed += 1;
             return packet.size();
         };
         // Behind its end there may be as much as anybody likes, which no limit would count.
         frame.len = frame.end();
         packet.set_len(frame.len);
-        if packet.offload().gso.is_some() && Accounting::default().size(&frame, packet.offload()).packets > SEGMENTS_MAX
+        if packet.offload().gso.is_some() && Accounting::default().size(frame, packet.offload()).packets > SEGMENTS_MAX
         {
             self.ports[port.index()].dropped.malformed += 1;
             return packet.size();
         }
-        let class = self.from.classify(port.0, &frame);
-        let to = match self.decide(now, port, &frame) {
+        let class = self.from.classify(port.0, frame);
+        let to = match self.decide(now, port, frame) {
             Decision::To(to) => Target::Port(to),
             Decision::Flood => Target::AllBut(port),
             Decision::Filter => {
                 self.ports[port.index()].dropped.filtered += 1;
-                return self.size(class, &frame, packet.offload()).unwrap_or(packet.size());
+                return self.stage(class, frame, &packet).map_or(packet.size(), |stage| stage.size);
             }
         };
-        self.forward(now, &frame, Origin { port, source, class }, to, packet)
+        self.forward(now, frame, Origin { port, source, class }, to, packet)
     }
 
     /// The next frame that is to be sent, and by which port. Call until `None`.
@@ -398,7 +411,7 @@ impl Bridge {
                 return Some((to, packet));
             }
             let release = self.limits.poll(now)?;
-            let mut item = release.item;
+            let Some(mut item) = self.waiting.try_remove(release.item as usize) else { continue };
             item.packet.set_at(release.at);
             match release.fate {
                 ReleaseFate::Drop(_) => {
@@ -412,6 +425,7 @@ impl Bridge {
                 ReleaseFate::Mark => {}
                 ReleaseFate::Send => {}
             }
+            item.passed += 1;
             self.offer(now, item);
         }
     }
@@ -434,7 +448,8 @@ impl Bridge {
 
     /// What always holds; for tests.
     pub fn is_valid(&self) -> bool {
-        self.limits.is_valid() && self.ways.is_valid()
+        let waits = self.waiting.iter().map(|(_, item)| item.packet.memory()).fold(Bytes::ZERO, |sum, of| sum + of);
+        self.limits.is_valid() && self.ways.is_valid() && waits == self.limits.memory()
     }
 
     fn decide(&mut self, now: Instant, port: BridgePort, frame: &Frame) -> Decision<BridgePort> {
@@ -452,25 +467,27 @@ impl Bridge {
             Target::Port(to) => self.to.classify(to.0, frame),
             Target::AllBut(_) => None,
         };
-        let flow = frame.flow().map_or(0, |flow| flow.hash(self.seed) as u32);
+        let classes = [class, towards];
+        let stages = classes.map(|class| self.stage(class, frame, &packet));
+        // Of interest where it may wait.
+        let is_limited = classes.iter().any(Option::is_some);
+        let flow = if is_limited { frame.flow_hash(self.seed).unwrap_or(0) as u32 } else { 0 };
         let signal = signal(frame, &packet);
-        let stages = [class, towards];
-        let size = |class: Option<ClassRef>| self.size(class, frame, packet.offload());
         // What a source's gate is told is what the class counts that the gate stands in; of others, the first.
         let gated = source.and_then(|source| self.limits.gate(source)).and_then(|gate| {
-            let has_gate = |class: &ClassRef| self.limits.chain(self.classes[class.0 as usize].id).contains(&gate);
-            size(stages.into_iter().flatten().find(has_gate))
+            stages.iter().flatten().find(|stage| self.limits.chain(stage.class).contains(&gate))
         });
-        let counted = gated.or_else(|| stages.into_iter().find_map(size)).or_else(|| match to {
+        let first = gated.or_else(|| stages.iter().flatten().next()).map(|stage| stage.size);
+        let counted = first.or_else(|| match to {
             Target::Port(_) => None,
             Target::AllBut(port) => {
                 let class = |to: BridgePort| self.to.classifier().classify(to.0, frame);
-                self.others(port).filter_map(|to| size(class(to))).max()
+                self.others(port).filter_map(|to| Some(self.stage(class(to), frame, &packet)?.size)).max()
             }
         });
         let counted = counted.unwrap_or(packet.size());
-        match self.segments_max(stages, frame, packet.offload()) {
-            None => self.enter(now, stages, frame, Item { packet, to, passed: None, next: None, source, flow, signal }),
+        match self.segments_max(classes, frame, packet.offload()) {
+            None => self.offer(now, Item { packet, to, stages, passed: 0, source, flow, signal }),
             Some(most) => {
                 let Ok(pieces) = Segments::new(packet.bytes(), frame, packet.offload(), most, Sums::Partial) else {
                     self.ports[port.index()].dropped.malformed += 1;
@@ -483,8 +500,8 @@ impl Bridge {
                     piece.set_hold(packet.hold().cloned());
                     match Frame::ethernet(piece.bytes()) {
                         Ok(frame) => {
-                            let item = Item { packet: piece, to, passed: None, next: None, source, flow, signal };
-                            self.enter(now, stages, &frame, item);
+                            let stages = classes.map(|class| self.stage(class, &frame, &piece));
+                            self.offer(now, Item { packet: piece, to, stages, passed: 0, source, flow, signal });
                         }
                         Err(_) => self.ports[port.index()].dropped.malformed += 1,
                     }
@@ -498,33 +515,35 @@ impl Bridge {
         (0..self.ports.len() as u16).map(BridgePort).filter(move |to| *to != port)
     }
 
-    /// Takes a frame to the limits of its first class.
-    fn enter(&mut self, now: Instant, stages: [Option<ClassRef>; 2], frame: &Frame, mut item: Item) {
-        let stage = |class: Option<ClassRef>| {
-            let class = &self.classes[class?.0 as usize];
-            Some((class.id, class.accounting.size(frame, item.packet.offload()).bytes))
-        };
-        let (first, second) = (stage(stages[0]), stage(stages[1]));
-        let Some((class, size)) = first else {
-            item.next = second;
-            return self.offer(now, item);
-        };
-        item.passed = second.and(first);
-        item.next = second;
-        self.offer_to(now, class, size, item);
+    /// Takes a frame to the limits that are still before it, and sends it where it has passed all.
+    fn offer(&mut self, now: Instant, mut item: Item) {
+        while let Some(stage) = item.stages.get(item.passed) {
+            if let Some(Stage { class, size }) = *stage {
+                let Item { source, flow, signal, .. } = item;
+                let arrival = Arrival { class, source, flow, size, memory: item.packet.memory(), signal };
+                match self.limits.admit(now, &arrival) {
+                    Admission::Pass => {}
+                    Admission::Refused => return self.drop_limited(&item),
+                    Admission::Wait => return self.queue(now, &arrival, item),
+                }
+            }
+            item.passed += 1;
+        }
+        match item.to {
+            Target::Port(to) => {
+                self.leaving_memory += item.packet.memory();
+                self.leaving.push_back((to, item.packet));
+            }
+            Target::AllBut(port) => self.flood(now, port, &item),
+        }
     }
 
-    /// Takes a frame to the limits that are still before it, or sends it.
-    fn offer(&mut self, now: Instant, mut item: Item) {
-        match item.next.take() {
-            Some((class, size)) => self.offer_to(now, class, size, item),
-            None => match item.to {
-                Target::Port(to) => {
-                    self.leaving_memory += item.packet.memory();
-                    self.leaving.push_back((to, item.packet));
-                }
-                Target::AllBut(port) => self.flood(now, port, &item),
-            },
+    fn queue(&mut self, now: Instant, arrival: &Arrival, item: Item) {
+        // Memory bounds what waits, far below 2^32.
+        let at = self.waiting.insert(item);
+        if self.limits.queue(now, arrival, at as u32).is_err() {
+            let item = self.waiting.remove(at);
+            self.drop_limited(&item);
         }
     }
 
@@ -545,34 +564,24 @@ impl Bridge {
         }
     }
 
-    fn offer_to(&mut self, now: Instant, class: ClassId, size: Bytes, item: Item) {
-        let Item { source, flow, signal, .. } = item;
-        let arrival = Arrival { class, source, flow, size, memory: item.packet.memory(), signal };
-        match self.limits.handle_packet(now, arrival, item) {
-            Verdict::Pass(item) => self.offer(now, item),
-            Verdict::Wait => {}
-            Verdict::Drop(item, _) => self.drop_limited(&item),
-        }
-    }
-
     /// Counts what a limit dropped. Where it was one after others, they have it back: of two limits that drop, the first is not
     /// used up by what the second refuses.
     fn drop_limited(&mut self, item: &Item) {
         self.counters.limited += 1;
-        if let Some((class, size)) = item.passed.filter(|_| item.next.is_none()) {
+        if let (1, [Some(Stage { class, size }), _]) = (item.passed, item.stages) {
             self.limits.handle_lost(class, item.source, size);
         }
     }
 
-    /// What a frame counts for in a class.
-    fn size(&self, class: Option<ClassRef>, frame: &Frame, offload: &Offload) -> Option<Bytes> {
-        Some(self.classes[class?.0 as usize].accounting.size(frame, offload).bytes)
+    fn stage(&self, class: Option<ClassRef>, frame: &Frame, packet: &Packet) -> Option<Stage> {
+        let Class { id, accounting } = &self.classes[class?.0 as usize];
+        Some(Stage { class: *id, size: accounting.size(frame, packet.offload()).bytes })
     }
 
     /// Into pieces of how many segments a super-packet is to be cut; `None`: it may stay whole.
-    fn segments_max(&self, stages: [Option<ClassRef>; 2], frame: &Frame, offload: &Offload) -> Option<u16> {
+    fn segments_max(&self, classes: [Option<ClassRef>; 2], frame: &Frame, offload: &Offload) -> Option<u16> {
         offload.gso?;
-        let classes = stages.iter().flatten().map(|class| &self.classes[class.0 as usize]);
+        let classes = classes.iter().flatten().map(|class| &self.classes[class.0 as usize]);
         let lowest = classes
             .filter_map(|class| {
                 let most = self.limits.lowest_rate(class.id)?.bytes_in(STEP).min(self.limits.largest(class.id));

@@ -54,11 +54,14 @@ impl<C: Copy> Cached<C> {
     }
 
     /// As [`Classifier::classify`], from memory where it is there.
+    #[inline]
     pub fn classify(&mut self, port: u16, frame: &Frame) -> Option<C> {
-        if self.places.is_empty() {
-            return self.classifier.classify(port, frame);
-        }
-        let Some((ip, flow)) = frame.ip.filter(|ip| ip.fragment == Fragment::Whole).zip(frame.flow()) else {
+        if self.places.is_empty() { self.classifier.classify(port, frame) } else { self.remembered(port, frame) }
+    }
+
+    fn remembered(&mut self, port: u16, frame: &Frame) -> Option<C> {
+        let whole = frame.ip.as_ref().filter(|ip| ip.fragment == Fragment::Whole);
+        let Some((ip, flow)) = whole.zip(frame.flow()) else {
             return self.classifier.classify(port, frame);
         };
         let key = Key { flow, port, vlan: frame.vlan(), dscp: ip.dscp };

@@ -35,9 +35,13 @@ impl<C: Copy> Flows<C> {
         true
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.at_port.is_empty() && self.anywhere.is_empty()
+    }
+
     /// The first rule that asks for the frame's flow.
     pub(super) fn first(&self, port: u16, frame: &Frame) -> Option<Placed<C>> {
-        if self.at_port.is_empty() && self.anywhere.is_empty() {
+        if self.is_empty() {
             return None;
         }
         let flow = asked_for(frame)?;

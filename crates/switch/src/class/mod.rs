@@ -6,7 +6,7 @@
 //! value is right for, one bit each in the order of priority. The first bit that is set in all of them is the answer. So a frame
 //! costs one load for each of VLAN, input port, DSCP, protocol and the two ports, one [`Table`](crate::Table) lookup for each of
 //! the two addresses, and at most `fields * rules / 64` words: 1,000 rules are 16 words of each field. Fields that no rule
-//! asks about cost nothing. Rules that ask for one flow, by addresses, protocol and ports, and for no more than the input port beside
+//! asks about cost nothing; where all rules ask about one field only, and that is no address, its value has its first rule. Rules that ask for one flow, by addresses, protocol and ports, and for no more than the input port beside
 //! that, are in a hash table instead of these sets, and cost one look (two, where some ask for the port and some do not) however
 //! many there are. Tuple-space search would be one hash lookup for every combination of fields and prefix lengths that
 //! occurs, and port ranges would have to be cut into prefixes; decision trees can grow without bound.
@@ -23,9 +23,9 @@ mod sets;
 pub use cache::Cached;
 use flows::Flows;
 pub use rule::{Ports, Rule, RuleError, RuleProblem};
-use sets::{Networks, Set, Values};
+use sets::{Networks, Set, Sets, Values};
 
-use crate::frame::Frame;
+use crate::frame::{Frame, Ip};
 
 /// The most rules of a classifier beside those for one flow: 64 words of each field, half a kilobyte to go through where the first
 /// match is the last rule.
@@ -59,17 +59,54 @@ impl<C> Placed<C> {
     }
 }
 
-/// `None`: no rule asks.
+/// What rules ask about: fields that none asks about are not here.
 #[derive(Clone, Debug)]
 struct Fields {
-    port: Option<Values>,
-    vlan: Option<Values>,
-    dscp: Option<Values>,
-    protocol: Option<Values>,
-    source_port: Option<Values>,
-    destination_port: Option<Values>,
+    values: Vec<(Field, Values)>,
     source: Option<Networks>,
     destination: Option<Networks>,
+}
+
+/// A field of 16 bits or fewer.
+#[derive(Clone, Copy, Debug)]
+enum Field {
+    Port,
+    Vlan,
+    Dscp,
+    Protocol,
+    SourcePort,
+    DestinationPort,
+}
+
+impl Field {
+    const ALL: [Self; 6] =
+        [Self::Port, Self::Vlan, Self::Dscp, Self::Protocol, Self::SourcePort, Self::DestinationPort];
+
+    /// What a rule asks of it.
+    fn asked<C>(self, rule: &Rule<C>) -> Option<Ports> {
+        match self {
+            Self::Port => rule.port.map(Ports::one),
+            Self::Vlan => rule.vlan.map(Ports::one),
+            Self::Dscp => rule.dscp.map(|dscp| Ports::one(dscp.into())),
+            Self::Protocol => rule.protocol.map(|protocol| Ports::one(protocol.into())),
+            Self::SourcePort => rule.source_ports,
+            Self::DestinationPort => rule.destination_ports,
+        }
+    }
+
+    /// What a frame that came in by `port` has there.
+    fn of(self, port: u16, frame: &Frame) -> Option<u16> {
+        let ports = |ip: &Ip| ip.transport.ports();
+        let ip = frame.ip.as_ref();
+        match self {
+            Self::Port => Some(port),
+            Self::Vlan => Some(frame.vlan()),
+            Self::Dscp => ip.map(|ip| ip.dscp.into()),
+            Self::Protocol => ip.map(|ip| ip.protocol.into()),
+            Self::SourcePort => ip.and_then(ports).map(|(source, _)| source),
+            Self::DestinationPort => ip.and_then(ports).map(|(_, destination)| destination),
+        }
+    }
 }
 
 impl<C: Copy> Classifier<C> {
@@ -89,14 +126,9 @@ impl<C: Copy> Classifier<C> {
                 rules.push(rule);
             }
         }
-        let values = |of: &dyn Fn(&Rule<C>) -> Option<Ports>| Values::new(rules.iter().map(of), rules.len());
+        let values = |field: Field| Values::new(rules.iter().map(|rule| field.asked(rule)), rules.len());
         let fields = Fields {
-            port: values(&|rule| rule.port.map(Ports::one)),
-            vlan: values(&|rule| rule.vlan.map(Ports::one)),
-            dscp: values(&|rule| rule.dscp.map(|dscp| Ports::one(dscp.into()))),
-            protocol: values(&|rule| rule.protocol.map(|protocol| Ports::one(protocol.into()))),
-            source_port: values(&|rule| rule.source_ports),
-            destination_port: values(&|rule| rule.destination_ports),
+            values: Field::ALL.into_iter().filter_map(|field| Some((field, values(field)?))).collect(),
             source: Networks::new(rules.iter().map(|rule| rule.source), rules.len()),
             destination: Networks::new(rules.iter().map(|rule| rule.destination), rules.len()),
         };
@@ -105,9 +137,23 @@ impl<C: Copy> Classifier<C> {
 
     /// The class of a frame that came in by `port`, that of the first rule that asks for it; `None`: none does. The lowest priority
     /// number comes first.
+    #[inline]
     pub fn classify(&self, port: u16, frame: &Frame) -> Option<C> {
-        let rule = self.first_rule(port, frame).and_then(|at| self.rules.get(at));
-        Placed::first(self.flows.first(port, frame), rule.copied()).map(|first| first.class)
+        if self.is_empty() { None } else { self.first(port, frame) }
+    }
+
+    fn first(&self, port: u16, frame: &Frame) -> Option<C> {
+        let rule = if self.rules.is_empty() { None } else { self.first_rule(port, frame) };
+        let rule = rule.and_then(|at| self.rules.get(at));
+        match self.flows.first(port, frame) {
+            None => rule.map(|rule| rule.class),
+            flow => Placed::first(flow, rule.copied()).map(|first| first.class),
+        }
+    }
+
+    /// Whether there are no rules: every frame is in no class.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.flows.is_empty()
     }
 
     /// How many lengths of networks its rules ask for that are not for one flow, of sources and destinations.
@@ -117,34 +163,21 @@ impl<C: Copy> Classifier<C> {
 
     /// The first of the rules that are not for one flow.
     fn first_rule(&self, port: u16, frame: &Frame) -> Option<usize> {
-        let ip = frame.ip.as_ref();
-        let (source_port, destination_port) = ip.and_then(|ip| ip.transport.ports()).unzip();
-        let fields = &self.fields;
-        let mut sets = [self.all.words(); 9];
-        let mut used = 1;
-        let by_value = [
-            (&fields.port, Some(port)),
-            (&fields.vlan, Some(frame.vlan())),
-            (&fields.dscp, ip.map(|ip| ip.dscp.into())),
-            (&fields.protocol, ip.map(|ip| ip.protocol.into())),
-            (&fields.source_port, source_port),
-            (&fields.destination_port, destination_port),
-        ];
-        for (values, value) in by_value {
-            if let Some(values) = values {
-                sets[used] = values.set(value);
-                used += 1;
-            }
+        let Fields { values, source, destination } = &self.fields;
+        if let ([(field, values)], None, None) = (values.as_slice(), source, destination) {
+            return values.first(field.of(port, frame));
         }
-        for (networks, address) in
-            [(&fields.source, ip.map(|ip| ip.source)), (&fields.destination, ip.map(|ip| ip.destination))]
-        {
-            if let Some(networks) = networks {
-                sets[used] = networks.set(address);
-                used += 1;
-            }
+        let mut sets = Sets::of(self.all.words());
+        for (field, values) in values {
+            sets.add(values.set(field.of(port, frame)));
         }
-        sets::first_in_all(&sets[..used])
+        if let Some(networks) = source {
+            sets.add(networks.set(frame.ip.as_ref().map(|ip| ip.source)));
+        }
+        if let Some(networks) = destination {
+            sets.add(networks.set(frame.ip.as_ref().map(|ip| ip.destination)));
+        }
+        sets.first_in_all()
     }
 }
 

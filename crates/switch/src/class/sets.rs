@@ -33,34 +33,61 @@ impl Set {
     pub(super) fn words(&self) -> &[u64] {
         &self.0
     }
+
+    fn first(&self) -> Option<u16> {
+        let (at, word) = (0_u16..).zip(&self.0).find(|(_, word)| **word != 0)?;
+        Some(64 * at + word.trailing_zeros() as u16)
+    }
 }
 
-/// The first rule that is in all of the sets, which are of one length.
-pub(super) fn first_in_all(sets: &[&[u64]]) -> Option<usize> {
-    let words = sets.iter().map(|set| set.len()).min()?;
-    (0..words).find_map(|at| {
-        let both = sets.iter().fold(u64::MAX, |both, set| both & set[at]);
-        (both != 0).then(|| 64 * at + both.trailing_zeros() as usize)
-    })
+/// Sets of rules of one length, one for each field that is asked about at most, and that of all.
+pub(super) struct Sets<'a> {
+    sets: [&'a [u64]; 9],
+    used: usize,
+}
+
+impl<'a> Sets<'a> {
+    pub(super) const fn of(all: &'a [u64]) -> Self {
+        Self { sets: [all; 9], used: 1 }
+    }
+
+    #[inline]
+    pub(super) const fn add(&mut self, set: &'a [u64]) {
+        self.sets[self.used] = set;
+        self.used += 1;
+    }
+
+    /// The first rule that is in all of them.
+    pub(super) fn first_in_all(&self) -> Option<usize> {
+        let sets = &self.sets[..self.used];
+        let words = sets.iter().map(|set| set.len()).min()?;
+        (0..words).find_map(|at| {
+            let both = sets.iter().fold(u64::MAX, |both, set| both & set[at]);
+            (both != 0).then(|| 64 * at + both.trailing_zeros() as usize)
+        })
+    }
 }
 
 /// Many sets, one behind the other. The first is of the rules that do not ask: for values that no rule names, and for none.
 #[derive(Clone, Debug)]
-struct Sets {
+struct Rows {
     words: Vec<u64>,
     /// Words of each.
     width: usize,
+    /// The first rule of each.
+    first: Vec<Option<u16>>,
 }
 
-impl Sets {
+impl Rows {
     fn new(first: &Set) -> Self {
-        Self { words: first.0.clone(), width: first.0.len() }
+        Self { words: first.0.clone(), width: first.0.len(), first: vec![first.first()] }
     }
 
     /// Its number fits: a field has at most two bounds for each rule.
     fn push(&mut self, set: &Set) -> u16 {
         let place = (self.words.len() / self.width) as u16;
         self.words.extend(&set.0);
+        self.first.push(set.first());
         place
     }
 
@@ -75,7 +102,7 @@ impl Sets {
 pub(super) struct Values {
     /// Which set is each value's, up to the highest that a rule names.
     places: Vec<u16>,
-    sets: Sets,
+    sets: Rows,
 }
 
 impl Values {
@@ -91,7 +118,7 @@ impl Values {
         turns.sort_unstable();
         let end = turns.last()?.0;
         let mut set = Set::of(asked.map(|range| range.is_none()), rules);
-        let mut sets = Sets::new(&set);
+        let mut sets = Rows::new(&set);
         let mut places = Vec::with_capacity(end as usize);
         for (at, together) in turns.chunk_by(|a, b| a.0 == b.0).enumerate() {
             // Up to here, what was right until now: nothing that asks, at first.
@@ -103,8 +130,16 @@ impl Values {
     }
 
     pub(super) fn set(&self, value: Option<u16>) -> &[u64] {
-        let place = value.and_then(|value| self.places.get(usize::from(value)).copied()).unwrap_or(0);
-        self.sets.get(place)
+        self.sets.get(self.place(value))
+    }
+
+    /// The first rule that is right for it, if no rule asks about anything else.
+    pub(super) fn first(&self, value: Option<u16>) -> Option<usize> {
+        self.sets.first[usize::from(self.place(value))].map(usize::from)
+    }
+
+    fn place(&self, value: Option<u16>) -> u16 {
+        value.and_then(|value| self.places.get(usize::from(value)).copied()).unwrap_or(0)
     }
 }
 
@@ -114,7 +149,7 @@ pub(super) struct Networks {
     /// How many lengths of prefixes are asked for.
     pub(super) lengths: usize,
     table: Table<u16>,
-    sets: Sets,
+    sets: Rows,
 }
 
 impl Networks {
@@ -128,7 +163,7 @@ impl Networks {
         // Shorter prefixes first: a network's set is that of the longest one around it, and its own rules.
         networks.sort_unstable_by_key(|(network, _)| (network.len(), *network));
         let lengths = networks.chunk_by(|a, b| a.0.len() == b.0.len()).count();
-        let mut sets = Sets::new(&Set::of(asked.map(|network| network.is_none()), rules));
+        let mut sets = Rows::new(&Set::of(asked.map(|network| network.is_none()), rules));
         let mut table: Table<u16> = Table::new();
         for same in networks.chunk_by(|a, b| a.0 == b.0) {
             let network = same[0].0;

@@ -23,27 +23,38 @@ impl FlowKey {
     /// A number for the flow, the same for the same seed, evenly spread in all its bits. The two directions of a connection have
     /// different ones. Keep the seed secret: who knows it can choose flows that collide.
     pub fn hash(&self, seed: u64) -> u64 {
-        Seeded(seed).hash_one(self)
+        hash(seed, &self.source, &self.destination, self.protocol, (self.source_port, self.destination_port))
     }
+}
+
+/// As [`FlowKey::hash`], of what stands where it is: an address that is copied right after it was written is waited for.
+#[inline]
+pub(super) fn hash(seed: u64, source: &IpAddr, destination: &IpAddr, protocol: u8, ports: (u16, u16)) -> u64 {
+    let mut words = Seeded(seed).build_hasher();
+    write(&mut words, source, destination, protocol, ports);
+    words.finish()
+}
+
+#[inline]
+fn write<H: Hasher>(state: &mut H, source: &IpAddr, destination: &IpAddr, protocol: u8, ports: (u16, u16)) {
+    for address in [source, destination] {
+        match address {
+            IpAddr::V4(address) => state.write_u64(address.to_bits().into()),
+            IpAddr::V6(address) => {
+                let bits = address.to_bits();
+                state.write_u64((bits >> 64) as u64);
+                state.write_u64(bits as u64);
+            }
+        }
+    }
+    let ports = u64::from(ports.0) << 32 | u64::from(ports.1) << 16;
+    state.write_u64(ports | u64::from(protocol) << 1 | u64::from(source.is_ipv4()));
 }
 
 impl Hash for FlowKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        for word in [wide(self.source), wide(self.destination)].into_iter().flatten() {
-            state.write_u64(word);
-        }
-        let ports = u64::from(self.source_port) << 32 | u64::from(self.destination_port) << 16;
-        state.write_u64(ports | u64::from(self.protocol) << 1 | u64::from(self.source.is_ipv4()));
+        write(state, &self.source, &self.destination, self.protocol, (self.source_port, self.destination_port));
     }
-}
-
-/// One word of an IPv4 address, two of an IPv6 one.
-fn wide(address: IpAddr) -> impl Iterator<Item = u64> {
-    let (high, low) = match address {
-        IpAddr::V4(a) => (None, u64::from(a.to_bits())),
-        IpAddr::V6(a) => (Some((a.to_bits() >> 64) as u64), a.to_bits() as u64),
-    };
-    high.into_iter().chain([low])
 }
 
 /// Hashes words with a seed, for [`FlowKey::hash`] and for tables: a folded multiplication for each (Wang Yi's wyhash; the

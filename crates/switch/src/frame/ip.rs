@@ -118,6 +118,14 @@ impl Ip {
         self.offset as usize + self.header_len as usize
     }
 
+    /// The ports by which it is told to which flow it belongs; 0 where there are none.
+    pub(super) const fn flow_ports(&self) -> (u16, u16) {
+        match (self.fragment, self.transport.ports()) {
+            (Fragment::Whole, Some(ports)) => ports,
+            _ => (0, 0),
+        }
+    }
+
     /// All headers from the IP header to the payload, in bytes.
     pub const fn headers_len(&self) -> u32 {
         self.header_len as u32 + self.transport.header_len() as u32

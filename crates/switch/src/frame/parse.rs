@@ -3,7 +3,7 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use super::flow::FlowKey;
+use super::flow::{self, FlowKey};
 use super::ip::{Ecn, Fragment, Ip, TcpFlags, Transport};
 use super::link::{Link, Mac};
 
@@ -113,10 +113,15 @@ impl Frame {
     /// Which flow it belongs to; `None` where it is not IP.
     pub fn flow(&self) -> Option<FlowKey> {
         let ip = self.ip.as_ref()?;
-        let (source_port, destination_port) =
-            if ip.fragment == Fragment::Whole { ip.transport.ports().unwrap_or((0, 0)) } else { (0, 0) };
+        let (source_port, destination_port) = ip.flow_ports();
         let (source, destination, protocol) = (ip.source, ip.destination, ip.protocol);
         Some(FlowKey { source, destination, protocol, source_port, destination_port })
+    }
+
+    /// [`FlowKey::hash`] of its flow; `None` where it is not IP.
+    pub fn flow_hash(&self, seed: u64) -> Option<u64> {
+        let ip = self.ip.as_ref()?;
+        Some(flow::hash(seed, &ip.source, &ip.destination, ip.protocol, ip.flow_ports()))
     }
 
     /// The VLAN that it belongs to; 0 where it is untagged or has a priority tag.
@@ -125,10 +130,12 @@ impl Frame {
     }
 }
 
+#[inline]
 fn word(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|word| u16::from_be_bytes(*word))
 }
 
+#[inline(always)]
 fn ipv4(frame: &[u8], offset: u16) -> Result<Ip, FrameError> {
     let bytes = frame.get(usize::from(offset)..).unwrap_or_default();
     let header: &[u8; IPV4_HEADER_MIN] = bytes.first_chunk().ok_or(FrameError::IpHeader)?;
@@ -220,6 +227,7 @@ fn extensions(packet: &[u8], mut next: u8) -> Result<(u8, usize, Fragment), Fram
     Err(FrameError::Extensions)
 }
 
+#[inline(always)]
 fn transport(protocol: u8, fragment: Fragment, bytes: &[u8]) -> Result<Transport, FrameError> {
     if fragment == Fragment::Later {
         return Ok(Transport::Other);

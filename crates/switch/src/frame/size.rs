@@ -52,14 +52,17 @@ impl Accounting {
     /// it had one without tags; a frame that is not IP counts at [`Layer::L3`] for all that is behind its Ethernet header.
     /// Constant time.
     pub fn size(&self, frame: &Frame, offload: &Offload) -> WireSize {
-        let link = frame.link.map_or(0, |link| u64::from(link.header_len()));
+        let link = frame.link.as_ref().map_or(0, |link| u64::from(link.header_len()));
         let Some(ip) = &frame.ip else {
             let packet = (frame.len as u64).saturating_sub(link);
             return WireSize { bytes: Bytes::new(self.packet(link, packet)), packets: Packets::new(1) };
         };
+        let Some(gso) = &offload.gso else {
+            return WireSize { bytes: Bytes::new(self.packet(link, ip.total_len.into())), packets: Packets::new(1) };
+        };
         let (headers, payload) = (u64::from(ip.headers_len()), u64::from(ip.payload_len()));
+        let segment = u64::from(gso.size.get());
         // Where all is in one packet, that is the last.
-        let segment = offload.gso.map_or(payload.max(1), |gso| u64::from(gso.size.get()));
         let full = payload.saturating_sub(1) / segment;
         let last = payload - full * segment;
         let bytes = full * self.packet(link, headers + segment) + self.packet(link, headers + last);

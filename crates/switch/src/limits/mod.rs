@@ -133,6 +133,17 @@ pub enum Verdict<T> {
     Drop(T, Reason),
 }
 
+/// What is to become of a packet that comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may be sent at once, and was charged for.
+    Pass,
+    /// It is to wait.
+    Wait,
+    /// It came too early for a limit that drops, and is to be dropped.
+    Refused,
+}
+
 /// Why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
@@ -243,6 +254,8 @@ impl Limit for State {
 #[derive(Debug)]
 struct Class {
     chain: Vec<LimitId>,
+    /// Those of them that can refuse a packet before it waits: all but those that pace.
+    refusing: Vec<LimitId>,
     /// Where it waits; `None`: no limit above it paces.
     paced: Option<weirgate_shape::ClassId>,
     /// Whether all that waits there was let in by gates.
@@ -348,7 +361,9 @@ impl<T> Limits<T> {
                 Means::Borrow(_) | Means::Drop(_) | Means::Lease(_) => None,
             })
             .collect();
-        let gated = !means().any(|means| matches!(means, Means::Pace(_)));
+        let paces = |limit: &LimitId| matches!(self.limits[limit.index()].means, Means::Pace(_));
+        let gated = !chain.iter().any(paces);
+        let refusing = chain.iter().filter(|limit| !paces(limit)).copied().collect();
         // What a gate has let in is little, and is not dropped.
         let most = class_max(self.memory_max);
         let (queue_max, memory_max) = (settings.queue_max.min(most), most);
@@ -361,7 +376,7 @@ impl<T> Limits<T> {
             self.paced.push(id);
             self.pacer.add_class(settings, &paced)
         });
-        self.classes.push(Class { chain: chain.to_vec(), paced, gated, waiting: 0 });
+        self.classes.push(Class { chain: chain.to_vec(), refusing, paced, gated, waiting: 0 });
         id
     }
 
@@ -692,41 +707,62 @@ impl<T> Limits<T> {
 
     // ---- packets ----
 
-    /// Takes a packet in. Steps: twice the limits of its chain; where it waits, as [`Pacer::handle_packet`].
-    pub fn handle_packet(&mut self, now: Instant, arrival: Arrival, item: T) -> Verdict<T> {
-        let Arrival { class, source, flow, size, memory, signal } = arrival;
-        let gated_by = source.and_then(|source| self.sources[source.index()].gated_by).map(|(limit, _)| limit);
-        if let Err(by) = self.charge(now, class, gated_by, size) {
+    /// Takes a packet in. Steps: those of [`admit`](Self::admit), and where it waits those of [`queue`](Self::queue).
+    pub fn handle_packet(&mut self, now: Instant, arrival: &Arrival, item: T) -> Verdict<T> {
+        match self.admit(now, arrival) {
+            Admission::Pass => Verdict::Pass(item),
+            Admission::Refused => Verdict::Drop(item, Reason::Rate),
+            Admission::Wait => match self.queue(now, arrival, item) {
+                Ok(()) => Verdict::Wait,
+                Err(item) => Verdict::Drop(item, Reason::Room),
+            },
+        }
+    }
+
+    /// Whether a packet may be sent at once, is dropped, or is to be [queued](Self::queue). Steps: twice the limits of its chain.
+    pub fn admit(&mut self, now: Instant, arrival: &Arrival) -> Admission {
+        let Arrival { class, source, size, .. } = *arrival;
+        if let Err(by) = self.charge(now, class, self.gated_by(source), size) {
             self.limits[by.index()].counters.dropped_rate += 1;
-            return Verdict::Drop(item, Reason::Rate);
+            return Admission::Refused;
         }
         let Class { chain, paced, .. } = &self.classes[class.index()];
         let Some(paced) = *paced else {
             for limit in chain {
                 self.limits[limit.index()].counters.passed(size);
             }
-            return Verdict::Pass(item);
+            return Admission::Pass;
         };
         // What need not wait is neither put anywhere nor held back.
-        if self.pacer.take(now, paced, size) {
-            for limit in chain {
-                self.limits[limit.index()].passed_after(Duration::ZERO, size);
-            }
-            return Verdict::Pass(item);
+        if !self.pacer.take(now, paced, size) {
+            return Admission::Wait;
         }
+        for limit in chain {
+            self.limits[limit.index()].passed_after(Duration::ZERO, size);
+        }
+        Admission::Pass
+    }
+
+    /// Has a packet wait that [`admit`](Self::admit) said this of. Steps: as [`Pacer::handle_packet`].
+    ///
+    /// # Errors
+    /// The packet, where there is no room for it; it is counted as dropped.
+    pub fn queue(&mut self, now: Instant, arrival: &Arrival, item: T) -> Result<(), T> {
+        let Arrival { class, source, flow, size, memory, signal } = *arrival;
+        let Some(paced) = self.classes[class.index()].paced else { return Err(item) };
         let held = Held { item, source };
         if let Err(Held { item, .. }) = self.pacer.handle_packet(now, paced, flow, Load { size, memory }, signal, held)
         {
-            self.refund(class, gated_by, size);
+            self.refund(class, self.gated_by(source), size);
             let by = self.pacing[self.pacer.held_by(paced).index()];
             self.limits[by.index()].counters.dropped_room += 1;
-            return Verdict::Drop(item, Reason::Room);
+            return Err(item);
         }
         self.classes[class.index()].waiting += 1;
         if let Some(source) = source {
             self.sources[source.index()].waiting += size;
         }
-        Verdict::Wait
+        Ok(())
     }
 
     /// The next packet whose instant has come, or that was dropped meanwhile. Call until `None`. Steps: as [`Pacer::poll`], and
@@ -777,19 +813,25 @@ impl<T> Limits<T> {
     /// Charges the limits of the chain that cannot let the packet wait, all or none; which one refused.
     fn charge(&mut self, now: Instant, class: ClassId, gated_by: Option<LimitId>, size: Bytes) -> Result<(), LimitId> {
         let Self { limits, classes, .. } = self;
-        let chain = classes[class.index()].chain.iter().filter(|limit| Some(**limit) != gated_by);
+        if classes[class.index()].refusing.is_empty() {
+            return Ok(());
+        }
+        let chain = classes[class.index()].refusing.iter().filter(|limit| Some(**limit) != gated_by);
         take_all(now, size, limits, chain.map(|limit| limit.index())).map_err(|refused| LimitId(refused.by as u32))
     }
 
     /// Puts back what was charged for a packet that passed this class's limits, and was dropped by what came after them. Those that
     /// pace have spent the time.
     pub fn handle_lost(&mut self, class: ClassId, source: Option<SourceId>, size: Bytes) {
-        let gated_by = source.and_then(|source| self.sources[source.index()].gated_by).map(|(limit, _)| limit);
-        self.refund(class, gated_by, size);
+        self.refund(class, self.gated_by(source), size);
+    }
+
+    fn gated_by(&self, source: Option<SourceId>) -> Option<LimitId> {
+        self.gate(source?)
     }
 
     fn refund(&mut self, class: ClassId, gated_by: Option<LimitId>, size: Bytes) {
-        for limit in self.classes[class.index()].chain.iter().filter(|limit| Some(**limit) != gated_by) {
+        for limit in self.classes[class.index()].refusing.iter().filter(|limit| Some(**limit) != gated_by) {
             self.limits[limit.index()].refund(size);
         }
     }

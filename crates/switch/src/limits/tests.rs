@@ -29,7 +29,7 @@ fn arrival(class: ClassId, source: Option<SourceId>) -> Arrival {
 fn offer(limits: &mut Limits<u64>, class: ClassId, gap: Duration, time: Duration) -> u64 {
     let (mut now, mut left) = (at(0), 0);
     while now < at(0) + time {
-        if let Verdict::Pass(_) = limits.handle_packet(now, arrival(class, None), 0) {
+        if let Verdict::Pass(_) = limits.handle_packet(now, &arrival(class, None), 0) {
             left += 1;
         }
         now += gap;
@@ -52,7 +52,7 @@ fn who_fills_the_memory_leaves_room_for_others() {
     let waiting = classes.map(|class| {
         let waits = |flow: &u32| {
             let arrival = Arrival { flow: flow * 977, ..arrival(class, None) };
-            matches!(limits.handle_packet(at(0), arrival, 0), Verdict::Wait)
+            matches!(limits.handle_packet(at(0), &arrival, 0), Verdict::Wait)
         };
         (0..1_000_u32).filter(waits).count() as u64 * MTU.as_u64()
     });
@@ -79,7 +79,7 @@ fn small_packets_have_the_room_that_their_memory_takes() {
         let (size, memory) = (Bytes::new(46), Bytes::new(BUFFER));
         let waits = |_: &u64| {
             let arrival = Arrival { flow: flow * 977, size, memory, ..arrival(class, None) };
-            matches!(limits.handle_packet(at(0), arrival, 0), Verdict::Wait)
+            matches!(limits.handle_packet(at(0), &arrival, 0), Verdict::Wait)
         };
         (0..packets).filter(waits).count() as u64
     };
@@ -137,7 +137,7 @@ fn a_rate_of_zero_lets_nothing_pass_whatever_was_saved_up() {
             };
             let class = limits.add_class(ClassSettings { codel: None, ..ClassSettings::default() }, &[id]);
             // Of what is leased for this one, something is left.
-            _ = limits.handle_packet(at(0), arrival(class, None), 0);
+            _ = limits.handle_packet(at(0), &arrival(class, None), 0);
             limits.set_rate(at(0), id, BitRate::ZERO);
             limits.balance(at(0));
             assert_eq!(
@@ -203,7 +203,7 @@ fn traffic_below_its_rate_neither_waits_nor_is_throttled() {
         let class = limits.add_class(ClassSettings::default(), &[id]);
         // 6 Mbit/s, at odds with the wheel's ticks.
         for n in 0..1_000 {
-            assert_eq!(limits.handle_packet(at(n * 2_000_123), arrival(class, None), n), Verdict::Pass(n), "{mode:?}");
+            assert_eq!(limits.handle_packet(at(n * 2_000_123), &arrival(class, None), n), Verdict::Pass(n), "{mode:?}");
         }
         let counters = limits.counters(id, at(2_000_000_000));
         assert_eq!((counters.passed_packets, counters.delayed, counters.waiting), (1_000, 0, 0));
@@ -227,7 +227,7 @@ fn of_a_chain_the_limit_that_holds_up_counts_what_it_does() {
         while now < end {
             // 20 Mbit/s offered, by two flows.
             let arrival = Arrival { flow: (now.as_nanos() / 600_000 % 2) as u32, ..arrival(class, None) };
-            match limits.handle_packet(now, arrival, 0) {
+            match limits.handle_packet(now, &arrival, 0) {
                 Verdict::Pass(_) => passed += 1,
                 Verdict::Wait => {}
                 Verdict::Drop(..) => room += 1,
@@ -273,7 +273,7 @@ fn told(signal: Signal) -> ([u64; 2], [u64; 2]) {
     while now < end {
         if limits.may_read(now, source).is_some() {
             let arrival = Arrival { signal, ..arrival(class, Some(source)) };
-            assert!(!matches!(limits.handle_packet(now, arrival, 0), Verdict::Drop(..)), "there is room");
+            assert!(!matches!(limits.handle_packet(now, &arrival, 0), Verdict::Drop(..)), "there is room");
         }
         now += Duration::from_micros(600);
         while let Some(out) = limits.poll(now) {
@@ -317,10 +317,10 @@ fn what_one_limit_refuses_is_not_charged_to_the_others() {
     let (mut left, mut beside) = (0_u64, 0_u64);
     for step in 0..20_000 {
         let now = at(step * 100_000);
-        let refused = matches!(limits.handle_packet(now, arrival(class, None), 0), Verdict::Drop(..));
+        let refused = matches!(limits.handle_packet(now, &arrival(class, None), 0), Verdict::Drop(..));
         left += u64::from(!refused);
         // What the first leaves over is there for who needs only it.
-        beside += u64::from(matches!(limits.handle_packet(now, arrival(other, None), 0), Verdict::Pass(_)));
+        beside += u64::from(matches!(limits.handle_packet(now, &arrival(other, None), 0), Verdict::Pass(_)));
     }
     let all = (left + beside) * 1_500 * 8 / 2;
     assert!((9_950_000..=10_100_000).contains(&all), "{all}");
@@ -336,7 +336,7 @@ fn a_full_queue_gives_back_what_was_taken() {
     let beside = limits.add_class(ClassSettings::default(), &[first]);
     let mut fates = [0; 3];
     for step in 0..20 {
-        match limits.handle_packet(at(step * 120_000), arrival(class, None), step) {
+        match limits.handle_packet(at(step * 120_000), &arrival(class, None), step) {
             Verdict::Pass(_) => fates[0] += 1,
             Verdict::Wait => fates[1] += 1,
             Verdict::Drop(item, Reason::Room) => {
@@ -350,7 +350,7 @@ fn a_full_queue_gives_back_what_was_taken() {
     assert_eq!(fates, [0, 3, 17]);
     assert_eq!(limits.counters(second, at(0)).dropped_room, 17);
     let passes =
-        (0..2).all(|_| matches!(limits.handle_packet(at(2_400_000), arrival(beside, None), 0), Verdict::Pass(_)));
+        (0..2).all(|_| matches!(limits.handle_packet(at(2_400_000), &arrival(beside, None), 0), Verdict::Pass(_)));
     assert!(passes, "the burst is there");
     assert_eq!(limits.memory(), Bytes::new(4_500));
 }
@@ -360,7 +360,7 @@ fn all_queues_together_are_bounded() {
     let mut limits: Limits<u64> = Limits::new(at(0), mbit(1), mbit(10), Bytes::new(24_000));
     let stopped = limit(&mut limits, BitRate::ZERO, Mode::Pace);
     let classes = [(); 17].map(|()| limits.add_class(ClassSettings::default(), &[stopped]));
-    let waits = |limits: &mut Limits<u64>, class| limits.handle_packet(at(1), arrival(class, None), 0) == Verdict::Wait;
+    let waits = |limits: &mut Limits<u64>, class| limits.handle_packet(at(1), &arrival(class, None), 0) == Verdict::Wait;
     assert_eq!(classes.map(|class| waits(&mut limits, class)), std::array::from_fn(|at| at < 16));
     limits.set_rate(at(2), stopped, mbit(10));
     let mut left = 0;
@@ -392,7 +392,7 @@ fn a_gated_source_is_read_at_its_rate_and_charged_once() {
             let mut taken = Bytes::ZERO;
             while taken < allowed.min(Bytes::new(6_000)) {
                 taken += MTU;
-                let passed = limits.handle_packet(now, arrival(class, Some(source)), 0);
+                let passed = limits.handle_packet(now, &arrival(class, Some(source)), 0);
                 let paced = mode == Mode::Gate;
                 assert!(passed == Verdict::Pass(0) || paced && passed == Verdict::Wait, "it is not charged again");
             }
@@ -422,7 +422,7 @@ fn what_a_gate_lets_in_leaves_evenly() {
     while now < at(5_000_000_000) {
         if limits.may_read(now, source).is_some() {
             for _ in 0..43 {
-                match limits.handle_packet(now, arrival(class, Some(source)), 0) {
+                match limits.handle_packet(now, &arrival(class, Some(source)), 0) {
                     Verdict::Pass(_) => left.push(now),
                     verdict => assert_eq!(verdict, Verdict::Wait),
                 }
@@ -459,7 +459,7 @@ fn what_a_gate_has_let_in_is_not_dropped_for_a_smaller_queue() {
     limits.handle_ready(source);
     assert!(limits.may_read(at(0), source).is_some());
     // A super-packet, which is more than half of that.
-    let verdicts = (0..60).map(|n| limits.handle_packet(at(0), arrival(class, Some(source)), n));
+    let verdicts = (0..60).map(|n| limits.handle_packet(at(0), &arrival(class, Some(source)), n));
     assert!(verdicts.into_iter().all(|verdict| !matches!(verdict, Verdict::Drop(..))));
 }
 
@@ -470,7 +470,7 @@ fn the_backlog_of_a_source_is_what_waits_of_it() {
     let (a, b) = (limits.add_source(None, Some(Bytes::new(12_000))), limits.add_source(None, None));
     let class = limits.add_class(ClassSettings::default(), &[paced]);
     for _ in 0..10 {
-        limits.handle_packet(at(0), arrival(class, Some(a)), 0);
+        limits.handle_packet(at(0), &arrival(class, Some(a)), 0);
     }
     assert_eq!((limits.backlog(a), limits.backlog(b)), (Bytes::new(12_000), Bytes::ZERO), "a burst passed");
     assert_eq!((limits.may_read(at(0), a), limits.may_read(at(0), b)), (None, Some(ALL)), "a's backlog is full");
@@ -499,7 +499,7 @@ fn a_source_whose_backlog_is_full_keeps_no_other_from_its_turn() {
     limits.handle_ready(other);
     // A packet, which is less than a turn, and waits.
     assert!(limits.may_read(at(0), full).is_some_and(|allowed| allowed > MTU));
-    assert_eq!(limits.handle_packet(at(0), arrival(class, Some(full)), 0), Verdict::Wait);
+    assert_eq!(limits.handle_packet(at(0), &arrival(class, Some(full)), 0), Verdict::Wait);
     limits.handle_read(at(0), full, MTU, true);
     assert_eq!(limits.may_read(at(0), full), None);
     assert!(limits.may_read(at(0), other).is_some());
@@ -533,7 +533,7 @@ proptest! {
                     let (class, size) = (classes[which], Bytes::new(size));
                     let signal = [Signal::Loss, Signal::Mark, Signal::Backpressure][usize::from(what) % 3];
                     let arrival = Arrival { class, source: None, flow: size.as_u64() as u32, size, memory: size, signal };
-                    match limits.handle_packet(now, arrival, 7) {
+                    match limits.handle_packet(now, &arrival, 7) {
                         Verdict::Pass(_) => out += 1,
                         Verdict::Wait => {}
                         Verdict::Drop(item, _) => {
@@ -577,7 +577,7 @@ fn two_threads(mode: Mode) -> [Vec<u64>; 2] {
             let busy = member == 0 || (10_000..20_000).contains(&step);
             // An MTU every 600 us: 20 Mbit/s.
             let sends = busy && step.is_multiple_of(6);
-            let passed = sends && matches!(limits.handle_packet(now, arrival(*class, None), 0), Verdict::Pass(_));
+            let passed = sends && matches!(limits.handle_packet(now, &arrival(*class, None), 0), Verdict::Pass(_));
             let mut count = u64::from(passed);
             while limits.poll(now).is_some() {
                 count += 1;
@@ -638,7 +638,7 @@ fn a_shared_burst_changes_with_the_limit() {
     let id = limits.add_shared_limit(at(0), &shared, 0);
     let class = limits.add_class(ClassSettings::default(), &[id]);
     let passed = |limits: &mut Limits<u64>, now| {
-        (0..20).filter(|n| limits.handle_packet(now, arrival(class, None), *n) == Verdict::Pass(*n)).count()
+        (0..20).filter(|n| limits.handle_packet(now, &arrival(class, None), *n) == Verdict::Pass(*n)).count()
     };
     assert_eq!(passed(&mut limits, at(0)), 2);
     limits.set_rate(at(0), id, mbit(1_000));
@@ -654,10 +654,10 @@ fn who_has_nothing_to_do_keeps_no_credit_from_the_others() {
     let ids = [one.add_shared_limit(at(0), &shared, 0), other.add_shared_limit(at(0), &shared, 1)];
     let class = one.add_class(ClassSettings::default(), &ids[..1]);
     // A lease is 50 us, 6,250 B.
-    assert_eq!(one.handle_packet(at(0), arrival(class, None), 0), Verdict::Pass(0));
+    assert_eq!(one.handle_packet(at(0), &arrival(class, None), 0), Verdict::Pass(0));
     let class = other.add_class(ClassSettings::default(), &ids[1..]);
     let mut passed =
-        || (0..9).filter(|n| other.handle_packet(at(0), arrival(class, None), *n) == Verdict::Pass(*n)).count();
+        || (0..9).filter(|n| other.handle_packet(at(0), &arrival(class, None), *n) == Verdict::Pass(*n)).count();
     assert_eq!(passed(), 5, "8,750 B");
     one.handle_idle();
     assert_eq!(passed(), 4, "what is left of both");
@@ -671,7 +671,7 @@ fn who_has_no_share_and_needs_one_does_not_wait_for_the_next_division() {
     let ids = [busy.add_shared_limit(at(0), &shared, 0), idle.add_shared_limit(at(0), &shared, 1)];
     let class = busy.add_class(ClassSettings::default(), &[ids[0]]);
     for _ in 0..30 {
-        busy.handle_packet(at(0), arrival(class, None), 0);
+        busy.handle_packet(at(0), &arrival(class, None), 0);
     }
     for ms in 0..=10 {
         let now = at(ms * 1_000_000);
@@ -682,14 +682,14 @@ fn who_has_no_share_and_needs_one_does_not_wait_for_the_next_division() {
     assert_eq!((busy.share(ids[0]), idle.share(ids[1])), (mbit(10), BitRate::ZERO));
     assert_eq!(idle.balance_at(at(11_000_000)), None, "it needs none");
     let class = idle.add_class(ClassSettings::default(), &[ids[1]]);
-    idle.handle_packet(at(11_000_000), arrival(class, None), 0);
+    idle.handle_packet(at(11_000_000), &arrival(class, None), 0);
     assert_eq!(idle.balance_at(at(11_000_000)), Some(at(11_000_000)));
     idle.balance(at(11_000_000));
     assert_eq!(idle.share(ids[1]), mbit(5));
     // Nobody is asked again and again for a part of nothing.
     busy.set_rate(at(12_000_000), ids[0], BitRate::ZERO);
     idle.balance(at(12_000_000));
-    idle.handle_packet(at(12_000_000), arrival(class, None), 0);
+    idle.handle_packet(at(12_000_000), &arrival(class, None), 0);
     assert!(idle.balance_at(at(12_000_000)) > Some(at(12_000_000)));
 }
 
@@ -715,7 +715,7 @@ fn what_a_sleeping_thread_does_not_need_is_for_the_others() {
             }
             limits.balance(now);
             for _ in 0..packets {
-                *passed += u64::from(matches!(limits.handle_packet(now, arrival(*class, None), 0), Verdict::Pass(_)));
+                *passed += u64::from(matches!(limits.handle_packet(now, &arrival(*class, None), 0), Verdict::Pass(_)));
             }
             while limits.poll(now).is_some() {
                 *passed += 1;
@@ -750,7 +750,7 @@ fn flows_of_a_shared_limit_are_equal_on_whatever_threads() {
                 if (step + flow as u64).is_multiple_of(6) {
                     number += 1;
                     let arrival = Arrival { flow: flow as u32 * 977, ..arrival(*class, None) };
-                    if let Verdict::Pass(_) = limits.handle_packet(now, arrival, flow as u64) {
+                    if let Verdict::Pass(_) = limits.handle_packet(now, &arrival, flow as u64) {
                         *passed += 1;
                     }
                 }
