@@ -485,30 +485,23 @@ impl<T> Pacer<T> {
     /// Gives the class's head a turn at the next limit of its chain, and takes it past those below the last that it need not wait
     /// for: whoever contends for a limit is there before that has its next turn.
     fn join(&mut self, now: Instant, class: ClassId) {
-        loop {
-            let Class { head, chain, tags, .. } = &mut self.classes[class.index()];
-            let Some(Head { waiting, passed, .. }) = head else { return };
-            let (limit, is_last) = (chain[*passed], *passed + 1 == chain.len());
-            let state = &mut self.limits[limit.index()];
-            if !state.join(now, class, waiting.load.size, &mut tags[*passed]) {
-                return;
-            }
+        let Class { head, chain, tags, .. } = &mut self.classes[class.index()];
+        let (Some(Head { waiting, passed, .. }), Some(last)) = (head, chain.len().checked_sub(1)) else { return };
+        let size = waiting.load.size;
+        while *passed < last && self.limits[chain[*passed].index()].slip(now, size, &mut tags[*passed]) {
+            *passed += 1;
+        }
+        let limit = chain[*passed];
+        let state = &mut self.limits[limit.index()];
+        if state.join(now, class, size, &mut tags[*passed]) {
             state.stamp(now);
-            let passes = !is_last && state.pass(now).is_some();
-            if passes {
-                *passed += 1;
-                state.stamp(now);
-            }
             self.arm(now, limit);
-            if !passes {
-                return;
-            }
         }
     }
 
     /// The class's head has passed a limit at `at`, and leaves, or has a turn at the next one.
     fn rise(&mut self, now: Instant, class: ClassId, at: Instant) -> Option<Out<T>> {
-        let Class { head, chain, held_by, .. } = &mut self.classes[class.index()];
+        let Class { head, chain, tags, held_by, .. } = &mut self.classes[class.index()];
         let head = head.as_mut()?;
         let limit = chain[head.passed];
         let held = at.saturating_since(head.at);
@@ -517,8 +510,15 @@ impl<T> Pacer<T> {
         }
         head.passed += 1;
         head.at = now;
-        let out = if head.passed == chain.len() {
-            self.leave(now, class, at)
+        let (risen, size) = (head.passed, head.waiting.load.size);
+        while let Some(next) = chain.get(head.passed)
+            && self.limits[next.index()].slip(now, size, &mut tags[head.passed])
+        {
+            head.passed += 1;
+        }
+        let (passed, leaves) = (head.passed, head.passed == chain.len());
+        let out = if leaves {
+            self.leave(now, class, if passed == risen { at } else { now })
         } else {
             self.join(now, class);
             None
@@ -621,6 +621,18 @@ impl Limit {
         self.count += 1;
         self.turns.push(Reverse(turn));
         self.first() == Some(turn)
+    }
+
+    /// Lets a head of `size` pass that would be the only one here, if it need not wait, and charges for it; otherwise as
+    /// [`join`](Self::join).
+    fn slip(&mut self, now: Instant, size: Bytes, tag: &mut u64) -> bool {
+        let passes = self.is_open(now, size);
+        if passes {
+            self.tag = self.tag.max(*tag);
+            *tag = self.tag.saturating_add(size.as_u64());
+            self.charge(now, size);
+        }
+        passes
     }
 
     fn first(&self) -> Option<Turn> {

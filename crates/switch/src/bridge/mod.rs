@@ -27,8 +27,8 @@ use self::ways::Ways;
 use crate::class::{Cached, Classifier, Rule, RuleError};
 use crate::frame::{Accounting, Ecn, Frame, Mac, Segments, Sums};
 use crate::limits::{
-    Admission, Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate, SharedLimit, Signal,
-    SourceId,
+    Admission, Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate,
+    SharedLimit, Signal, SourceId,
 };
 use crate::macs::{Decision, MacsFull};
 
@@ -138,6 +138,7 @@ struct Item {
     stages: [Option<Stage>; 2],
     passed: usize,
     source: Option<SourceId>,
+    /// A hash of its addresses, once it has waited.
     flow: u32,
     signal: Signal,
 }
@@ -426,7 +427,7 @@ impl Bridge {
                 ReleaseFate::Send => {}
             }
             item.passed += 1;
-            self.offer(now, item);
+            self.offer(now, item, None);
         }
     }
 
@@ -469,14 +470,11 @@ impl Bridge {
         };
         let classes = [class, towards];
         let stages = classes.map(|class| self.stage(class, frame, &packet));
-        // Of interest where it may wait.
-        let is_limited = classes.iter().any(Option::is_some);
-        let flow = if is_limited { frame.flow_hash(self.seed).unwrap_or(0) as u32 } else { 0 };
         let signal = signal(frame, &packet);
         // What a source's gate is told is what the class counts that the gate stands in; of others, the first.
-        let gated = source.and_then(|source| self.limits.gate(source)).and_then(|gate| {
-            stages.iter().flatten().find(|stage| self.limits.chain(stage.class).contains(&gate))
-        });
+        let gated = source
+            .and_then(|source| self.limits.gate(source))
+            .and_then(|gate| stages.iter().flatten().find(|stage| self.limits.chain(stage.class).contains(&gate)));
         let first = gated.or_else(|| stages.iter().flatten().next()).map(|stage| stage.size);
         let counted = first.or_else(|| match to {
             Target::Port(_) => None,
@@ -487,7 +485,7 @@ impl Bridge {
         });
         let counted = counted.unwrap_or(packet.size());
         match self.segments_max(classes, frame, packet.offload()) {
-            None => self.offer(now, Item { packet, to, stages, passed: 0, source, flow, signal }),
+            None => self.offer(now, Item { packet, to, stages, passed: 0, source, flow: 0, signal }, Some(frame)),
             Some(most) => {
                 let Ok(pieces) = Segments::new(packet.bytes(), frame, packet.offload(), most, Sums::Partial) else {
                     self.ports[port.index()].dropped.malformed += 1;
@@ -501,7 +499,8 @@ impl Bridge {
                     match Frame::ethernet(piece.bytes()) {
                         Ok(frame) => {
                             let stages = classes.map(|class| self.stage(class, &frame, &piece));
-                            self.offer(now, Item { packet: piece, to, stages, passed: 0, source, flow, signal });
+                            let item = Item { packet: piece, to, stages, passed: 0, source, flow: 0, signal };
+                            self.offer(now, item, Some(&frame));
                         }
                         Err(_) => self.ports[port.index()].dropped.malformed += 1,
                     }
@@ -515,16 +514,20 @@ impl Bridge {
         (0..self.ports.len() as u16).map(BridgePort).filter(move |to| *to != port)
     }
 
-    /// Takes a frame to the limits that are still before it, and sends it where it has passed all.
-    fn offer(&mut self, now: Instant, mut item: Item) {
+    /// Takes a frame to the limits that are still before it, and sends it where it has passed all. One that has not waited yet comes
+    /// with what was `read` of it.
+    fn offer(&mut self, now: Instant, mut item: Item, read: Option<&Frame>) {
         while let Some(stage) = item.stages.get(item.passed) {
             if let Some(Stage { class, size }) = *stage {
-                let Item { source, flow, signal, .. } = item;
-                let arrival = Arrival { class, source, flow, size, memory: item.packet.memory(), signal };
-                match self.limits.admit(now, &arrival) {
+                match self.limits.admit(now, class, item.source, size) {
                     Admission::Pass => {}
                     Admission::Refused => return self.drop_limited(&item),
-                    Admission::Wait => return self.queue(now, &arrival, item),
+                    Admission::Wait => {
+                        if let Some(hash) = read.and_then(|frame| frame.flow_hash(self.seed)) {
+                            item.flow = hash as u32;
+                        }
+                        return self.queue(now, class, size, item);
+                    }
                 }
             }
             item.passed += 1;
@@ -538,10 +541,12 @@ impl Bridge {
         }
     }
 
-    fn queue(&mut self, now: Instant, arrival: &Arrival, item: Item) {
+    fn queue(&mut self, now: Instant, class: ClassId, size: Bytes, item: Item) {
+        let Item { source, flow, signal, .. } = item;
+        let arrival = Arrival { class, source, flow, size, memory: item.packet.memory(), signal };
         // Memory bounds what waits, far below 2^32.
         let at = self.waiting.insert(item);
-        if self.limits.queue(now, arrival, at as u32).is_err() {
+        if self.limits.queue(now, &arrival, at as u32).is_err() {
             let item = self.waiting.remove(at);
             self.drop_limited(&item);
         }

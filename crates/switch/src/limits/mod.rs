@@ -344,7 +344,8 @@ impl<T> Limits<T> {
             self.limits[id.index()].means = Means::Lease(lease);
         }
         self.set_share(now, id, shared.share(member));
-        self.shared.push(Part { limit: id, shared: Arc::clone(shared), member, is_behind: false });
+        let seen = (shared.rate(), shared.share(member));
+        self.shared.push(Part { limit: id, shared: Arc::clone(shared), member, seen, is_behind: false });
         id
     }
 
@@ -546,7 +547,11 @@ impl<T> Limits<T> {
         let due = self.balance_at <= now;
         let mut changed = false;
         let mut parts = core::mem::take(&mut self.shared);
-        for Part { limit, shared, member, is_behind } in &mut parts {
+        for Part { limit, shared, member, seen, is_behind } in &mut parts {
+            // Most have nothing to say, and are told nothing, in most turns.
+            if !due && !*is_behind && seen.1 != BitRate::ZERO && *seen == (shared.rate(), shared.share(*member)) {
+                continue;
+            }
             let before = self.share(*limit);
             let (offered, needs) = self.demand(now, *limit);
             // Who has nothing and needs some does not wait for the next division, nor does who has what he said he needs: until he
@@ -557,9 +562,9 @@ impl<T> Limits<T> {
                 shared.report(now, *member, offered, weight, at_once);
                 *is_behind = needs;
             }
-            let rate = shared.rate();
+            let (rate, share) = (shared.rate(), shared.share(*member));
+            *seen = (rate, share);
             changed |= core::mem::replace(&mut self.limits[limit.index()].rate, rate) != rate;
-            let share = shared.share(*member);
             if share != before {
                 self.set_share(now, *limit, share);
             }
@@ -709,7 +714,7 @@ impl<T> Limits<T> {
 
     /// Takes a packet in. Steps: those of [`admit`](Self::admit), and where it waits those of [`queue`](Self::queue).
     pub fn handle_packet(&mut self, now: Instant, arrival: &Arrival, item: T) -> Verdict<T> {
-        match self.admit(now, arrival) {
+        match self.admit(now, arrival.class, arrival.source, arrival.size) {
             Admission::Pass => Verdict::Pass(item),
             Admission::Refused => Verdict::Drop(item, Reason::Rate),
             Admission::Wait => match self.queue(now, arrival, item) {
@@ -720,8 +725,7 @@ impl<T> Limits<T> {
     }
 
     /// Whether a packet may be sent at once, is dropped, or is to be [queued](Self::queue). Steps: twice the limits of its chain.
-    pub fn admit(&mut self, now: Instant, arrival: &Arrival) -> Admission {
-        let Arrival { class, source, size, .. } = *arrival;
+    pub fn admit(&mut self, now: Instant, class: ClassId, source: Option<SourceId>, size: Bytes) -> Admission {
         if let Err(by) = self.charge(now, class, self.gated_by(source), size) {
             self.limits[by.index()].counters.dropped_rate += 1;
             return Admission::Refused;
@@ -852,6 +856,8 @@ struct Part {
     limit: LimitId,
     shared: Arc<SharedLimit>,
     member: usize,
+    /// The whole rate, and this member's share, when it looked last.
+    seen: (BitRate, BitRate),
     /// What it has said: that something waits for its share.
     is_behind: bool,
 }

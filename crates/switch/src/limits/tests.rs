@@ -360,7 +360,8 @@ fn all_queues_together_are_bounded() {
     let mut limits: Limits<u64> = Limits::new(at(0), mbit(1), mbit(10), Bytes::new(24_000));
     let stopped = limit(&mut limits, BitRate::ZERO, Mode::Pace);
     let classes = [(); 17].map(|()| limits.add_class(ClassSettings::default(), &[stopped]));
-    let waits = |limits: &mut Limits<u64>, class| limits.handle_packet(at(1), &arrival(class, None), 0) == Verdict::Wait;
+    let waits =
+        |limits: &mut Limits<u64>, class| limits.handle_packet(at(1), &arrival(class, None), 0) == Verdict::Wait;
     assert_eq!(classes.map(|class| waits(&mut limits, class)), std::array::from_fn(|at| at < 16));
     limits.set_rate(at(2), stopped, mbit(10));
     let mut left = 0;
