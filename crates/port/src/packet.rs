@@ -30,7 +30,6 @@ const FREE_OF_EACH: [usize; CAPACITIES.len()] = {
     most
 };
 
-#[expect(clippy::vec_box, reason = "what is kept is the memory of each")]
 type Free = [Vec<Box<Filled>>; CAPACITIES.len()];
 
 thread_local! {

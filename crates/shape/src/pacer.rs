@@ -623,8 +623,8 @@ impl Limit {
         self.first() == Some(turn)
     }
 
-    /// Lets a head of `size` pass that would be the only one here, if it need not wait, and charges for it; otherwise as
-    /// [`join`](Self::join).
+    /// Lets a head of `size` pass, and charges for it, if nobody waits here and it need not either; tags are as though it had
+    /// [joined](Self::join). False: nothing was done.
     fn slip(&mut self, now: Instant, size: Bytes, tag: &mut u64) -> bool {
         let passes = self.is_open(now, size);
         if passes {

@@ -231,6 +231,19 @@ fn any_frame() -> impl Strategy<Value = Frame> {
     prop_oneof![frame_below(16, 13), frame_below(2, 2)]
 }
 
+/// The rule, asking about one field alone; or about none, where it does not ask about that one.
+fn only(field: Field, rule: &Rule<u32>) -> Rule<u32> {
+    let any = Rule::any(rule.priority, rule.class);
+    match field {
+        Field::Port => Rule { port: rule.port, ..any },
+        Field::Vlan => Rule { vlan: rule.vlan, ..any },
+        Field::Dscp => Rule { dscp: rule.dscp, ..any },
+        Field::Protocol => Rule { protocol: rule.protocol, ..any },
+        Field::SourcePort => Rule { source_ports: rule.source_ports, ..any },
+        Field::DestinationPort => Rule { destination_ports: rule.destination_ports, ..any },
+    }
+}
+
 /// Of so many addresses and ports.
 fn frame_below(addresses: u8, ports: u16) -> impl Strategy<Value = Frame> {
     let place = (prop::option::of(0_u16..3), any::<bool>(), any::<bool>(), 0_u8..12);
@@ -260,9 +273,13 @@ proptest! {
     #[test]
     fn agrees_with_looking_at_every_rule(
         mut rules in prop::collection::vec(any_rule(), 0..150), frames in prop::collection::vec((0_u16..4, any_frame()), 20),
+        field in prop::option::of(0..Field::ALL.len()),
     ) {
         for (class, rule) in rules.iter_mut().enumerate() {
             rule.class = class as u32;
+            if let Some(field) = field {
+                *rule = only(Field::ALL[field], rule);
+            }
         }
         let classifier = classifier(&rules);
         let mut remembers = [Cached::new(classifier.clone(), 4, 7), Cached::where_it_pays(classifier.clone(), 7)];

@@ -12,6 +12,7 @@
 
 mod count;
 mod shared;
+mod shares;
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,7 @@ mod tests;
 use std::sync::Arc;
 
 use weirgate_shape::{
-    Borrow, Bucket, Fate, Gate, INTERVAL, Limit, Load, Member, Pacer, QueueId, Short, granularity, quantum, take_all,
+    Borrow, Bucket, Fate, Gate, Limit, Load, Member, Pacer, QueueId, Short, granularity, quantum, take_all,
 };
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
@@ -27,6 +28,7 @@ pub use weirgate_shape::{ClassSettings, CodelSettings, Signal};
 
 pub use self::count::{Delays, LimitCounters};
 pub use self::shared::SharedLimit;
+use self::shares::Part;
 
 /// The largest packet on most links; what quanta and bursts are made for.
 const PACKET: Bytes = Bytes::new(1_514);
@@ -120,17 +122,6 @@ pub struct Arrival {
     /// How its sender learns that it waits for too long. What comes with [`Signal::Backpressure`] waits for as long as it takes, so
     /// its source is to have a `backlog_max` (see [`Limits::add_source`]; the daemon's is 256 KiB for each vhost-user queue).
     pub signal: Signal,
-}
-
-/// What became of a packet that came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict<T> {
-    /// It may be sent at once.
-    Pass(T),
-    /// It waits, and comes out of [`Limits::poll`].
-    Wait,
-    /// It is to be dropped.
-    Drop(T, Reason),
 }
 
 /// What is to become of a packet that comes in.
@@ -538,102 +529,6 @@ impl<T> Limits<T> {
         }
     }
 
-    // ---- shares ----
-
-    /// Says what this member of each shared limit needs, and takes what it is given: to be called before each turn. Steps: the shared
-    /// limits; where they are divided anew, each with the classes that wait for it and the square of its members; where a rate was
-    /// changed, as with [`set_rate`](Self::set_rate).
-    pub fn balance(&mut self, now: Instant) {
-        let due = self.balance_at <= now;
-        let mut changed = false;
-        let mut parts = core::mem::take(&mut self.shared);
-        for Part { limit, shared, member, seen, is_behind } in &mut parts {
-            // Most have nothing to say, and are told nothing, in most turns.
-            if !due && !*is_behind && seen.1 != BitRate::ZERO && *seen == (shared.rate(), shared.share(*member)) {
-                continue;
-            }
-            let before = self.share(*limit);
-            let (offered, needs) = self.demand(now, *limit);
-            // Who has nothing and needs some does not wait for the next division, nor does who has what he said he needs: until he
-            // has said so, it is kept for him.
-            let at_once = if needs { before == BitRate::ZERO } else { *is_behind };
-            if due || at_once {
-                let weight = if needs { self.weight(*limit) } else { 0 };
-                shared.report(now, *member, offered, weight, at_once);
-                *is_behind = needs;
-            }
-            let (rate, share) = (shared.rate(), shared.share(*member));
-            *seen = (rate, share);
-            changed |= core::mem::replace(&mut self.limits[limit.index()].rate, rate) != rate;
-            if share != before {
-                self.set_share(now, *limit, share);
-            }
-        }
-        self.shared = parts;
-        if changed {
-            self.fit_wheel(now);
-        }
-        if due {
-            self.balance_at = now + INTERVAL;
-        }
-    }
-
-    /// When to [`balance`](Self::balance) at the latest: now, where something waits for a share that is nothing, or what was said to be
-    /// needed is not any more. `None`: nothing of what is shared is needed here.
-    pub fn balance_at(&self, now: Instant) -> Option<Instant> {
-        let due = self.shared.iter().filter_map(|Part { limit, shared, is_behind, .. }| {
-            let needs = self.demand(now, *limit).1;
-            // A limit that is nothing as a whole has nothing to give.
-            let at_once =
-                if needs { self.share(*limit) == BitRate::ZERO && shared.rate() != BitRate::ZERO } else { *is_behind };
-            (needs || *is_behind).then_some(if at_once { now } else { self.balance_at })
-        });
-        due.min()
-    }
-
-    /// Gives back what this member has leased of shared limits and not used: to be called when there is nothing to do. Steps: the
-    /// shared limits.
-    pub fn handle_idle(&mut self) {
-        for Part { limit, .. } in &self.shared {
-            if let Means::Lease(member) = &mut self.limits[limit.index()].means {
-                member.release();
-            }
-        }
-    }
-
-    /// Its part of a limit.
-    fn share(&self, limit: LimitId) -> BitRate {
-        let state = &self.limits[limit.index()];
-        match &state.means {
-            Means::Pace(limit) => self.pacer.rate(*limit),
-            Means::Gate(gate, _) => gate.rate(),
-            Means::Borrow(borrow) => borrow.rate(),
-            Means::Drop(bucket) => bucket.rate(),
-            Means::Lease(_) => state.rate,
-        }
-    }
-
-    /// What was offered to its part of a limit so far, and whether something waits for it.
-    fn demand(&self, now: Instant, limit: LimitId) -> (Bytes, bool) {
-        let State { means, offered, counters, .. } = &self.limits[limit.index()];
-        match means {
-            Means::Pace(limit) => self.pacer.demand(now, *limit),
-            // Its queues are held back, or what it let in is.
-            Means::Gate(_, limit) => {
-                (Bytes::new(*offered), counters.is_throttled() || self.pacer.is_waited_for(*limit))
-            }
-            _ => (Bytes::new(*offered), counters.is_throttled()),
-        }
-    }
-
-    /// What its part of a limit is to be by: the flows that wait for it. What a gate keeps out cannot be counted, and is one.
-    fn weight(&self, limit: LimitId) -> u32 {
-        match &self.limits[limit.index()].means {
-            Means::Pace(limit) => self.pacer.flows_waiting_for(*limit).max(1),
-            Means::Gate(..) | Means::Borrow(_) | Means::Drop(_) | Means::Lease(_) => 1,
-        }
-    }
-
     // ---- sources ----
 
     /// Says that a source has something to be read. Constant time.
@@ -711,18 +606,6 @@ impl<T> Limits<T> {
     }
 
     // ---- packets ----
-
-    /// Takes a packet in. Steps: those of [`admit`](Self::admit), and where it waits those of [`queue`](Self::queue).
-    pub fn handle_packet(&mut self, now: Instant, arrival: &Arrival, item: T) -> Verdict<T> {
-        match self.admit(now, arrival.class, arrival.source, arrival.size) {
-            Admission::Pass => Verdict::Pass(item),
-            Admission::Refused => Verdict::Drop(item, Reason::Rate),
-            Admission::Wait => match self.queue(now, arrival, item) {
-                Ok(()) => Verdict::Wait,
-                Err(item) => Verdict::Drop(item, Reason::Room),
-            },
-        }
-    }
 
     /// Whether a packet may be sent at once, is dropped, or is to be [queued](Self::queue). Steps: twice the limits of its chain.
     pub fn admit(&mut self, now: Instant, class: ClassId, source: Option<SourceId>, size: Bytes) -> Admission {
@@ -848,18 +731,6 @@ fn part(burst: Bytes, share: BitRate, whole: BitRate) -> Bytes {
     }
     let part = u128::from(burst.as_u64()) * u128::from(share.as_bits_per_sec()) / u128::from(whole.as_bits_per_sec());
     Bytes::new(part as u64).max(PACKET + PACKET).min(burst)
-}
-
-/// A limit that is kept together with others, and this member of it.
-#[derive(Debug)]
-struct Part {
-    limit: LimitId,
-    shared: Arc<SharedLimit>,
-    member: usize,
-    /// The whole rate, and this member's share, when it looked last.
-    seen: (BitRate, BitRate),
-    /// What it has said: that something waits for its share.
-    is_behind: bool,
 }
 
 /// Takes from a shared limit; who is refused has nothing to send, and keeps no credit from the others.

@@ -5,6 +5,28 @@ use weirgate_units::Duration;
 const MTU: Bytes = Bytes::new(1_500);
 const BURST: Bytes = Bytes::new(3_000);
 
+/// What became of a packet that came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict<T> {
+    Pass(T),
+    Wait,
+    Drop(T, Reason),
+}
+
+impl<T> Limits<T> {
+    /// Takes a packet in, as the bridge does.
+    fn handle_packet(&mut self, now: Instant, arrival: &Arrival, item: T) -> Verdict<T> {
+        match self.admit(now, arrival.class, arrival.source, arrival.size) {
+            Admission::Pass => Verdict::Pass(item),
+            Admission::Refused => Verdict::Drop(item, Reason::Rate),
+            Admission::Wait => match self.queue(now, arrival, item) {
+                Ok(()) => Verdict::Wait,
+                Err(item) => Verdict::Drop(item, Reason::Room),
+            },
+        }
+    }
+}
+
 fn at(nanos: u64) -> Instant {
     Instant::from_nanos(nanos)
 }

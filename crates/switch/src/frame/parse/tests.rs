@@ -120,6 +120,7 @@ proptest! {
         if let Transport::Tcp { flags, header_len, .. } = ip.transport {
             prop_assert_eq!((flags.0, header_len), (build.flags, 20 + 4 * u16::from(build.tcp_options)));
         }
+        prop_assert_eq!(frame.flow_hash(7), frame.flow().map(|flow| flow.hash(7)));
         let outer = build.tags.as_ref().and_then(|tags| tags.first()).map(|(_, tag)| tag & 0xfff);
         prop_assert_eq!(frame.link.and_then(|link| link.vlan), outer);
     }
