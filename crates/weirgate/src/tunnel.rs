@@ -22,7 +22,8 @@ use anyhow::{Context as _, Result, anyhow};
 use weirgate_linux::transport::App;
 use weirgate_linux::wait::Waiter;
 use weirgate_linux::{clock, route, tcp};
-use weirgate_spray::{Closed, Connection, Event, Settings, Sink, Source};
+use weirgate_spray::wire::PathId;
+use weirgate_spray::{Closed, Connection, Event, PathReport, Settings, Sink, Source};
 use weirgate_units::{Duration, Instant};
 
 use self::flow::Flow;
@@ -308,6 +309,10 @@ fn go(flow: &mut Flow, reach: &Reach, mark: Option<u32>, waiter: &Waiter, object
     Ok(())
 }
 
+fn path(connection: &Connection, id: PathId) -> Option<PathReport> {
+    connection.paths().find(|path| path.path == id)
+}
+
 /// Has whatever happens with a connection said.
 fn watch(waiter: &Waiter, stream: &TcpStream, token: u64) -> io::Result<()> {
     waiter.add_edge(stream, token)?;
@@ -353,7 +358,17 @@ impl App for Tunnel {
                     packets.handle_connected(clock::monotonic(), connection.peer());
                 }
             }
-            Event::PathUp(_) | Event::PathDown(_) => {}
+            Event::PathUp(id) => {
+                if let Some(path) = path(connection, id) {
+                    tracing::info!("the path from {} to {} works", path.local.ip(), path.remote);
+                }
+            }
+            Event::PathDown(id) => {
+                if let Some(path) = path(connection, id) {
+                    let (from, to) = (path.local.ip(), path.remote);
+                    tracing::warn!("nothing comes back on the path from {from} to {to}: others carry what it had");
+                }
+            }
         }
         Ok(())
     }

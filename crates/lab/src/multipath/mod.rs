@@ -253,6 +253,7 @@ fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &st
         measured.sides[1] = core_per_gbit;
         Ok((mbit, time))
     })?;
+    measured.downs += tunnel.downs()?;
     drop(tunnel);
     measured.tunnel = mbit;
     measured.machine.insert("tunnel", through);

@@ -1,13 +1,13 @@
 //! One TCP connection of a program that knows nothing of it, through `weirgate tunnel`.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use weirgate_linux::tcp::{self, Options as Tcp};
 
 use super::ground::Ground;
@@ -25,6 +25,8 @@ pub(super) const FAR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 /// Both sides; they end with this value.
 pub(super) struct Tunnel<'a> {
     ground: &'a Ground,
+    /// What both say.
+    logs: [PathBuf; 2],
     sink: TcpListener,
     serving: Killed,
     opening: Killed,
@@ -62,7 +64,8 @@ impl<'a> Tunnel<'a> {
         // The sink is the far side's own.
         serve.args(["--reach", &format!("{}/{}", ground.host(), if ground.host().is_ipv4() { 32 } else { 128 })]);
         serve.args(more[1]);
-        let serving = ground.server.netns().within(|| begin(&mut serve))??;
+        let logs = ["serve.log", "open.log"].map(|name| place.join(name));
+        let serving = ground.server.netns().within(|| begin(&mut serve, &logs[0]))??;
         let mut open = Command::new(&options.weirgate);
         open.args(["tunnel", "open", "--peer", &far, "--to", &ground.at(SINK).to_string(), "--key"]);
         open.arg(place.join("near"));
@@ -70,8 +73,17 @@ impl<'a> Tunnel<'a> {
             open.args(["--from", &Ground::device(*at)]);
         }
         open.args(more[0]).arg(ground.host().to_string());
-        let opening = ground.client.netns().within(|| begin(&mut open))??;
-        Ok(Self { ground, sink, serving, opening })
+        let opening = ground.client.netns().within(|| begin(&mut open, &logs[1]))??;
+        Ok(Self { ground, logs, sink, serving, opening })
+    }
+
+    /// How often one of the two took a path for dead.
+    pub(super) fn downs(&self) -> Result<u64> {
+        let mut downs = 0;
+        for log in &self.logs {
+            downs += fs::read_to_string(log)?.matches("nothing comes back on the path").count() as u64;
+        }
+        Ok(downs)
     }
 
     /// The two ends of one more connection.
@@ -93,9 +105,11 @@ impl<'a> Tunnel<'a> {
 }
 
 /// Starts one, and waits until it says that it is there.
-fn begin(command: &mut Command) -> Result<Killed> {
-    let mut child = Killed(command.stdout(Stdio::piped()).spawn().context("cannot start weirgate tunnel")?);
+fn begin(command: &mut Command, log: &Path) -> Result<Killed> {
+    command.env("WEIRGATE_LOG", "info").stdout(Stdio::piped()).stderr(File::create(log)?);
+    let mut child = Killed(command.spawn().context("cannot start weirgate tunnel")?);
     let said = child.0.stdout.take().context("its output")?;
-    BufReader::new(said).read_line(&mut String::new())?;
+    let read = BufReader::new(said).read_line(&mut String::new())?;
+    ensure!(read > 0, "weirgate tunnel: {}", fs::read_to_string(log)?);
     Ok(child)
 }
