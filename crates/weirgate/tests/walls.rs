@@ -44,7 +44,7 @@ const ARROWS_IMPURE: &[(&str, &[&str])] = &[
 /// What a pure room may take from the field: types, derives and arithmetic, nothing that can reach the world.
 /// `loom` stands in for the atomics in a test of its own (`--cfg loom`) and is in no program.
 const PURE_LIBRARIES: &[&str] =
-    &["thiserror", "zerocopy", "hashbrown", "libm", "rand_core", "rand_pcg", "serde", "siphasher", "loom"];
+    &["thiserror", "zerocopy", "hashbrown", "libm", "rand_core", "rand_pcg", "serde", "siphasher", "slab", "loom"];
 
 /// Libraries that only some rooms may have (ARCHITECTURE.md: only `weirgate` knows HTTP, only `store` knows a database).
 const RESERVED: &[(&str, &[&str])] = &[
