@@ -96,9 +96,10 @@ export async function fixture({ port = 0, empty = false } = {}) {
   return serve(await built, [String(port), ...(empty ? ["empty"] : [])]);
 }
 
-/** `cargo test` has built it already where it ran before. */
+/** Built as `make test-rust` builds it, which has done that where it ran before. */
 async function build() {
-  const args = ["build", "--locked", "--workspace", "--example", "page_fixture", "--message-format", "json"];
+  const checked = ["--release", "--config", ".cargo/checked.toml"];
+  const args = ["build", "--locked", "--workspace", ...checked, "--example", "page_fixture", "--message-format", "json"];
   const { stdout } = await promisify(execFile)("cargo", args, { cwd: root, maxBuffer: 1 << 28 });
   const messages = stdout.split("\n").filter((line) => line.startsWith("{")).map((line) => JSON.parse(line));
   return messages.findLast((message) => message.executable && message.target.name === "page_fixture").executable;
