@@ -19,17 +19,6 @@ const CAPACITIES: [usize; 6] = [STANDARD_CAPACITY, 4_096, 8_192, 16_384, 32_768,
 /// a thread's queues is rare, and merely goes back to the allocator.
 const FREE_MAX: usize = 32 << 20;
 
-/// How many of each size that is.
-const FREE_OF_EACH: [usize; CAPACITIES.len()] = {
-    let mut most = [0; CAPACITIES.len()];
-    let mut class = 0;
-    while class < most.len() {
-        most[class] = FREE_MAX / CAPACITIES[class];
-        class += 1;
-    }
-    most
-};
-
 type Free = [Vec<Box<Filled>>; CAPACITIES.len()];
 
 thread_local! {
@@ -54,8 +43,6 @@ pub struct Packet(
 
 struct Filled {
     buffer: Box<[u8]>,
-    /// Which of the sizes that are kept it is of.
-    class: Option<u8>,
     len: usize,
     at: Instant,
     offload: Offload,
@@ -71,8 +58,7 @@ impl Packet {
         let Some(mut filled) = free else {
             let buffer = vec![0; class.map_or(capacity, |class| CAPACITIES[class])].into_boxed_slice();
             let (at, offload) = (Instant::ZERO, Offload::default());
-            let class = class.map(|class| class as u8);
-            return Self(Some(Box::new(Filled { buffer, class, len: 0, at, offload, hold: None })));
+            return Self(Some(Box::new(Filled { buffer, len: 0, at, offload, hold: None })));
         };
         (filled.len, filled.at, filled.offload) = (0, Instant::ZERO, Offload::default());
         Self(Some(filled))
@@ -180,11 +166,12 @@ impl Drop for Packet {
         let Some(mut filled) = self.0.take() else { return };
         // Its sender is told now, and not when the buffer is used again.
         filled.hold = None;
-        if let Some(class) = filled.class.map(usize::from) {
+        let capacity = filled.buffer.len();
+        if let Some(class) = CAPACITIES.iter().position(|held| capacity == *held) {
             // Where the list is gone (the thread ends) or full, the buffer goes to the allocator.
             let _ = FREE.try_with(|free| {
                 let free = &mut free.borrow_mut()[class];
-                if free.len() < FREE_OF_EACH[class] {
+                if (free.len() + 1) * capacity <= FREE_MAX {
                     free.push(filled);
                 }
             });

@@ -479,21 +479,31 @@ impl<T> Pacer<T> {
         };
         let Some((waiting, mark)) = state.pop(now, &mut drop) else { return };
         state.head = Some(Head { waiting, mark, passed: 0, at: now, held: Duration::ZERO });
+        // What passes the last one leaves, which is said by a poll.
+        let last = state.chain.len() - 1;
+        self.slip(now, class, last);
         self.join(now, class);
     }
 
-    /// Gives the class's head a turn at the next limit of its chain, and takes it past those below the last that it need not wait
-    /// for: whoever contends for a limit is there before that has its next turn.
-    fn join(&mut self, now: Instant, class: ClassId) {
+    /// Takes the class's head past limits that it need not wait for, before number `end` of its chain: whoever contends for a limit is
+    /// there before that has its next turn. How many of the chain are behind it then.
+    fn slip(&mut self, now: Instant, class: ClassId, end: usize) -> usize {
         let Class { head, chain, tags, .. } = &mut self.classes[class.index()];
-        let (Some(Head { waiting, passed, .. }), Some(last)) = (head, chain.len().checked_sub(1)) else { return };
+        let Some(Head { waiting, passed, .. }) = head else { return 0 };
         let size = waiting.load.size;
-        while *passed < last && self.limits[chain[*passed].index()].slip(now, size, &mut tags[*passed]) {
+        while *passed < end && self.limits[chain[*passed].index()].slip(now, size, &mut tags[*passed]) {
             *passed += 1;
         }
+        *passed
+    }
+
+    /// Gives the class's head a turn at the next limit of its chain.
+    fn join(&mut self, now: Instant, class: ClassId) {
+        let Class { head, chain, tags, .. } = &mut self.classes[class.index()];
+        let Some(Head { waiting, passed, .. }) = head else { return };
         let limit = chain[*passed];
         let state = &mut self.limits[limit.index()];
-        if state.join(now, class, size, &mut tags[*passed]) {
+        if state.join(now, class, waiting.load.size, &mut tags[*passed]) {
             state.stamp(now);
             self.arm(now, limit);
         }
@@ -501,7 +511,7 @@ impl<T> Pacer<T> {
 
     /// The class's head has passed a limit at `at`, and leaves, or has a turn at the next one.
     fn rise(&mut self, now: Instant, class: ClassId, at: Instant) -> Option<Out<T>> {
-        let Class { head, chain, tags, held_by, .. } = &mut self.classes[class.index()];
+        let Class { head, chain, held_by, .. } = &mut self.classes[class.index()];
         let head = head.as_mut()?;
         let limit = chain[head.passed];
         let held = at.saturating_since(head.at);
@@ -510,15 +520,11 @@ impl<T> Pacer<T> {
         }
         head.passed += 1;
         head.at = now;
-        let (risen, size) = (head.passed, head.waiting.load.size);
-        while let Some(next) = chain.get(head.passed)
-            && self.limits[next.index()].slip(now, size, &mut tags[head.passed])
-        {
-            head.passed += 1;
-        }
-        let (passed, leaves) = (head.passed, head.passed == chain.len());
-        let out = if leaves {
-            self.leave(now, class, if passed == risen { at } else { now })
+        let (risen, end) = (head.passed, chain.len());
+        let out = if risen == end {
+            self.leave(now, class, at)
+        } else if self.slip(now, class, end) == end {
+            self.leave(now, class, now)
         } else {
             self.join(now, class);
             None

@@ -55,7 +55,10 @@ struct Placed<C> {
 
 impl<C> Placed<C> {
     fn first(a: Option<Self>, b: Option<Self>) -> Option<Self> {
-        a.into_iter().chain(b).min_by_key(|placed| placed.place)
+        match (a, b) {
+            (Some(a), Some(b)) => Some(if b.place < a.place { b } else { a }),
+            (a, b) => a.or(b),
+        }
     }
 }
 
@@ -145,10 +148,7 @@ impl<C: Copy> Classifier<C> {
     fn first(&self, port: u16, frame: &Frame) -> Option<C> {
         let rule = if self.rules.is_empty() { None } else { self.first_rule(port, frame) };
         let rule = rule.and_then(|at| self.rules.get(at));
-        match self.flows.first(port, frame) {
-            None => rule.map(|rule| rule.class),
-            flow => Placed::first(flow, rule.copied()).map(|first| first.class),
-        }
+        Placed::first(self.flows.first(port, frame), rule.copied()).map(|first| first.class)
     }
 
     /// Whether there are no rules: every frame is in no class.

@@ -34,9 +34,8 @@ impl Set {
         &self.0
     }
 
-    fn first(&self) -> Option<u16> {
-        let (at, word) = (0_u16..).zip(&self.0).find(|(_, word)| **word != 0)?;
-        Some(64 * at + word.trailing_zeros() as u16)
+    fn first(&self) -> Option<usize> {
+        Sets::of(self.words()).first_in_all()
     }
 }
 
@@ -75,7 +74,7 @@ struct Rows {
     /// Words of each.
     width: usize,
     /// The first rule of each.
-    first: Vec<Option<u16>>,
+    first: Vec<Option<usize>>,
 }
 
 impl Rows {
@@ -135,7 +134,7 @@ impl Values {
 
     /// The first rule that is right for it, if no rule asks about anything else.
     pub(super) fn first(&self, value: Option<u16>) -> Option<usize> {
-        self.sets.first[usize::from(self.place(value))].map(usize::from)
+        self.sets.first[usize::from(self.place(value))]
     }
 
     fn place(&self, value: Option<u16>) -> u16 {
