@@ -3,6 +3,7 @@
 //! software switch has its own, and one that brings back its ports; uplinks have one.
 
 pub(crate) mod answer;
+mod bell;
 pub(crate) mod books;
 mod compressors;
 pub(crate) mod export;
@@ -26,8 +27,9 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use self::bell::Bell;
 use self::fresh::{Fresh, Missing};
-use self::sense::{Bell, Sense};
+use self::sense::Sense;
 use crate::config::Config;
 use crate::control::{Call, Door};
 use crate::http::Server;

@@ -5,14 +5,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
 use anyhow::Context;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
 use weirgate_linux::bpf::steer::make_available;
 use weirgate_linux::clock;
@@ -25,6 +23,7 @@ use weirgate_tune::{Controller, Host, Policy};
 use weirgate_units::{Duration, Instant, UnixTime};
 
 use super::answer;
+use super::bell::Bell;
 use super::books::{self, Books, StoreError};
 use super::compressors::Compressors;
 use super::fresh::{Fresh, Missing};
@@ -44,13 +43,6 @@ use crate::view::{self, Collector, PollEnd, Shared, api};
 /// Time between two drains of the closes, while nothing wakes the loop earlier: the default ring holds 340 ms of the
 /// fastest burst measured.
 const DRAIN: Duration = Duration::from_millis(200);
-
-/// What another thread needs to reach the loop.
-#[derive(Clone)]
-pub(crate) struct Bell {
-    wake: Arc<OwnedFd>,
-    stop: Arc<AtomicBool>,
-}
 
 /// The loop and all that it owns.
 pub(crate) struct Sense {
@@ -81,40 +73,6 @@ pub(crate) struct Sense {
     policy_since: UnixTime,
     /// Held while the state directory is ours.
     _lock: Option<File>,
-}
-
-impl Bell {
-    pub(crate) fn new() -> io::Result<Self> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { wake: Arc::new(wake), stop: Arc::new(AtomicBool::new(false)) })
-    }
-
-    /// Makes the loop look at its calls.
-    pub(crate) fn ring(&self) {
-        // A full counter is a bell that rings already.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-
-    /// Makes the loop end.
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.ring();
-    }
-
-    /// Whether the loop is to end.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
-    }
-
-    /// Readable once it was rung, until [`Self::clear`].
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
-    }
-
-    /// Forgets that it was rung.
-    pub(crate) fn clear(&self) {
-        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
-    }
 }
 
 impl Sense {

@@ -1,8 +1,8 @@
-//! The uplinks as they are configured: a thread that looks at them, and has the kernel send new connections where `uplink::fleet` says. It is
-//! in its namespace for as long as it lives.
+//! The uplinks as they are configured: a thread that looks at them, and has the kernel send new connections where `uplink::fleet` says. It
+//! is in its namespace for as long as it lives.
 //!
-//! Ground rules. What it changes is written down first: the table, the routes and rules when it begins, a device's setting when the device is
-//! seen. It takes all of that back when it ends. What it cannot do it says, and tries again.
+//! Ground rules. What it changes is written down first: the table, the routes and rules when it begins, a device's setting when the device
+//! is seen. It takes all of that back when it ends. What it cannot do it says, and tries again.
 
 mod driver;
 mod give_up;
@@ -21,7 +21,7 @@ use weirgate_units::Instant;
 
 use self::driver::Driver;
 pub(crate) use self::look::{gateways, reached};
-use super::sense::Bell;
+use super::bell::Bell;
 use super::steer::undo_all;
 use crate::config::shaping::namespace_path;
 use crate::config::{Config, unknown};

@@ -21,7 +21,7 @@ use weirgate_units::{Duration, Instant};
 use super::give_up::Doom;
 use super::{Order, Work, now};
 use crate::config::uplinks::Target;
-use crate::daemon::sense::Bell;
+use crate::daemon::bell::Bell;
 use crate::journal::Journal;
 use crate::uplink::Place;
 use crate::uplink::fleet::{Act, Fleet};
