@@ -150,6 +150,9 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         let (ratio, interval) = against(&costs, at, stock, kb);
         measured(&mut expectations, name, ratio, interval)?;
     }
+    let slower = [same, fast].map(|at| p99_against(&costs, at, stock));
+    let (ratio, interval) = slower.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).context("two libraries")?;
+    measured(&mut expectations, "p99_over_stock", ratio, interval)?;
     let all = |at: usize, kb: usize| {
         let of = sizes.iter().filter(|((library, _, size), _)| (*library, *size) == (at, kb));
         of.fold((0, 0), |(plain, gzip), (_, more)| (plain + more.0, gzip + more.1))
@@ -243,6 +246,12 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
 fn against(costs: &BTreeMap<(usize, usize), Cost>, at: usize, stock: usize, kb: usize) -> (f64, Interval) {
     let (ours, theirs) = (&costs[&(at, kb)].us, &costs[&(stock, kb)].us);
     ratio_of_runs(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
+}
+
+/// A library's p99 at a rate that all hold over another one's, of all sizes together.
+fn p99_against(costs: &BTreeMap<(usize, usize), Cost>, at: usize, stock: usize) -> (f64, Interval) {
+    let pairs = SIZES.iter().flat_map(|kb| costs[&(at, *kb)].steady.iter().zip(&costs[&(stock, *kb)].steady));
+    ratio_of_runs(&pairs.map(|(ours, theirs)| ours.ms(0.99) / theirs.ms(0.99)).collect::<Vec<_>>())
 }
 
 /// Bytes of the bodies of a size as gzip files by stock zlib at its first level, with its defaults beside that.
