@@ -1,8 +1,9 @@
 //! The process's counters: its own, and where a daemon wants to see them, in a file that it maps.
 //!
 //! A daemon that wants to see them has made the folder; without it nothing is written. The file belongs to the process's user, so that
-//! nobody else can take its pages away. Its name is drawn at random: process numbers are other ones in other namespaces, and come again. When a
-//! process has not said for an hour that it lives, the daemon adds the file up and removes it; who lives all the same begins another one.
+//! nobody else can take its pages away. Its name is drawn at random: process numbers are other ones in other namespaces, and come again.
+//! When a process has not said for an hour that it lives, the daemon adds the file up and removes it; who lives all the same begins another
+//! one.
 
 use std::fs;
 use std::os::fd::AsRawFd as _;

@@ -27,8 +27,8 @@ pub struct FlowHash(u64);
 impl FlowHash {
     /// The hash of a flow under a network's key.
     ///
-    /// The bytes are hashed in network order: addresses of 4 or 16 bytes, source first; the ports, source first; the protocol. SipHash's key is
-    /// `key` in its first 8 bytes (little-endian), and zeros.
+    /// The bytes are hashed in network order: addresses of 4 or 16 bytes, source first; the ports, source first; the protocol. SipHash's
+    /// key is `key` in its first 8 bytes (little-endian), and zeros.
     pub fn new(flow: &FiveTuple, key: u64) -> Self {
         let mut hasher = SipHasher13::new_with_keys(key, 0);
         for address in [flow.source, flow.destination] {
@@ -72,8 +72,8 @@ impl FlowHash {
     }
 }
 
-/// A hash of two numbers, in this order: two products of 64 by 64 bits, crossed, so that each half of the result has the upper half of one of
-/// them, in which all bits have met. For what nobody attacks.
+/// A hash of two numbers, in this order: two products of 64 by 64 bits, crossed, so that each half of the result has the upper half of one
+/// of them, in which all bits have met. For what nobody attacks.
 pub(crate) const fn mix(a: u128, b: u128) -> u128 {
     const fn product(a: u64, b: u64) -> u128 {
         a as u128 * b as u128

@@ -93,7 +93,8 @@ mod tests {
     use super::*;
     use crate::{Looks, Memory, Port};
 
-    /// The sum over `counts` of the squared distances from what is expected, over that; and how many standard deviations it is from its mean.
+    /// The sum over `counts` of the squared distances from what is expected, over that; and how many standard deviations it is from its
+    /// mean.
     fn chi_square(counts: &[u64]) -> (f64, f64) {
         let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
         let sum = counts.iter().map(|count| (*count as f64 - expected).powi(2) / expected).sum::<f64>();

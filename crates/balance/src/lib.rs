@@ -1,8 +1,8 @@
 //! Which of several links takes this packet, or this flow: the load balancers of data-centre fabrics, in one library for a
 //! software switch, a simulator and test vectors for hardware.
 //!
-//! Pure: no clock, no threads, no allocation while packets are balanced. What a balancer looks at is read through [`Depths`], what it draws comes
-//! from a [`Sampler`], so a switch's registers and a generator in a chip fit as well as a simulator's.
+//! Pure: no clock, no threads, no allocation while packets are balanced. What a balancer looks at is read through [`Depths`], what it draws
+//! comes from a [`Sampler`], so a switch's registers and a generator in a chip fit as well as a simulator's.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

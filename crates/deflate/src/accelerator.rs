@@ -1,8 +1,8 @@
 //! A device that compresses for processes of this host, in memory that it shares with them.
 //!
 //! The memory is a file without a name that the device's process has made and sealed, so that nobody can cut it off below the others
-//! (memfd_create(2), F_SEAL_SHRINK); it hands it to whoever connects. It has *instances*, as the cards of Intel's that the word comes from: each
-//! takes one body at a time and answers with what it became. A thread that compresses takes an instance ([`Holder`]), keeps it from
+//! (memfd_create(2), F_SEAL_SHRINK); it hands it to whoever connects. It has *instances*, as the cards of Intel's that the word comes from:
+//! each takes one body at a time and answers with what it became. A thread that compresses takes an instance ([`Holder`]), keeps it from
 //! one body to the next, and gives it back at its end; one that has not used it for [`LEASE`] loses it. The thread writes its body, and
 //! waits, asleep after a while, until the answer is there. Where there is no instance, no answer in time, or a wrong one, it has the body
 //! still, and compresses it itself: a [`Reason`](crate::count::Reason) each.

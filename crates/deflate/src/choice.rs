@@ -6,8 +6,8 @@
 //! compressed by stock zlib as well, and where its output has been too large it goes one level up, and from the last level out of the
 //! choice. Of those that are left the one that kept its caller's thread busy for the shortest time is chosen; a part of the time in which a
 //! device had it sleep counts as well. What a device costs changes
-//! with its load, so where there is one it is tried now and then, and where it is chosen the engines beside it are; among those the first few
-//! bodies decide, so that equal bodies have equal output from then on.
+//! with its load, so where there is one it is tried now and then, and where it is chosen the engines beside it are; among those the first
+//! few bodies decide, so that equal bodies have equal output from then on.
 
 use std::sync::atomic::{AtomicI8, AtomicU32, AtomicU64, Ordering};
 

@@ -61,8 +61,8 @@ pub trait Batch {
 /// A GPU that compresses bodies of up to 64 KB, all of a batch beside each other; longer and empty ones it leaves.
 ///
 /// It is for a process that serves others. A CUDA context does not survive `fork`, takes hundreds of megabytes, and is too much for each
-/// of a web server's workers. It belongs to the process that loaded it, and is dropped there. Memory for a whole batch is set aside when it is
-/// made: for each body 214 KB for what goes in and out, of the GPU's and page-locked of the host's, and of the GPU's what the algorithm
+/// of a web server's workers. It belongs to the process that loaded it, and is dropped there. Memory for a whole batch is set aside when it
+/// is made: for each body 214 KB for what goes in and out, of the GPU's and page-locked of the host's, and of the GPU's what the algorithm
 /// works in, by nvCOMP 5.1 and 6.0 nothing for 0, 0.4 MB for 1, 0.7 MB for 2 and 1.2 MB for 5.
 ///
 /// `load` and `compress` wait for the GPU as long as it takes, and sleep meanwhile. Where the GPU has failed the driver ends the wait with

@@ -185,8 +185,8 @@ impl Scratch {
         &mut self.stock
     }
 
-    /// Compresses a part of a body, or all of it, that became `ours` long by another engine, by stock zlib as well, and tells `choice`; `len`
-    /// is the body's.
+    /// Compresses a part of a body, or all of it, that became `ours` long by another engine, by stock zlib as well, and tells `choice`;
+    /// `len` is the body's.
     pub(crate) fn compare(
         &mut self,
         settings: &Settings,

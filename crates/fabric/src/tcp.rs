@@ -35,9 +35,9 @@ pub struct TcpSettings {
     pub max_rto: Span,
     /// A segment is lost when so many beyond it have arrived.
     pub dup_ack_threshold: u32,
-    /// A sender that learns of re-ordering, as Linux's does: when a segment arrives though others beyond it came first, the threshold becomes
-    /// what would have waited for it, up to this; and what a segment that was not lost did to the window is undone (RFC 3522, 4015). Where this is no more than
-    /// `dup_ack_threshold`, senders do neither.
+    /// A sender that learns of re-ordering, as Linux's does: when a segment arrives though others beyond it came first, the threshold
+    /// becomes what would have waited for it, up to this; and what a segment that was not lost did to the window is undone (RFC 3522,
+    /// 4015). Where this is no more than `dup_ack_threshold`, senders do neither.
     pub reordering_max: u32,
     /// An ACK is sent for every so many segments; those out of order, and those that fill a hole, have one at once.
     pub ack_every: u16,

@@ -141,8 +141,8 @@ impl Report {
         self.tables.iter().filter(|table| !table.rows.is_empty())
     }
 
-    /// Writes each table as CSV, and each plot as SVG and its points as CSV, into `dir`: numbered in their order, and named by their captions,
-    /// as `table-1-flow-completion-time-mean-us.csv`.
+    /// Writes each table as CSV, and each plot as SVG and its points as CSV, into `dir`: numbered in their order, and named by their
+    /// captions, as `table-1-flow-completion-time-mean-us.csv`.
     ///
     /// # Errors
     /// Where a file cannot be written.

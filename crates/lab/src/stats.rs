@@ -35,7 +35,8 @@ pub fn deviation(values: &[f64]) -> f64 {
     mean(values.iter().map(|value| (value - centre).powi(2))).sqrt()
 }
 
-/// How equal shares are: 1 where all are, 1/n where one has everything (Jain, Chiu and Hawe, DEC-TR-301, 1984). NaN where nobody has anything.
+/// How equal shares are: 1 where all are, 1/n where one has everything (Jain, Chiu and Hawe, DEC-TR-301, 1984). NaN where nobody has
+/// anything.
 pub fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     sum * sum / (shares.len() as f64 * shares.iter().map(|share| share * share).sum::<f64>())

@@ -43,8 +43,8 @@ pub fn wake_early() -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Has the calling thread run on one processor alone: the one of place `core`, from 0, among those that it may use until then. So no two threads
-/// of different places take a processor from each other, wherever the scheduler would have them. False: it may use no more than
+/// Has the calling thread run on one processor alone: the one of place `core`, from 0, among those that it may use until then. So no two
+/// threads of different places take a processor from each other, wherever the scheduler would have them. False: it may use no more than
 /// `core`, and nothing was changed.
 ///
 /// # Errors

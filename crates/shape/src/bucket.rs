@@ -3,8 +3,8 @@
 //! Buckets fail in practice by rounding: a clock in microseconds and a poll every microsecond earn 0.3 token each time
 //! at 300,000 packets/s, an integer drops them, and the limit is missed by a sixth. Here the level is kept in *nanobits*
 //! (10^-9 bit): a rate in bit/s times a time in nanoseconds is a whole number of them, so every poll earns exactly its
-//! share, nothing is carried by hand, and the pattern of polling cannot change the result. Packets are kept likewise, in nanopackets. Levels are 128 bits wide:
-//! no rate, depth or idle time of the `units` types overflows them.
+//! share, nothing is carried by hand, and the pattern of polling cannot change the result. Packets are kept likewise, in nanopackets.
+//! Levels are 128 bits wide: no rate, depth or idle time of the `units` types overflows them.
 
 mod level;
 

@@ -6,8 +6,8 @@
 //! rings, one for each tick. So nearly everything is written and read in order, and what is not stays in a processor's nearest
 //! caches: slots for every tick of two seconds are eight megabytes, and nearly every touch of one misses. Of an item the wheel keeps
 //! its tick and nothing more, for the same reason. Lists keep what room they had, so putting in and taking out allocate nothing once
-//! they have grown, but where more than 8,192 are due in one block: its list is made anew each time. Bitmaps of the ticks and blocks that hold something find the next one in a few instructions
-//! however far it is, so nobody has to tick.
+//! they have grown, but where more than 8,192 are due in one block: its list is made anew each time. Bitmaps of the ticks and blocks that
+//! hold something find the next one in a few instructions however far it is, so nobody has to tick.
 
 mod bitmap;
 mod rings;

@@ -1,13 +1,12 @@
 //! Who the other side is, and what keeps everybody else out.
 //!
 //! Read first: the Noise protocol framework, revision 34, sections 7.5 (IK: whoever begins knows whom it calls) and 11.4 (nonces that the
-//! transport carries). The handshake is `Noise_IK_25519_ChaChaPoly_BLAKE2s` by snow, with the protocol's version and the connection's name for a
-//! prologue: a message is worth nothing under another name. It gives a key for each direction. A datagram is
-//! sealed by AES-256-GCM with its path and packet number as nonce, so that any datagram can be sealed and opened before, after or beside
-//! any other one.
+//! transport carries). The handshake is `Noise_IK_25519_ChaChaPoly_BLAKE2s` by snow, with the protocol's version and the connection's name
+//! for a prologue: a message is worth nothing under another name. It gives a key for each direction. A datagram is sealed by AES-256-GCM
+//! with its path and packet number as nonce, so that any datagram can be sealed and opened before, after or beside any other one.
 //!
-//! Keys are used for 2^22 packets at most (RFC 9001, 6.6, allows 2^23); the next key is derived from the last one, and which of the two it is
-//! is said by a bit of the header.
+//! Keys are used for 2^22 packets at most (RFC 9001, 6.6, allows 2^23); the next key is derived from the last one, and which of the two it
+//! is is said by a bit of the header.
 
 use std::fmt;
 

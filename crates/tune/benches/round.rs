@@ -2,9 +2,9 @@
 //! decisions, as a fleet's controller has them: nanoseconds per vote and per network, and the memory that it takes at its peak.
 //! Bound: a round in 30 s.
 //!
-//! Measured on two virtual processors of an Intel Xeon (of no name beyond that), other work beside it, five votes of each of a million networks a
-//! round and 100,000 networks selected: 0.50 to 0.79 s a round, 100 to 165 ns a vote, 510 to 810 ns a network, half of it to count the
-//! tallies. Memory without the tallies themselves: 430 B a network at its peak, 268 B between rounds; 120 B saved.
+//! Measured on two virtual processors of an Intel Xeon (of no name beyond that), other work beside it, five votes of each of a million
+//! networks a round and 100,000 networks selected: 0.50 to 0.79 s a round, 100 to 165 ns a vote, 510 to 810 ns a network, half of it to
+//! count the tallies. Memory without the tallies themselves: 430 B a network at its peak, 268 B between rounds; 120 B saved.
 //!
 //! Plain and not Criterion's: one iteration takes seconds, and what is asked for is an order of magnitude.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock, the crate does not")]

@@ -1,14 +1,14 @@
 //! Networks that were just selected are treated by a share of the edges first, and by all once they have not come to harm there.
 //!
-//! Which edges go first is decided by their names: those below a share of all hashes, which is in the snapshot and never so small that nobody
-//! goes first ([`share_of`]). What they treat and hold out is compared as ever, for all networks on trial together: that says sooner than any
-//! single network whether a treatment does harm.
+//! Which edges go first is decided by their names: those below a share of all hashes, which is in the snapshot and never so small that
+//! nobody goes first ([`share_of`]). What they treat and hold out is compared as ever, for all networks on trial together: that says sooner
+//! than any single network whether a treatment does harm.
 //!
 //! A trial ends when it has said something: after [`Config::trial_rounds`](crate::Config::trial_rounds) rounds with treated votes, and with
-//! twice [`Config::rollback_blocks_min`](crate::Config::rollback_blocks_min) blocks of all networks on trial, since few cannot show harm at the
-//! level that is asked for. With a trial of 36 rounds and defaults else four networks that are compared by a holdout have those after three
-//! hours, a single one after twelve. A network whose trial has not ended after [`TRIAL_MAX`] times its rounds is given up, as what nobody has
-//! measured should not reach everybody; it may be selected again.
+//! twice [`Config::rollback_blocks_min`](crate::Config::rollback_blocks_min) blocks of all networks on trial, since few cannot show harm at
+//! the level that is asked for. With a trial of 36 rounds and defaults else four networks that are compared by a holdout have those after
+//! three hours, a single one after twelve. A network whose trial has not ended after [`TRIAL_MAX`] times its rounds is given up, as what
+//! nobody has measured should not reach everybody; it may be selected again.
 
 use weirgate_sockets::sample::CcName;
 use weirgate_units::Prefix;

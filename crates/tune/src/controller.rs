@@ -88,8 +88,8 @@ pub(crate) struct Vote {
 }
 
 /// One network in the round in progress. Its own are its connections that run on the default by somebody's will: those held out where
-/// there are any, those of edges that do not treat it yet, and all where nobody does. Where it is treated the lot of others is not known (a port
-/// that is not steered, or not looked at yet).
+/// there are any, those of edges that do not treat it yet, and all where nobody does. Where it is treated the lot of others is not known (a
+/// port that is not steered, or not looked at yet).
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) slot: u32,
@@ -242,7 +242,8 @@ impl Controller {
     }
 
     /// Ends the round at `now`: judges, proposes, validates, commits. `newest` is the time of the newest measurement in
-    /// it, a sample or the end of a poll; `None` where there is none. Where the returned policy is `Some` it is taken to be in force from now on.
+    /// it, a sample or the end of a poll; `None` where there is none. Where the returned policy is `Some` it is taken to be in force from
+    /// now on.
     ///
     /// O(votes + networks heard of + tracked networks), and O(selected x blocks x resamples) at the end of an epoch.
     pub fn end_round(&mut self, now: UnixTime, newest: Option<UnixTime>) -> Round {

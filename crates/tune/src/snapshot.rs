@@ -42,7 +42,8 @@ pub struct Snapshot {
     pub until: UnixTime,
     /// What every edge obeys.
     pub policy: Policy,
-    /// The share of edges that go first, in parts per million ([`share_of`](crate::canary::share_of)), and the networks that they treat beside those of the policy.
+    /// The share of edges that go first, in parts per million ([`share_of`](crate::canary::share_of)), and the networks that they treat
+    /// beside those of the policy.
     pub first: (u32, Vec<(Prefix, CcName)>),
 }
 
@@ -95,7 +96,8 @@ impl core::fmt::Display for Held {
 }
 
 impl Snapshot {
-    /// Its bytes, to be signed: the same for equal snapshots. [`NETWORK_V4`] or [`NETWORK_V6`] for each network, and less than 1 KB beside them.
+    /// Its bytes, to be signed: the same for equal snapshots. [`NETWORK_V4`] or [`NETWORK_V6`] for each network, and less than 1 KB beside
+    /// them.
     pub fn to_bytes(&self) -> Vec<u8> {
         let Self { pop, generation, version, made, until, policy, first: (share_ppm, first) } = self;
         let mut w = Writer(Vec::with_capacity(128 + (policy.networks.len() + first.len()) * NETWORK_V6));

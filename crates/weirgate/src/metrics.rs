@@ -4,7 +4,8 @@
 //! client networks among the labels: thousands of them, coming and going, are what the store and the page are for, and
 //! would cost the scraper more than the daemon. Fewer than 120 series, whatever the host sees; where there is a software switch,
 //! [`SWITCH_SERIES`], and [`LIMIT_SERIES`] for each limit and [`PORT_SERIES`] for each port; where processes compress,
-//! [`DEFLATE_SERIES`]; [`UPLINK_SERIES`] for each uplink; [`EXPORT_SERIES`] where records are sent to Kafka; and [`FLEET_SERIES`] where the fleet's controller is obeyed.
+//! [`DEFLATE_SERIES`]; [`UPLINK_SERIES`] for each uplink; [`EXPORT_SERIES`] where records are sent to Kafka; and [`FLEET_SERIES`] where the
+//! fleet's controller is obeyed.
 
 use std::fmt::{Display, Write};
 

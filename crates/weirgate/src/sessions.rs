@@ -153,8 +153,8 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
         }
     }
 
-    /// Whether there may be one more of this key; the oldest one goes for it whose caller has shown nothing but a first message, which can be repeated
-    /// by whoever saw it.
+    /// Whether there may be one more of this key; the oldest one goes for it whose caller has shown nothing but a first message, which can
+    /// be repeated by whoever saw it.
     fn has_room(&mut self, peer: Public) -> bool {
         let is_its = |session: &Session<A>| session.connection.peer() == peer;
         let its = self.open.values().filter(|session| is_its(session)).count();

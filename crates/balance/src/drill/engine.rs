@@ -34,8 +34,8 @@ impl Engine {
         self.memories.iter_mut().for_each(Memory::clear);
     }
 
-    /// A clock passes. `asked` is a group's number and its ports, where a packet has come; what comes back is the port of the packet that came
-    /// `latency` clocks ago: none where none came, or its group had no ports. Allocates nothing; steps: those of [`Memory::pick`].
+    /// A clock passes. `asked` is a group's number and its ports, where a packet has come; what comes back is the port of the packet that
+    /// came `latency` clocks ago: none where none came, or its group had no ports. Allocates nothing; steps: those of [`Memory::pick`].
     ///
     /// # Panics
     /// Where there is no such group.

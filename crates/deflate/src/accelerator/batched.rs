@@ -78,8 +78,8 @@ impl<B: Batch> Batched<B> {
 }
 
 impl Pulse {
-    /// Says that the device lives at `now`, if it is at a batch. To be called more often than every [`ALIVE`](super::ALIVE). False: it is at one
-    /// that does not end, and does not live.
+    /// Says that the device lives at `now`, if it is at a batch. To be called more often than every [`ALIVE`](super::ALIVE). False: it is
+    /// at one that does not end, and does not live.
     pub fn beat(&self, now: u64) -> bool {
         let began = self.began.load(Ordering::Relaxed);
         let is_stuck = began != 0 && now.saturating_sub(began) >= STUCK;

@@ -7,7 +7,8 @@ use super::Step;
 use super::server::{Job, Server};
 use crate::engine::{Engine, Libdeflate, bound};
 
-/// What the device does wrong. Each is for one of so many bodies, 0: for none; where two fall on one body, it is the first that is named here.
+/// What the device does wrong. Each is for one of so many bodies, 0: for none; where two fall on one body, it is the first that is named
+/// here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// It dies, with half of the answer written.

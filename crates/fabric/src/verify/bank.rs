@@ -1,4 +1,5 @@
-//! Queues side by side without a network, as theory has them: Poisson arrivals that DRILL sends to one of them, exponential times of service.
+//! Queues side by side without a network, as theory has them: Poisson arrivals that DRILL sends to one of them, exponential times of
+//! service.
 //!
 //! It is a Markov chain, and is taken step by step: each is an arrival or a service, with the chances that their rates have; a service of
 //! an empty queue changes nothing. Steps are then equally long in the mean, so means over steps are means over time.

@@ -73,7 +73,8 @@ const DRAWN: [usize; 3] = [1, 2, 3];
 /// Of the boundary.
 const LOADS: [f64; 4] = [0.8, 0.9, 1.1, 1.2];
 
-/// Growth that is none: how many packets there are at two times differs by some tens in any case, up to 0.02 and 0.002 of the services between.
+/// Growth that is none: how many packets there are at two times differs by some tens in any case, up to 0.02 and 0.002 of the services
+/// between.
 const fn none(form: Form) -> f64 {
     form.pick(0.02, 0.002)
 }

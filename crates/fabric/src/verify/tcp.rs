@@ -18,9 +18,9 @@ const DELAY: Duration = Duration::from_micros(125);
 /// windows that are large, and lose one segment at a time.
 const LOSSES: [f64; 3] = [0.0005, 0.001, 0.002];
 
-/// The constant of the formula, for an ACK of each segment, is sqrt(3/2) where each loss comes when 1/p packets have passed. Where losses are
-/// independent it is 1.31 in the limit of small p (7 % more), and the round trip in which a loss is mended, without growth, takes some of
-/// that away; 10 % holds both.
+/// The constant of the formula, for an ACK of each segment, is sqrt(3/2) where each loss comes when 1/p packets have passed. Where losses
+/// are independent it is 1.31 in the limit of small p (7 % more), and the round trip in which a loss is mended, without growth, takes some
+/// of that away; 10 % holds both.
 pub(super) fn square_root(seed: u64, form: Form) -> Finding {
     let tolerance = form.pick(20.0, 10.0);
     let case = |p| {

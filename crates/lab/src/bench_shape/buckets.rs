@@ -155,8 +155,8 @@ impl RteMeter {
     }
 }
 
-/// Decisions per second of `threads` threads, each with what `member` makes, and the share of them that grants, in percent. To them time runs
-/// so many times as `fast`.
+/// Decisions per second of `threads` threads, each with what `member` makes, and the share of them that grants, in percent. To them time
+/// runs so many times as `fast`.
 fn decisions<M: FnMut(Instant) -> bool + Send>(threads: usize, fast: u64, member: impl Fn() -> M) -> [f64; 2] {
     let start = Clock::now();
     let passed: u64 = thread::scope(|scope| {

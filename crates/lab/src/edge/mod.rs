@@ -2,8 +2,8 @@
 //!
 //! One edge (a real nginx, the real daemon) and 20 client networks behind emulated links, as `experiments/edge.toml` has
 //! them. Every arm gets a copy of all of it, with the same seeds. Two arms run at a time, those that a bound compares
-//! together: what disturbs the machine disturbs them alike, and it has room for both. What counts is taken at the clients ([`load`]) and by a [witness](weirgate_linux::bpf::witness)
-//! that shares nothing with the program that switches.
+//! together: what disturbs the machine disturbs them alike, and it has room for both. What counts is taken at the clients ([`load`]) and by
+//! a [witness](weirgate_linux::bpf::witness) that shares nothing with the program that switches.
 
 mod arm;
 mod findings;

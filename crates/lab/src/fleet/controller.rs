@@ -12,7 +12,8 @@ use super::ground::Ground;
 use crate::daemon;
 use crate::process::{Killed, free_port, memory_mb, scheduled};
 
-/// A controller's round, where nobody says otherwise. What a round costs does not depend on it; so long a one does not end while its history is decided.
+/// A controller's round, where nobody says otherwise. What a round costs does not depend on it; so long a one does not end while its
+/// history is decided.
 pub(super) const ROUND_S: u64 = 1_800;
 
 /// A controller that writes files, and how it is run.

@@ -60,8 +60,8 @@ fn export(ground: &Ground, size: Size, edge: u32, end: u64) -> Result<u64> {
     Ok(all.len() as u64)
 }
 
-/// What an edge's connections came to, as those of the rounds before ([`super::round::fill`]): one network in ten is slow, and treated but for a
-/// holdout.
+/// What an edge's connections came to, as those of the rounds before ([`super::round::fill`]): one network in ten is slow, and treated but
+/// for a holdout.
 fn summed(size: Size, edge: u32) -> Vec<Tally> {
     let round = weirgate_units::Duration::from_secs(ROUND_S);
     let mut tallies = Tallies::new(Config { round, ..Config::default() });

@@ -2,7 +2,8 @@
 //!
 //! Each is drawn from a recorded connection, so that columns that go together stay together. A column that is seldom the same twice is then
 //! put somewhere between its value and the next higher one that was recorded, or the drawing would repeat whole records, which
-//! compression would find: as often as it takes for the column to have the entropy that it had. Addresses, ports and cookies are of as many clients as there are connections.
+//! compression would find: as often as it takes for the column to have the entropy that it had. Addresses, ports and cookies are of as many
+//! clients as there are connections.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! A decision round over a million client networks: what edges have sent by Kafka, in ClickHouse's server of 25.8, after a history that SQL has
-//! made there; the real controller with its memory of the rounds before.
+//! A decision round over a million client networks: what edges have sent by Kafka, in ClickHouse's server of 25.8, after a history that SQL
+//! has made there; the real controller with its memory of the rounds before.
 
 use std::fs;
 use std::path::Path;
@@ -50,8 +50,8 @@ pub(super) struct Found {
     pub(super) snapshot_bytes: u64,
 }
 
-/// Takes in what edges have `sent`, fills the server with rounds before that and has the controller decide: the history once, and then the last
-/// round three times from the same memory.
+/// Takes in what edges have `sent`, fills the server with rounds before that and has the controller decide: the history once, and then the
+/// last round three times from the same memory.
 pub(super) fn run(ground: &Ground, size: Size, sent: Sent, say: &dyn Fn(String)) -> Result<Found> {
     let engine = Current::start(ground, "round")?;
     let number = |sql: &str| super::ground::count(&engine.url, sql);
@@ -139,7 +139,8 @@ pub(super) fn name(pop: u32) -> String {
 }
 
 /// The tallies of one round. One network in ten is slow; from round 26 on, by when the controller will have selected it, its
-/// connections come in two arms, as an edge reports them. `pop` is the name of network `n`'s point of presence, in SQL. Votes scatter as goodputs do, over some twenty bins of 2 %.
+/// connections come in two arms, as an edge reports them. `pop` is the name of network `n`'s point of presence, in SQL. Votes scatter as
+/// goodputs do, over some twenty bins of 2 %.
 pub(super) fn fill(pop: &str, size: Size, round: u32, (end, length_s): (u64, u64)) -> String {
     let Size { pops, networks, .. } = size;
     let rows = u64::from(pops) * u64::from(networks);

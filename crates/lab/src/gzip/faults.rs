@@ -23,7 +23,8 @@ use crate::report::{Report, Table, number};
 /// Workers of the server.
 const WORKERS: usize = 4;
 
-/// For how long a body is waited for, in microseconds: of four workers that the device has to serve, by libdeflate, it does one after the other.
+/// For how long a body is waited for, in microseconds: of four workers that the device has to serve, by libdeflate, it does one after the
+/// other.
 const WAIT_US: &str = "10000";
 
 /// What goes wrong, and what is to come of it.

@@ -108,8 +108,8 @@ impl Ovs {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Starts a server in the namespace, with the priority that the switch's own thread has. Debian's service gives it less, -10 (ovs-ctl(8),
-    /// `--ovs-vswitchd-priority`).
+    /// Starts a server in the namespace, with the priority that the switch's own thread has. Debian's service gives it less, -10
+    /// (ovs-ctl(8), `--ovs-vswitchd-priority`).
     fn run(&mut self, line: &str) -> Result<()> {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", self.ns.name(), "nice", "-n", "-20"]).args(line.split_whitespace());

@@ -224,7 +224,8 @@ impl Came {
         within.map(|(_, bytes)| *bytes).sum::<u64>() as f64 * 8.0 / len.as_secs_f64()
     }
 
-    /// How long after `outage` it was until goodput, in windows of 50 ms that begin every 5 ms, was `wanted` bit/s and stayed so until `end`.
+    /// How long after `outage` it was until goodput, in windows of 50 ms that begin every 5 ms, was `wanted` bit/s and stayed so until
+    /// `end`.
     pub(super) fn stall(&self, outage: Instant, end: Instant, wanted: f64) -> Duration {
         let (step, window) = (Duration::from_millis(5), Duration::from_millis(50));
         let mut good = outage;

@@ -1,7 +1,8 @@
 //! Other programs that use several paths at once, where they are installed: Aggligator's tunnel (`agg-tunnel`, of the crate
-//! `aggligator-util`), many TCP links as one ordered stream, and TQUIC's client and server (`tquic_client`, `tquic_server`, of `tquic_tools`),
-//! multipath QUIC with its scheduler of the least round-trip time. TQUIC's can only fetch: its links are reversed. Aggligator's speed test is
-//! not asked: what it says that it sent is still to be delivered, megabytes of it, and where it only fetches it says 0.
+//! `aggligator-util`), many TCP links as one ordered stream, and TQUIC's client and server (`tquic_client`, `tquic_server`, of
+//! `tquic_tools`), multipath QUIC with its scheduler of the least round-trip time. TQUIC's can only fetch: its links are reversed.
+//! Aggligator's speed test is not asked: what it says that it sent is still to be delivered, megabytes of it, and where it only fetches it
+//! says 0.
 
 use std::fs;
 use std::io::ErrorKind;

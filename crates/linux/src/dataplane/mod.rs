@@ -1,10 +1,10 @@
 //! The software switch on real devices: one thread that reads frames, hands them to the [`Bridge`] and sends what it releases.
 //!
 //! It runs to completion and sleeps when there is nothing to do: until a device has something, a packet's instant comes, a gate
-//! opens, or somebody [calls](Handle::call). Asked to [poll](Dataplane::polling), it never sleeps. Several threads, each with a `Dataplane` of its own and a [part](Device::split) of each
-//! device's queues, keep limits together ([`SharedLimit`](weirgate_switch::limits::SharedLimit)) and learn addresses together.
-//! A queue that a limit gates, or whose backlog is full, is not read, so that who fills it is held back where the [`Device`] can do
-//! that.
+//! opens, or somebody [calls](Handle::call). Asked to [poll](Dataplane::polling), it never sleeps. Several threads, each with a `Dataplane`
+//! of its own and a [part](Device::split) of each device's queues, keep limits together
+//! ([`SharedLimit`](weirgate_switch::limits::SharedLimit)) and learn addresses together. A queue that a limit gates, or whose backlog is
+//! full, is not read, so that who fills it is held back where the [`Device`] can do that.
 //!
 //! When there is something to do within [`COALESCE`] of the last turn with something to do, it rests after that until so long have passed
 //! since the turn began, as a network card coalesces interrupts: whatever comes or is due meanwhile is done in one go. What comes, or is
@@ -58,8 +58,8 @@ const LEAVING_MAX: Bytes = Bytes::new(8 << 20);
 /// What waits in all of a switch's threads may take so much memory.
 pub const MEMORY_MAX: Bytes = Bytes::new(256 << 20);
 
-/// From the beginning of a turn with something to do to the next one, at least, where there is so much to do: 4,000 turns a second, as many as Linux's drivers of
-/// Intel's cards allow interrupts of bulk traffic (`bulk_latency` in e1000_main.c).
+/// From the beginning of a turn with something to do to the next one, at least, where there is so much to do: 4,000 turns a second, as many
+/// as Linux's drivers of Intel's cards allow interrupts of bulk traffic (`bulk_latency` in e1000_main.c).
 pub const COALESCE: Duration = Duration::from_micros(250);
 
 /// Frames kept for a device that has no room.

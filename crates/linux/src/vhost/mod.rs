@@ -276,7 +276,8 @@ impl VhostUser {
         self.complete(self.dropped.take());
     }
 
-    /// Puts a frame into the guest through `queue`, and tells the guest where it wants to be told. Bounded by the frame's length and the ring's.
+    /// Puts a frame into the guest through `queue`, and tells the guest where it wants to be told. Bounded by the frame's length and the
+    /// ring's.
     ///
     /// # Errors
     /// [`TransmitError`]; the frame is the caller's still.

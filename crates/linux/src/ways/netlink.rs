@@ -17,8 +17,8 @@ use super::{LAST_PRIORITY, PROTOCOL, SPAN, Way, Ways, WaysError};
 /// `RT_TABLE_MAIN`.
 const TABLE_MAIN: u32 = 254;
 
-/// Runs `work` with a connection to the kernel's routing in the calling thread's namespace, on a thread of its own, which is in the same one:
-/// the caller's may already run asynchronous work.
+/// Runs `work` with a connection to the kernel's routing in the calling thread's namespace, on a thread of its own, which is in the same
+/// one: the caller's may already run asynchronous work.
 pub(super) fn run<T: Send>(work: impl AsyncFnOnce(Kernel) -> Result<T, WaysError> + Send) -> Result<T, WaysError> {
     let with_runtime = || -> Result<T, WaysError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(WaysError::Open)?;

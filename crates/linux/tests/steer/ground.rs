@@ -410,7 +410,8 @@ impl Client {
 /// `send N`: N bytes. `pause MS`. `read N`: takes N raw bytes. `cc`: one byte, then the name of the socket's congestion control,
 /// 16 bytes; `idle`: the name only, as it is before anything is sent. An empty line is no request.
 /// `setcc NAME`, `setmax N`: the application's own congestion control and limit of the pacing rate (bytes/s). `max`: that limit,
-/// 8 bytes, as it is before anything is sent. `connect ADDRESS`: opens a connection, sends 1 MB on it, answers its algorithm. Several steps in one line, `;` between them, are one response.
+/// 8 bytes, as it is before anything is sent. `connect ADDRESS`: opens a connection, sends 1 MB on it, answers its algorithm. Several steps
+/// in one line, `;` between them, are one response.
 pub(crate) fn serve(listener_cc: &str) {
     let listener = TcpListener::bind(("::", PORT)).unwrap();
     if !listener_cc.is_empty() {

@@ -23,15 +23,15 @@ pub enum Source {
     /// connection is left out.
     ///
     /// That is what hosts sum up themselves, but for three things that records do not tell: what connections did before a host's daemon
-    /// was started is counted in that round; the smallest round-trip time is that of the last twelve rounds; and where clients' addresses were
-    /// cut to their networks, each connection counts as a client of its own.
+    /// was started is counted in that round; the smallest round-trip time is that of the last twelve rounds; and where clients' addresses
+    /// were cut to their networks, each connection counts as a client of its own.
     Records,
     /// Responses of access logs, of which each is a vote; what connections sent again and their round-trip times are from
     /// [`Records`](Self::Records).
     ///
-    /// A log does not say which arm its client had, and nobody can reckon it afterwards: that takes the host's part in a canary, the policy that it
-    /// obeyed at that moment, and the whole address. The record of the response's connection says it, and what it ran on: the two are brought
-    /// together by host, client address and client port (a hash of these is in `responses_of_connections`). So it needs records
+    /// A log does not say which arm its client had, and nobody can reckon it afterwards: that takes the host's part in a canary, the policy
+    /// that it obeyed at that moment, and the whole address. The record of the response's connection says it, and what it ran on: the two
+    /// are brought together by host, client address and client port (a hash of these is in `responses_of_connections`). So it needs records
     /// of whole addresses, and the port in the log; responses that no record is of are counted in [`Round::unmatched`], and do not vote.
     Responses,
 }

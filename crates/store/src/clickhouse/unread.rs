@@ -49,8 +49,8 @@ pub struct Idle {
     pub error: String,
 }
 
-/// The tables of `database` that read no partition by this server now; none where it does not tell. Where there are more consumers in all than
-/// partitions, some have none.
+/// The tables of `database` that read no partition by this server now; none where it does not tell. Where there are more consumers in all
+/// than partitions, some have none.
 pub fn idle(server: &Server, database: &str) -> Result<Vec<Idle>, ServerError> {
     let answer = server.ask(&format!(
         "SELECT table, splitByString(', Stack trace', splitByChar('\\n', argMax(exceptions.text[-1], exceptions.time[-1]))[1])[1] \

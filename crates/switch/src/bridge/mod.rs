@@ -1,9 +1,9 @@
 //! Frames between ports, through the limits: the pipeline of the software switch.
 //!
-//! A frame that comes in is read ([`Frame`]), finds its way ([`Macs`](crate::Macs): learnt, flooded, or the port's fixed peer), and is classified
-//! twice ([`Classifier`]): by the port it came from and by the port it goes to. A super-packet that would take longer than
-//! [`STEP`] at the lowest rate on its way, or is more than a limit ever lets pass, is cut before it waits. Then the limits of the first class, and those of the second
-//! ([`Limits`]); what is released is handed out, to be sent by whoever drives this.
+//! A frame that comes in is read ([`Frame`]), finds its way ([`Macs`](crate::Macs): learnt, flooded, or the port's fixed peer), and is
+//! classified twice ([`Classifier`]): by the port it came from and by the port it goes to. A super-packet that would take longer than
+//! [`STEP`] at the lowest rate on its way, or is more than a limit ever lets pass, is cut before it waits. Then the limits of the first
+//! class, and those of the second ([`Limits`]); what is released is handed out, to be sent by whoever drives this.
 //!
 //! No clock, no device: [`Bridge::handle_frame`] in, [`Bridge::poll_frame`] out, [`Bridge::poll_at`] says when. Nothing that comes
 //! in is dropped without being counted, here or by the limit that dropped it.

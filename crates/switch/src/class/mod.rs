@@ -6,10 +6,11 @@
 //! value is right for, one bit each in the order of priority. The first bit that is set in all of them is the answer. So a frame
 //! costs one load for each of VLAN, input port, DSCP, protocol and the two ports, one [`Table`](crate::Table) lookup for each of
 //! the two addresses, and at most `fields * rules / 64` words: 1,000 rules are 16 words of each field. Fields that no rule
-//! asks about cost nothing; where all rules ask about one field only, and that is no address, its value has its first rule. Rules that ask for one flow, by addresses, protocol and ports, and for no more than the input port beside
-//! that, are in a hash table instead of these sets, and cost one look (two, where some ask for the port and some do not) however
-//! many there are. Tuple-space search would be one hash lookup for every combination of fields and prefix lengths that
-//! occurs, and port ranges would have to be cut into prefixes; decision trees can grow without bound.
+//! asks about cost nothing; where all rules ask about one field only, and that is no address, its value has its first rule. Rules that ask
+//! for one flow, by addresses, protocol and ports, and for no more than the input port beside that, are in a hash table instead of these
+//! sets, and cost one look (two, where some ask for the port and some do not) however many there are. Tuple-space search would be one hash
+//! lookup for every combination of fields and prefix lengths that occurs, and port ranges would have to be cut into prefixes; decision
+//! trees can grow without bound.
 //!
 //! **The memory.** At most `2 * rules + 1` sets of `rules / 8` bytes for each field: with [`RULES_MAX`] that is 4 MB a field,
 //! with 1,000 rules 250 KB; and two bytes for each value up to the highest that a rule names. Rules for one flow take 61 to 121

@@ -479,8 +479,8 @@ impl<T> Limits<T> {
         self.set_share(now, limit, self.share(limit));
     }
 
-    /// Changes what may wait in a class, at most [its part of the memory](class_max). Nothing where it waits for nothing, or for gates only: what those have let in is not
-    /// dropped.
+    /// Changes what may wait in a class, at most [its part of the memory](class_max). Nothing where it waits for nothing, or for gates
+    /// only: what those have let in is not dropped.
     pub fn set_queue_max(&mut self, class: ClassId, queue_max: Bytes) {
         let Class { paced, gated, .. } = self.classes[class.index()];
         if let Some(paced) = paced.filter(|_| !gated) {

@@ -83,8 +83,8 @@ pub(super) struct Receive {
     /// Where to listen [default: all addresses, port 4747]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
-    /// Have each file on the disk before it is said to be done, and what is noted of it before that is: a power failure loses nothing that was
-    /// said. The transfer waits for the disk meanwhile
+    /// Have each file on the disk before it is said to be done, and what is noted of it before that is: a power failure loses nothing that
+    /// was said. The transfer waits for the disk meanwhile
     #[arg(long)]
     fsync: bool,
     /// End with the first transfer

@@ -413,8 +413,8 @@ mod tests {
         (summary, std::str::from_utf8(&text).unwrap().lines().map(line).collect())
     }
 
-    /// Read as a switch would be: each packet of a group with ports has one of them five clocks later, in a queue that is as long as the lines
-    /// say it is, and where all ports are drawn it is the shortest.
+    /// Read as a switch would be: each packet of a group with ports has one of them five clocks later, in a queue that is as long as the
+    /// lines say it is, and where all ports are drawn it is the shortest.
     #[test]
     fn ports_are_those_of_the_groups_and_depths_that_the_lines_say() {
         let all = Switch { looks: Looks::new(5, 0).unwrap(), ..SWITCH };

@@ -239,7 +239,8 @@ impl Decider {
         Ok(Standing::Active)
     }
 
-    /// Forgets what is known of `pop`, which this was opened for; its next policy, of a generation of its own, follows those of higher versions.
+    /// Forgets what is known of `pop`, which this was opened for; its next policy, of a generation of its own, follows those of higher
+    /// versions.
     ///
     /// # Errors
     /// It cannot be forgotten here, or in the database.

@@ -1,8 +1,8 @@
 //! An edge that obeys its fleet's controller: it looks where policies come from now and then, and takes what it may obey.
 //!
 //! What was obeyed last is kept beside this host's state: it is obeyed again after a restart for as long as it is alive, and nothing
-//! older is ever obeyed. Where nothing is alive, nothing is treated. How long it lives is counted from when it came by the clock that nobody sets,
-//! too, so that a civil clock that is set back prolongs nothing.
+//! older is ever obeyed. Where nothing is alive, nothing is treated. How long it lives is counted from when it came by the clock that
+//! nobody sets, too, so that a civil clock that is set back prolongs nothing.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read as _;

@@ -1,5 +1,6 @@
-//! What is kept of a point of presence: what its controller knows, and the snapshot that came of it, in one piece, so that nobody ever finds one
-//! without the other. It is written before the snapshot is published: whoever is killed in between publishes it when he is started again.
+//! What is kept of a point of presence: what its controller knows, and the snapshot that came of it, in one piece, so that nobody ever
+//! finds one without the other. It is written before the snapshot is published: whoever is killed in between publishes it when he is
+//! started again.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -1,5 +1,5 @@
-//! Policies for a fleet: [`keys`] sign them and say whose they are, the [`controller`] decides them from a database's [`rounds`] and publishes them (a file,
-//! HTTPS, a topic), and an edge [`follow`]s them.
+//! Policies for a fleet: [`keys`] sign them and say whose they are, the [`controller`] decides them from a database's [`rounds`] and
+//! publishes them (a file, HTTPS, a topic), and an edge [`follow`]s them.
 //!
 //! The order of things: read a round, decide, sign, save what was learnt and what was signed in one piece, and only then publish. Whoever is
 //! killed before he has saved decides the same round again, from the same data and the same memory; whoever is killed after that

@@ -1,8 +1,8 @@
 //! Where edges ask for their policy: HTTPS with a token, a certificate or both, and an answer as soon as there is a newer one.
 //!
-//! `GET /v1/policy/POP` is the snapshot, signed. `If-None-Match` (RFC 9110, 13.1.2) says which ones the edge has, `Prefer: wait=SECONDS` (RFC
-//! 7240, 4.3) for how long it waits for another, 55 at most. What is sent is signed, and the edge looks at nothing else: TLS and the token keep others from
-//! reading which networks are treated.
+//! `GET /v1/policy/POP` is the snapshot, signed. `If-None-Match` (RFC 9110, 13.1.2) says which ones the edge has, `Prefer: wait=SECONDS`
+//! (RFC 7240, 4.3) for how long it waits for another, 55 at most. What is sent is signed, and the edge looks at nothing else: TLS and the
+//! token keep others from reading which networks are treated.
 
 use std::convert::Infallible;
 use std::future::IntoFuture as _;

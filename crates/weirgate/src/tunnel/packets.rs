@@ -6,10 +6,10 @@
 //! takes while others have not. Or, where that was asked for, each packet goes by the path that has it there first.
 //!
 //! Ground rules. Nothing is sent again, and nothing waits for long: who uses datagrams has a way of his own with losses. Each side takes
-//! only what is between the networks that it was told: at the side that serves, packets *from* [`Settings::within`] to where it may reach; at
-//! the other one, packets *to* [`Settings::within`]. At the side that serves several, an address is of the key that had it first, as long as
-//! something comes from it; a later connection of the same key takes it over. The other side says which addresses it has, so that it is
-//! reached before it has sent anything.
+//! only what is between the networks that it was told: at the side that serves, packets *from* [`Settings::within`] to where it may reach;
+//! at the other one, packets *to* [`Settings::within`]. At the side that serves several, an address is of the key that had it first, as
+//! long as something comes from it; a later connection of the same key takes it over. The other side says which addresses it has, so that
+//! it is reached before it has sent anything.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};

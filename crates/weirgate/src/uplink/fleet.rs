@@ -6,7 +6,8 @@
 //! - IPv4 and IPv6 stand by themselves, each with its own targets: one may be dead where the other is well. A family that has no targets
 //!   of its own stands as the other does.
 //! - Flows of an uplink that fell silent are given up only where another one works: where none does, they lose nothing by waiting.
-//! - What is decided is said with its reason. Weights follow what is measured in steps of a tenth, so that not every second makes an order anew.
+//! - What is decided is said with its reason. Weights follow what is measured in steps of a tenth, so that not every second makes an order
+//!   anew.
 //! - Work per call: uplinks times pools, times an order's slots where one has to be made.
 
 mod order;

@@ -1,5 +1,5 @@
-//! The rules that say to the kernel where new flows go: one table of our own, `inet weirgate_uplinks`, as JSON for `nft -j -f -`. Read first:
-//! nft(8), libnftables-json(5), `net/netfilter/nft_numgen.c`, ip-rule(8).
+//! The rules that say to the kernel where new flows go: one table of our own, `inet weirgate_uplinks`, as JSON for `nft -j -f -`. Read
+//! first: nft(8), libnftables-json(5), `net/netfilter/nft_numgen.c`, ip-rule(8).
 //!
 //! Ground rules:
 //!

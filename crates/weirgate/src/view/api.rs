@@ -159,8 +159,8 @@ pub struct Losses {
     pub export_lost: u64,
 }
 
-/// What became of the records, or of the tallies, for one topic of Kafka's since the start. Those handed over and `found` together are those `acknowledged`,
-/// `sampled_out`, `waiting` and [lost](Losses::export_lost).
+/// What became of the records, or of the tallies, for one topic of Kafka's since the start. Those handed over and `found` together are
+/// those `acknowledged`, `sampled_out`, `waiting` and [lost](Losses::export_lost).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Export {
     /// The topic.

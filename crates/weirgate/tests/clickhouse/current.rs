@@ -44,7 +44,8 @@ fn deliver(server: &Server, format: &str, bytes: &[u8]) {
     ));
 }
 
-/// Makes what `weirgate store init` makes, but for Kafka's tables: in place of each one that keeps nothing, with what Kafka's have by themselves.
+/// Makes what `weirgate store init` makes, but for Kafka's tables: in place of each one that keeps nothing, with what Kafka's have by
+/// themselves.
 fn make_without_kafka(server: &Server, args: &[&str]) {
     for statement in printed(args) {
         let statement = match statement.split_once("\n)\nENGINE = Kafka\n") {

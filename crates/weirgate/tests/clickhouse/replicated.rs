@@ -1,5 +1,5 @@
-//! Tables of two replicas, with Apache ZooKeeper: those of `weirgate store init --cluster` on two servers of 25.8, and the lease's on Debian's
-//! server twice, which is older than the others. That one is made here on each: one run in five had no answer to `ON CLUSTER`.
+//! Tables of two replicas, with Apache ZooKeeper: those of `weirgate store init --cluster` on two servers of 25.8, and the lease's on
+//! Debian's server twice, which is older than the others. That one is made here on each: one run in five had no answer to `ON CLUSTER`.
 
 use std::net::TcpListener;
 use std::time::Instant;

@@ -382,8 +382,8 @@ fn a_silent_uplink_s_flows_end_and_its_datagrams_move() {
     };
     assert_eq!(peers(3), counted([("192.0.2.2", 2), ("203.0.113.2", 1)]));
     far.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    // Of the router and of the host, connections by the second uplink that only receive: they end within 1.5 s in one of three silences, since
-    // the machine itself may be away for as long.
+    // Of the router and of the host, connections by the second uplink that only receive: they end within 1.5 s in one of three silences,
+    // since the machine itself may be away for as long.
     let mut fastest = Duration::MAX;
     for attempt in 0..3 {
         if attempt > 0 {

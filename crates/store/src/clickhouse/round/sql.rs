@@ -124,8 +124,8 @@ impl Asked<'_> {
         format!("toUInt64({}), '{}'", self.config.round.as_nanos() / 1_000_000_000, self.config.metric.name())
     }
 
-    /// One row for each connection that did anything in the round, as the ledger of a host counts it (`sockets::ledger`): its totals never fall, what a
-    /// record does not know is 0, and what it says of itself last is what it is.
+    /// One row for each connection that did anything in the round, as the ledger of a host counts it (`sockets::ledger`): its totals never
+    /// fall, what a record does not know is 0, and what it says of itself last is what it is.
     fn connections(&self) -> String {
         let (before, start) = (self.time(LOOK_BACK), self.time(1));
         let ports: Vec<String> = self.config.server_ports.iter().map(u16::to_string).collect();

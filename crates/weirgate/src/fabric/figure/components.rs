@@ -144,8 +144,8 @@ mod tests {
         assert_eq!([row("components"), row("ports")], ["1 - - -", "4 - - -"]);
     }
 
-    /// Leaf 0's three ways are alike. Of the four between the others the one by spine 0 carries nothing of leaf 0's, and is a component of its
-    /// own.
+    /// Leaf 0's three ways are alike. Of the four between the others the one by spine 0 carries nothing of leaf 0's, and is a component of
+    /// its own.
     #[test]
     fn a_failure_leaves_components_of_one_port() {
         let scenario = |failures: &str| {

@@ -26,7 +26,8 @@ pub const SCHEMES: [&str; 14] = [
     "reps",
 ];
 
-/// Periods of CONGA's estimates: in a shorter one a link of 10 Gbit/s does not send a full packet, and a longer one is longer than most runs.
+/// Periods of CONGA's estimates: in a shorter one a link of 10 Gbit/s does not send a full packet, and a longer one is longer than most
+/// runs.
 const PERIODS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(1);
 
 /// Reads the section; what is wrong goes to `problems`, and DRILL comes back.
