@@ -1,7 +1,8 @@
 -- What arrives by Kafka: messages `Socket` of packaging/proto/weirgate/v1/sockets.proto, on their way to `sockets`.
 --
 -- Nothing is kept here, and Kafka knows how far the group has read: so this file may change, and what it makes is made anew when
--- it, or what is filled in, has.
+-- it, or what is filled in, has. Its columns are of plain types: the server makes them anew for each message, and a dictionary
+-- (LowCardinality) for each message took a fifth of its time, and a third where messages are short.
 DROP TABLE IF EXISTS ${database}.sockets_kafka_errors_mv${on_cluster};
 
 DROP TABLE IF EXISTS ${database}.sockets_kafka_mv${on_cluster};
@@ -12,12 +13,12 @@ CREATE TABLE IF NOT EXISTS ${database}.sockets_kafka${on_cluster}
 (
     time UInt64,
     boot_time_ns Nullable(UInt64),
-    host LowCardinality(String),
-    pop LowCardinality(String),
-    boot_id LowCardinality(String),
-    kind LowCardinality(String),
+    host String,
+    pop String,
+    boot_id String,
+    kind String,
     sequence UInt32,
-    direction LowCardinality(Nullable(String)),
+    direction Nullable(String),
     local_address FixedString(16),
     local_port Nullable(UInt16),
     remote_address FixedString(16),
@@ -25,11 +26,11 @@ CREATE TABLE IF NOT EXISTS ${database}.sockets_kafka${on_cluster}
     listener_port Nullable(UInt16),
     network_len UInt8,
     asn Nullable(UInt32),
-    country LowCardinality(Nullable(String)),
-    state LowCardinality(Nullable(String)),
-    cc LowCardinality(Nullable(String)),
-    ca_state LowCardinality(Nullable(String)),
-    arm LowCardinality(Nullable(String)),
+    country Nullable(String),
+    state Nullable(String),
+    cc Nullable(String),
+    ca_state Nullable(String),
+    arm Nullable(String),
     switched Nullable(Bool),
     app_limited Nullable(Bool),
     ecn Nullable(Bool),

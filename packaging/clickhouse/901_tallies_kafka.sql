@@ -11,13 +11,13 @@ CREATE TABLE IF NOT EXISTS ${database}.tallies_kafka${on_cluster}
 (
     time UInt64,
     round UInt64,
-    host LowCardinality(String),
-    pop LowCardinality(String),
-    boot_id LowCardinality(String),
+    host String,
+    pop String,
+    boot_id String,
     network_address FixedString(16),
     network_len UInt8,
-    arm LowCardinality(String),
-    cc LowCardinality(String),
+    arm String,
+    cc String,
     connections UInt64,
     acked UInt64,
     clients UInt64,
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS ${database}.tallies_kafka${on_cluster}
     bins Array(UInt16),
     counts Array(UInt32),
     round_length UInt32,
-    metric LowCardinality(String)
+    metric String
 )
 ENGINE = Kafka
 SETTINGS

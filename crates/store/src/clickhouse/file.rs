@@ -359,7 +359,7 @@ mod tests {
             .map(|column| match column.kind {
                 Kind::Network => ("network_len", "UInt8".to_owned()),
                 Kind::Time => ("time", "UInt64".to_owned()),
-                Kind::Text => (column.name, format!("LowCardinality({})", nullable(column.name, "String"))),
+                Kind::Text => (column.name, nullable(column.name, "String")),
                 Kind::Address => (column.name, "FixedString(16)".to_owned()),
                 Kind::Bool => (column.name, nullable(column.name, "Bool")),
                 kind => (column.name, nullable(column.name, number(kind))),
