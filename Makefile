@@ -89,7 +89,7 @@ test-fabric: build
 	$(WEIRGATE) fabric verify --quick
 	$(WEIRGATE) fabric figure fig3 fig6 engines fig11a fig12 table1 --quick
 
-# DRILL in Verilog: a minute of what `hdl` takes ten for.
+# DRILL in Verilog: a minute of what `hdl` takes ten or twenty for.
 test-hdl: setup-hdl build
 	hdl/run.py $(WEIRGATE) --quick
 

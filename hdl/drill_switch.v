@@ -11,7 +11,7 @@ module drill_switch #(
     parameter W = 16,            // bits of a depth
     parameter S = 8,             // bits of a packet's size, in units of a depth
     parameter G = 4,             // groups of next hops
-    parameter ENQUEUE = 4,       // clocks
+    parameter ENQUEUE = 4,       // clocks, 1 at least
     parameter P = $clog2(N),
     parameter GW = G > 1 ? $clog2(G) : 1
 ) (
@@ -54,7 +54,7 @@ module drill_switch #(
     assign seeds[31:0] = seed;
     drill_delay #(.B(N), .CLOCKS(LAG)) lag(.clk(clk), .in(leaves), .out(left));
     generate
-        if (N < 2 || N > 64 || D < 1) n_has_to_be_2_to_64_and_d_1_at_least refused();
+        if (N < 2 || N > 64 || E < 1 || D < 1 || M < 0 || G < 1 || ENQUEUE < 1) n_has_to_be_2_to_64_and_the_rest_1_but_m_0_at_least refused();
         for (e = 0; e < E; e = e + 1) begin : engine
             drill_engine #(.N(N), .D(D), .M(M), .W(W), .G(G)) drill(.clk(clk), .reset(reset), .load(load),
                 .seed(seeds[e*32 +: 32]), .seed_out(seeds[e*32+32 +: 32]), .ask(ask[e]), .group(group[e*GW +: GW]),

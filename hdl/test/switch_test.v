@@ -35,11 +35,18 @@ module switch_test;
     reg [64*K-1:0] groups, sizes, ports;
     reg [8*256-1:0] name;
     reg is_wrong = 0;
-    integer file, fields, i, clocks = 0, decisions = 0;
+    integer file, fields, i, e, clocks = 0, decisions = 0;
     task tick;
         begin
             #1 clk = 1;
             #1 clk = 0;
+        end
+    endtask
+    // A clock in which each engine asks for another group, and the next one in the next.
+    task tick_for_all;
+        begin
+            for (e = 0; e < E; e = e + 1) group[e*GW +: GW] = (i + e) % G;
+            tick;
         end
     endtask
 
@@ -57,16 +64,19 @@ module switch_test;
         reset = 0;
         ask = {E{1'b1}};
         size = {E*S{1'b1}};
-        for (i = 0; i < 10; i = i + 1) begin
-            tick;
+        for (i = 0; i < 10 + G; i = i + 1) begin
+            tick_for_all;
             is_wrong = is_wrong || picked !== 0;
         end
         if (is_wrong) $display("a group has ports after a reset");
         change = 1;
         change_mask = {N{1'b1}};
-        tick;
+        for (i = 0; i < G; i = i + 1) begin
+            change_group = i;
+            tick_for_all;
+        end
         change = 0;
-        for (i = 0; i < 20; i = i + 1) tick;
+        for (i = 0; i < 20 + G; i = i + 1) tick_for_all;
         ask = 0;
         reset = 1;
         for (i = 0; i < 10 + ENQUEUE; i = i + 1) tick;

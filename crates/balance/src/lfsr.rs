@@ -4,8 +4,8 @@
 //!
 //! Ground rules. The registers never stop: each clock has numbers of its own, whether a packet comes or not. A word of 32 bits has two
 //! numbers of 16, and each number below a bound is the upper part of a product, `number * bound >> 16`: there are 2^16 numbers, so of
-//! `bound` results some come of one more than others do. Which, for 48 ports, makes some by 1/1365 likelier; to see that by counting
-//! takes two million decisions for each port. One shift register alone will not do (a test has one of 64 bits): its word of this clock is
+//! `bound` results some come of one more than others do. Which, for 48 ports, makes some by 1/1365 likelier: one standard deviation of
+//! two million decisions for each port. One shift register alone will not do (a test has one of 64 bits): its word of this clock is
 //! that of two clocks ago, shifted a little and added up.
 
 use crate::drill::LOOKS_MAX;
