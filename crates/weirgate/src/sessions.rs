@@ -28,6 +28,10 @@ const LEFT_AFTER: Duration = Duration::from_secs(3);
 /// This side was not there for so long: what came meanwhile has not been looked at.
 const ABSENT: Duration = Duration::from_secs(1);
 
+/// First messages that are looked at in a time, at most: each costs an exchange of keys, and anybody can send as many as the link carries.
+/// Whose message was passed over repeats it.
+const HELLOS: (u32, Duration) = (50, Duration::from_millis(100));
+
 /// Strangers are said this often: anybody can be one.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
@@ -55,13 +59,55 @@ pub struct Sessions<'a, A> {
     looked: weirgate_units::Instant,
     there_since: weirgate_units::Instant,
     warned: Option<weirgate_units::Instant>,
+    hellos: Hellos,
+}
+
+/// How many first messages may still be looked at.
+#[derive(Debug)]
+struct Hellos {
+    since: weirgate_units::Instant,
+    left: u32,
+    warned: Option<weirgate_units::Instant>,
+}
+
+impl Hellos {
+    const fn new(now: weirgate_units::Instant) -> Self {
+        Self { since: now, left: HELLOS.0, warned: None }
+    }
+
+    /// Whether one that has come is looked at.
+    fn take(&mut self, now: weirgate_units::Instant) -> bool {
+        if now.saturating_since(self.since) >= HELLOS.1 {
+            (self.since, self.left) = (now, HELLOS.0);
+        }
+        let is_one_left = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        if !is_one_left && self.warned.is_none_or(|warned| now.saturating_since(warned) >= WARN_EVERY) {
+            self.warned = Some(now);
+            tracing::warn!(
+                "more than {} callers in {} are not looked at: somebody may be flooding this port",
+                HELLOS.0,
+                HELLOS.1
+            );
+        }
+        is_one_left
+    }
 }
 
 impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
     /// Of those who have one of the keys of `allow`.
     pub fn new(secret: &'a Secret, settings: Settings, allow: &'a [Public]) -> Self {
         let now = clock::monotonic();
-        Self { secret, settings, allow, open: BTreeMap::new(), looked: now, there_since: now, warned: None }
+        Self {
+            secret,
+            settings,
+            allow,
+            open: BTreeMap::new(),
+            looked: now,
+            there_since: now,
+            warned: None,
+            hellos: Hellos::new(now),
+        }
     }
 
     /// Those that are open.
@@ -106,6 +152,7 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
             let id = match Datagram::parse(datagram) {
                 Ok(Datagram::Init { connection, message, .. }) => {
                     if !self.open.contains_key(&connection)
+                        && self.hellos.take(clock::monotonic())
                         && let Some(session) = self.answer(connection, message, begin)
                         && self.has_room(session.connection.peer())
                     {
@@ -289,6 +336,15 @@ mod tests {
                 self.connection.handle_datagram(clock::monotonic(), ends, &mut datagram[..len], &mut Nothing);
             }
         }
+    }
+
+    #[test]
+    fn of_a_flood_of_first_messages_few_are_looked_at() {
+        let start = weirgate_units::Instant::from_nanos(1_000_000_000);
+        let mut hellos = Hellos::new(start);
+        let looked_at = (0..10_000).filter(|n| hellos.take(start + Duration::from_micros(n * 100))).count();
+        assert_eq!(looked_at, 500, "in a second");
+        assert!(hellos.take(start + Duration::from_secs(2)), "and again once it is over");
     }
 
     #[test]

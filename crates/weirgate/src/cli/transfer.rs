@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -309,7 +309,7 @@ impl App for Shown {
 impl Receive {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         let secret = own(self.key)?;
-        let root = File::open(&self.dir).with_context(|| self.dir.display().to_string()).map_err(Failure::Usage)?;
+        let root = folder(&self.dir).with_context(|| self.dir.display().to_string()).map_err(Failure::Usage)?;
         let root: Arc<OwnedFd> = Arc::new(root.into());
         let mut driver = Driver::new(listening(self.listen).map_err(Failure::Usage)?)?;
         let is_ended = interruption().context("signals cannot be caught")?;
@@ -409,12 +409,21 @@ fn report(session: &Session<Receiving>, as_json: bool, out: &mut Output) -> Resu
     Ok(out.flush()?)
 }
 
+/// A folder to put files below.
+fn folder(dir: &Path) -> io::Result<File> {
+    let folder = File::open(dir)?;
+    if folder.metadata()?.is_dir() { Ok(folder) } else { Err(io::ErrorKind::NotADirectory.into()) }
+}
+
 /// An address of a host, with a port.
 pub(super) fn resolve(host: &str) -> Result<SocketAddr> {
     // An IPv6 address without a port looks as one with a port.
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok((ip, PORT).into());
     }
+    let port = host.rsplit_once(':').map_or("", |(_, port)| port);
+    let is_number = !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit());
+    ensure!(!is_number || port.parse::<u16>().is_ok(), "{host}: a port is at most 65535");
     let with_port = host.to_socket_addrs().or_else(|_| (host, PORT).to_socket_addrs());
     let mut all = with_port.with_context(|| format!("{host}: no such host"))?;
     all.next().with_context(|| format!("{host} has no address"))
@@ -425,6 +434,22 @@ mod tests {
     use weirgate_units::Instant;
 
     use super::*;
+
+    #[test]
+    fn a_host_has_a_port_or_the_usual_one() {
+        let of = |host: &str| resolve(host).map(|at| at.to_string()).map_err(|why| format!("{why:#}"));
+        assert_eq!(of("127.0.0.1").unwrap(), "127.0.0.1:4747");
+        assert_eq!(of("127.0.0.1:80").unwrap(), "127.0.0.1:80");
+        assert_eq!(of("::1").unwrap(), "[::1]:4747");
+        assert_eq!(of("[::1]:80").unwrap(), "[::1]:80");
+        assert_eq!(of("127.0.0.1:99999").unwrap_err(), "127.0.0.1:99999: a port is at most 65535");
+    }
+
+    #[test]
+    fn files_are_put_below_folders_only() {
+        assert!(folder(Path::new("/")).is_ok());
+        assert_eq!(folder(Path::new("/etc/passwd")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+    }
 
     #[test]
     fn rates_are_what_passed_in_the_last_second() {
