@@ -197,6 +197,9 @@ impl App for Sending {
         match event {
             Event::Closed(Closed::Here) => Ok(()),
             Event::Closed(why) => Err(anyhow!(why)),
+            Event::Reset { object: TALK, .. } => {
+                bail!("the other side takes no files: does `weirgate receive` run there?")
+            }
             Event::Reset { .. } => bail!("the receiver wants no more of a file"),
             _ => Ok(()),
         }
