@@ -6,10 +6,11 @@ use std::time::Instant;
 use anyhow::{Result, anyhow};
 use weirgate_linux::clock;
 use weirgate_linux::transport::{self, App, Driver};
+use weirgate_shape::Bucket;
 use weirgate_spray::crypto::HandshakeError;
 use weirgate_spray::wire::{ConnectionId, Datagram, init_message};
 use weirgate_spray::{Connection, Public, Secret, Settings, crypto};
-use weirgate_units::Duration;
+use weirgate_units::{Duration, PacketRate, Packets};
 
 use crate::random;
 
@@ -28,11 +29,11 @@ const LEFT_AFTER: Duration = Duration::from_secs(3);
 /// This side was not there for so long: what came meanwhile has not been looked at.
 const ABSENT: Duration = Duration::from_secs(1);
 
-/// First messages that are looked at in a time, at most: each costs an exchange of keys, and anybody can send as many as the link carries.
-/// Whose message was passed over repeats it.
-const HELLOS: (u32, Duration) = (50, Duration::from_millis(100));
+/// First messages that are looked at, and how many at once: each costs an exchange of keys, and anybody can send as many as the link
+/// carries. Whose message was passed over repeats it.
+const HELLOS: (PacketRate, Packets) = (PacketRate::from_packets_per_sec(500), Packets::new(50));
 
-/// Strangers are said this often: anybody can be one.
+/// Strangers and floods are said this often: anybody can be one, or send one.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// One that called, and what is done with it.
@@ -58,39 +59,22 @@ pub struct Sessions<'a, A> {
     /// The last turn, and the first one since this side was not there for a while.
     looked: weirgate_units::Instant,
     there_since: weirgate_units::Instant,
-    warned: Option<weirgate_units::Instant>,
-    hellos: Hellos,
+    hellos: Bucket<Packets>,
+    strangers: Seldom,
+    floods: Seldom,
 }
 
-/// How many first messages may still be looked at.
-#[derive(Debug)]
-struct Hellos {
-    since: weirgate_units::Instant,
-    left: u32,
-    warned: Option<weirgate_units::Instant>,
-}
+/// What anybody can have this side say: it does so once in [`WARN_EVERY`].
+#[derive(Debug, Default)]
+struct Seldom(Option<weirgate_units::Instant>);
 
-impl Hellos {
-    const fn new(now: weirgate_units::Instant) -> Self {
-        Self { since: now, left: HELLOS.0, warned: None }
-    }
-
-    /// Whether one that has come is looked at.
-    fn take(&mut self, now: weirgate_units::Instant) -> bool {
-        if now.saturating_since(self.since) >= HELLOS.1 {
-            (self.since, self.left) = (now, HELLOS.0);
+impl Seldom {
+    fn is_due(&mut self, now: weirgate_units::Instant) -> bool {
+        let is_due = self.0.is_none_or(|said| now.saturating_since(said) >= WARN_EVERY);
+        if is_due {
+            self.0 = Some(now);
         }
-        let is_one_left = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        if !is_one_left && self.warned.is_none_or(|warned| now.saturating_since(warned) >= WARN_EVERY) {
-            self.warned = Some(now);
-            tracing::warn!(
-                "more than {} callers in {} are not looked at: somebody may be flooding this port",
-                HELLOS.0,
-                HELLOS.1
-            );
-        }
-        is_one_left
+        is_due
     }
 }
 
@@ -105,8 +89,9 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
             open: BTreeMap::new(),
             looked: now,
             there_since: now,
-            warned: None,
-            hellos: Hellos::new(now),
+            hellos: Bucket::new(now, HELLOS.0, HELLOS.1),
+            strangers: Seldom::default(),
+            floods: Seldom::default(),
         }
     }
 
@@ -152,7 +137,7 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
             let id = match Datagram::parse(datagram) {
                 Ok(Datagram::Init { connection, message, .. }) => {
                     if !self.open.contains_key(&connection)
-                        && self.hellos.take(clock::monotonic())
+                        && self.is_looked_at(clock::monotonic())
                         && let Some(session) = self.answer(connection, message, begin)
                         && self.has_room(session.connection.peer())
                     {
@@ -216,6 +201,15 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
         true
     }
 
+    /// Whether a first message that has come is looked at.
+    fn is_looked_at(&mut self, now: weirgate_units::Instant) -> bool {
+        let is_one = self.hellos.take(now, Packets::new(1)).is_ok();
+        if !is_one && self.floods.is_due(now) {
+            tracing::warn!("more than {} callers are not looked at: somebody may be flooding this port", HELLOS.0);
+        }
+        is_one
+    }
+
     /// A new one, if its caller may have one.
     fn answer(
         &mut self,
@@ -235,11 +229,8 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
 
     /// Anybody can have it said.
     fn say_refused(&mut self, problem: &anyhow::Error) {
-        let now = clock::monotonic();
-        let is_early = self.warned.is_some_and(|warned| now.saturating_since(warned) < WARN_EVERY);
         match problem.downcast_ref() {
-            Some(HandshakeError::Unknown(key)) if !is_early => {
-                self.warned = Some(now);
+            Some(HandshakeError::Unknown(key)) if self.strangers.is_due(clock::monotonic()) => {
                 tracing::warn!("a caller is not answered, since nobody has allowed its key: --allow {key}");
             }
             _ => tracing::debug!("a connection is refused: {problem:#}"),
@@ -340,11 +331,15 @@ mod tests {
 
     #[test]
     fn of_a_flood_of_first_messages_few_are_looked_at() {
-        let start = weirgate_units::Instant::from_nanos(1_000_000_000);
-        let mut hellos = Hellos::new(start);
-        let looked_at = (0..10_000).filter(|n| hellos.take(start + Duration::from_micros(n * 100))).count();
-        assert_eq!(looked_at, 500, "in a second");
-        assert!(hellos.take(start + Duration::from_secs(2)), "and again once it is over");
+        let secret = Secret::generate();
+        let mut sessions = Sessions::<Nothing>::new(&secret, Settings::default(), &[]);
+        let start = sessions.looked;
+        let mut count = |times: std::ops::RangeInclusive<u64>| {
+            times.filter(|n| sessions.is_looked_at(start + Duration::from_micros(n * 100))).count()
+        };
+        assert_eq!((0..100).map(|_| count(0..=0)).sum::<usize>(), 50, "at once");
+        assert_eq!(count(1..=10_000), 500, "in a second");
+        assert_eq!(count(20_000..=20_000), 1, "and again once it is over");
     }
 
     #[test]

@@ -47,24 +47,34 @@ fuzz_target!(|bytes: &[u8]| {
         // SAFETY: both are streams, and what is handed in is as long as is said.
         unsafe {
             match op % 16 {
-                ..9 => at += both.inflate(part, usize::from(room) * 16, [0, 0, 0, 0, 1, 2, 3, 4, 5][usize::from(op % 16)]),
+                ..9 => {
+                    at += both.inflate(part, usize::from(room) * 16, [0, 0, 0, 0, 1, 2, 3, 4, 5][usize::from(op % 16)])
+                }
                 9 => {
                     let (from, len) = (body.as_ptr(), body.len().min(4096) as c_uint);
-                    both.same(|s| stock::inflate_set_dictionary(s, from, len), |s| rs::inflateSetDictionary(s, from, len));
+                    both.same(
+                        |s| stock::inflate_set_dictionary(s, from, len),
+                        |s| rs::inflateSetDictionary(s, from, len),
+                    );
                 }
                 10 => both.dictionary(),
-                11 => both.same(|s| weirgate_stock_inflateReset(s), |s| rs::inflateReset(s)),
-                12 => both.same(|s| weirgate_stock_inflateReset2(s, bits), |s| rs::inflateReset2(s, bits)),
+                // What begins anew reads from the beginning.
+                11 | 12 => {
+                    if op % 16 == 11 {
+                        both.same(|s| weirgate_stock_inflateReset(s), |s| rs::inflateReset(s));
+                    } else {
+                        both.same(|s| weirgate_stock_inflateReset2(s, bits), |s| rs::inflateReset2(s, bits));
+                    }
+                    (at, both.is_new) = (0, true);
+                }
                 13 => both.copy(),
                 // Bits before the first byte, as zlib.h has it: in the middle both may give back bytes that they never took.
-                14 if bits < 0 && both.is_new => both.same(|s| weirgate_stock_inflatePrime(s, count, value), |s| rs::inflatePrime(s, count, value)),
+                14 if bits < 0 && both.is_new => {
+                    both.same(|s| weirgate_stock_inflatePrime(s, count, value), |s| rs::inflatePrime(s, count, value))
+                }
                 15 => at += both.sync(part),
                 _ => {}
             }
-        }
-        // What begins anew reads from the beginning.
-        if [11, 12].contains(&(op % 16)) {
-            (at, both.is_new) = (0, true);
         }
     }
     // To the end, or to what is wrong.
@@ -142,7 +152,13 @@ impl Both {
         // SAFETY: both are streams, and their buffers are that long.
         unsafe { self.same(|strm| stock::inflate(strm, flush), |strm| rs::inflate(strm, flush)) };
         let rooms = (self.stock.avail_in, self.stock.avail_out);
-        assert_eq!((self.rs.avail_in, self.rs.avail_out), rooms, "code {}, flush {flush}, of {} for {room}", self.last, part.len());
+        assert_eq!(
+            (self.rs.avail_in, self.rs.avail_out),
+            rooms,
+            "code {}, flush {flush}, of {} for {room}",
+            self.last,
+            part.len()
+        );
         self.given = room - self.stock.avail_out as usize;
         assert_eq!(second[..self.given], first[..self.given]);
         part.len() - self.stock.avail_in as usize

@@ -421,11 +421,15 @@ pub(super) fn resolve(host: &str) -> Result<SocketAddr> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok((ip, PORT).into());
     }
-    let port = host.rsplit_once(':').map_or("", |(_, port)| port);
-    let is_number = !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit());
-    ensure!(!is_number || port.parse::<u16>().is_ok(), "{host}: a port is at most 65535");
-    let with_port = host.to_socket_addrs().or_else(|_| (host, PORT).to_socket_addrs());
-    let mut all = with_port.with_context(|| format!("{host}: no such host"))?;
+    let is_number = |port: &&str| !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit());
+    let found = match host.rsplit_once(':').map(|(_, port)| port).filter(is_number) {
+        Some(port) => {
+            ensure!(port.parse::<u16>().is_ok(), "{host}: a port is at most 65535");
+            host.to_socket_addrs()
+        }
+        None => (host, PORT).to_socket_addrs(),
+    };
+    let mut all = found.with_context(|| format!("{host}: no such host"))?;
     all.next().with_context(|| format!("{host} has no address"))
 }
 
