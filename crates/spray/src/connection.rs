@@ -73,7 +73,7 @@ impl Default for Settings {
 pub enum Event {
     /// The other side is there, and is who it should be.
     Connected,
-    /// A path works; again, or for the first time.
+    /// A path works: for the first time, from another address, or again after it was [down](Self::PathDown).
     PathUp(PathId),
     /// Nothing has come back on a path for long.
     PathDown(PathId),
@@ -145,10 +145,10 @@ pub struct PathReport {
     pub is_up: bool,
     /// Whether nothing is to be hoped of it for now: it is gone, or nothing came back for long. A path that is not up may be back soon.
     pub is_down: bool,
-    /// Its smoothed round-trip time.
-    pub rtt: Duration,
+    /// Its smoothed round-trip time; `None`: nothing was answered on it yet.
+    pub rtt: Option<Duration>,
     /// The least one of late.
-    pub rtt_min: Duration,
+    pub rtt_min: Option<Duration>,
     /// What it delivers, as far as is known.
     pub rate: BitRate,
     /// Whether enough was sent on it that this says something.
@@ -337,6 +337,11 @@ impl Connection {
         self.last_received
     }
 
+    /// For how long it goes on while nothing comes.
+    pub const fn idle_max(&self) -> Duration {
+        self.settings.idle_max
+    }
+
     /// Whether it has ended.
     pub const fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closed)
@@ -507,8 +512,8 @@ impl Connection {
             remote: path.remote,
             is_up: path.carries_data(),
             is_down: path.is_down(),
-            rtt: path.rtt.smoothed(),
-            rtt_min: path.rtt.min(),
+            rtt: path.rtt.is_known().then(|| path.rtt.smoothed()),
+            rtt_min: path.rtt.is_known().then(|| path.rtt.min()),
             rate: path.rate(),
             is_rate_known: !path.is_starting(),
             in_flight: path.in_flight(),

@@ -111,7 +111,7 @@ pub(crate) enum State {
 pub(crate) struct Shown {
     pub(crate) acked: Vec<Content>,
     pub(crate) lost: Vec<Content>,
-    /// The path works again, or works at last.
+    /// It counted as down, and works again.
     pub(crate) is_up: bool,
     /// It has been silent for so long that it counts as down.
     pub(crate) is_down: bool,
@@ -516,11 +516,9 @@ impl Path {
     /// Something came through: the path works.
     fn revive(&mut self, now: Instant, shown: &mut Shown) {
         (self.probes, self.probe_at) = (0, None);
-        if !matches!(self.state, State::Silent { .. }) {
-            return;
-        }
+        let State::Silent { down_at, .. } = self.state else { return };
         self.state = State::Up;
-        shown.is_up = true;
+        shown.is_up = down_at.is_none();
         if self.mtu.is_black_hole() {
             // Small ones pass, and large ones did not: perhaps not for their size, which shows at once.
             self.shrink_mtu(now);

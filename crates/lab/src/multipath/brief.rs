@@ -12,7 +12,7 @@ use weirgate_linux::clock;
 use super::ground::Ground;
 use super::sets::Set;
 use super::tunnel::Tunnel;
-use super::{CONTROLS, SHAPED, own, tcp, transfer};
+use super::{CONTROLS, Measured, own, tcp, transfer};
 use crate::experiment::Options;
 use crate::report::{Table, number};
 use crate::stats::median;
@@ -65,11 +65,12 @@ impl Brief {
     }
 }
 
-/// Measures it: objects so many times, outages so many.
+/// Measures it, on uplinks that were `measured`: objects so many times, outages so many.
 pub(super) fn run(
     options: &Options,
     ground: &Ground,
     set: &Set,
+    measured: &Measured,
     [objects, outages]: [usize; 2],
     dir: &Path,
 ) -> Result<Brief> {
@@ -103,18 +104,21 @@ pub(super) fn run(
         }
     }
     options.say("an outage");
+    let others: Vec<usize> = every.iter().copied().filter(|at| *at != fastest).collect();
+    let others = measured.sum_of(set, &others);
     let carrying = Tunnel::new(options, ground, &every, dir)?;
     let (mut stall, mut gap) = (0.0_f64, 0.0_f64);
     for _ in 0..outages {
-        stall = stall.max(stalled(ground, &every, set, fastest)?);
+        stall = stall.max(stalled(ground, &every, fastest, others)?);
         let (near, far) = carrying.connect()?;
         gap = gap.max(felt(ground, fastest, near, far)?);
     }
     Ok(Brief { object: median(warm), cold: median(cold), stall, gap, kernels })
 }
 
-/// Milliseconds from when the fastest uplink became a black hole until goodput was nine tenths of what the others carry, and stayed so.
-fn stalled(ground: &Ground, uplinks: &[usize], set: &Set, fastest: usize) -> Result<f64> {
+/// Milliseconds from when the fastest uplink became a black hole until goodput was nine tenths of what the `others` have, in Mbit/s, and stayed
+/// so.
+fn stalled(ground: &Ground, uplinks: &[usize], fastest: usize, others: f64) -> Result<f64> {
     let mut outage = None;
     let came = own::send(ground, uplinks, None, |_| {
         thread::sleep(RUNS);
@@ -125,9 +129,8 @@ fn stalled(ground: &Ground, uplinks: &[usize], set: &Set, fastest: usize) -> Res
     });
     ground.set_outage(fastest, false)?;
     let (came, outage) = (came?, outage.context("there was an outage")?);
-    let others = uplinks.iter().filter(|at| **at != fastest).map(|at| set.links[*at].mbit as f64 * 1e6).sum::<f64>();
     let end = outage + weirgate_units::Duration::from_millis(2_800);
-    Ok(came.stall(outage, end, 0.9 * SHAPED * others).as_nanos() as f64 / 1e6)
+    Ok(came.stall(outage, end, 0.9e6 * others).as_nanos() as f64 / 1e6)
 }
 
 /// The longest time in which nothing came of a connection while the fastest uplink was a black hole, in milliseconds.

@@ -59,7 +59,7 @@ const SETTLES_MS: u64 = 300;
 struct Measured {
     /// By uplink: one connection of each kind.
     singles: Vec<BTreeMap<&'static str, f64>>,
-    /// Of the best of them; on clean uplinks no less than `SHAPED` of their rates.
+    /// Of the best of them.
     sum: f64,
     pinned: f64,
     mptcp: BTreeMap<&'static str, f64>,
@@ -75,6 +75,16 @@ struct Measured {
     machine: BTreeMap<&'static str, f64>,
     /// The same for the single connections, by uplink.
     singles_machine: Vec<BTreeMap<&'static str, f64>>,
+}
+
+impl Measured {
+    /// What these uplinks have: of each the best single one; on clean ones no less than `SHAPED` of their rates.
+    fn sum_of(&self, set: &Set, uplinks: &[usize]) -> f64 {
+        let best = |at: &usize| self.singles[*at].values().copied().fold(0.0, f64::max);
+        let sum = uplinks.iter().map(best).sum::<f64>();
+        let shaped = uplinks.iter().map(|at| set.links[*at].mbit as f64).sum::<f64>() * SHAPED;
+        if set.is_clean() { sum.max(shaped) } else { sum }
+    }
 }
 
 /// Runs it.
@@ -105,10 +115,11 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     options.say("steering");
     let steered = steering::run(options, &ground, article_set, seconds, &dir)?;
     options.say("UDP");
-    let sum = article_sum(&wanted, &all).context("the article's uplinks")?;
-    let udp = datagrams::run(options, &ground, &every, sum, seconds, &dir)?;
+    let article = wanted.iter().zip(&all).find(|(set, _)| set.name == sets::ARTICLE);
+    let (_, article) = article.context("the article's uplinks")?;
+    let udp = datagrams::run(options, &ground, &every, article.sum, seconds, &dir)?;
     let counts = if full { [11, 5] } else { [3, 1] };
-    let brief = brief::run(options, &ground, article_set, counts, &dir)?;
+    let brief = brief::run(options, &ground, article_set, article, counts, &dir)?;
     let mut expectations = Expectations::of("multipath")?;
     expectations.measured("object_10mb_s", brief.object)?;
     expectations.measured("object_10mb_cold_s", brief.cold)?;
@@ -121,7 +132,6 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let tunnel_share = |one: &Measured| one.tunnel / one.sum * 100.0;
     let worst = all.iter().map(tunnel_share).fold(f64::INFINITY, f64::min);
     expectations.measured("tunnel_worst_share_of_sum_pct", worst)?;
-    let article = of(sets::ARTICLE).context("the article's uplinks")?;
     expectations.measured("spray_article_share_of_sum_pct", share(article))?;
     expectations.measured("tunnel_article_share_of_sum_pct", tunnel_share(article))?;
     let fiber = of(sets::FIBER).context("fiber and LTE")?;
@@ -180,7 +190,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
              are measured by the library, on the article's uplinks: from the first datagram, all paths being there for 300 ms, to the last byte \
              written, the median; cold, by the two commands, from one's start to its end; and over a TCP \
              connection that has been there for as long. The outage is of the fastest uplink, both ways: until \
-             goodput, in windows of 50 ms, is nine tenths of 0.92 of what the others carry, and stays so; for a TCP connection, through the \
+             goodput, in windows of 50 ms, is nine tenths of the others' sum, and stays so; for a TCP connection, through the \
              tunnel or of MPTCP, the longest time in the 3 s from then on in which nothing came. \
              UDP: datagrams of 1,200 bytes at nine tenths of the sum, {PINNED} flows, each by one path, and one flow sprayed, counted after 5 s. \
              Aggligator's tunnel carries one TCP connection, too, and TQUIC's own programs fetch a file of half as much, with each link reversed, \
@@ -190,11 +200,6 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         expectations,
         vec![table, single_table, cost_table, steered.table(article.sum), udp, brief.table()],
     )
-}
-
-/// The sum of the article's uplinks.
-fn article_sum(sets: &[Set], measured: &[Measured]) -> Option<f64> {
-    sets.iter().zip(measured).find(|(set, _)| set.name == sets::ARTICLE).map(|(_, one)| one.sum)
 }
 
 fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &std::path::Path) -> Result<Measured> {
@@ -211,17 +216,15 @@ fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &st
             cost(|| transfer::run(options, ground, &[at], seconds, dir).map(|sent| (sent.mbit, sent.seconds)))?;
         single.insert("spray", mbit);
         machine.insert("spray", cost);
-        measured.sum += single.values().copied().fold(0.0, f64::max);
         measured.singles.push(single);
         measured.singles_machine.push(machine);
     }
     // Each uplink has one at least, and the others by their rates.
     let rates: Vec<f64> = set.links.iter().map(|link| link.mbit as f64).collect();
     let total: f64 = rates.iter().sum();
-    if set.is_clean() {
-        measured.sum = measured.sum.max(SHAPED * total);
-    }
-    let mut pins: Vec<usize> = (0..rates.len()).collect();
+    let every: Vec<usize> = (0..rates.len()).collect();
+    measured.sum = measured.sum_of(set, &every);
+    let mut pins = every.clone();
     while pins.len() < PINNED {
         let lacks =
             |at: usize| rates[at] / total - pins.iter().filter(|pin| **pin == at).count() as f64 / PINNED as f64;
@@ -238,7 +241,6 @@ fn measure(options: &Options, ground: &Ground, set: &Set, seconds: u64, dir: &st
         measured.machine.insert(name, cost);
     }
     ground.set_buffers(ground::BUFFERS)?;
-    let every: Vec<usize> = (0..set.links.len()).collect();
     let (mbit, spray) = cost(|| {
         let Sent { mbit, seconds, downs, silences, core_per_gbit } =
             transfer::run(options, ground, &every, seconds, dir)?;

@@ -1,11 +1,11 @@
-//! Packets that come twice, and a side that has the connection's keys and says whatever it likes.
+//! Packets that come twice, whoever sends without keys or for another, and a side that has the connection's keys and says whatever it likes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use weirgate_units::Instant;
 
-use super::{Link, Net, client_address, ms, server_address};
+use super::net::{Link, Net, article, at, client_address, ms, server_address};
 use crate::connection::{Closed, Event, Settings};
 use crate::control::Algorithm;
 use crate::object::Sink;
@@ -180,4 +180,62 @@ proptest! {
         net.run(net.now + ms(1_000));
         prop_assert!(net.sides[victim].connection.is_valid());
     }
+}
+
+#[test]
+fn a_server_answers_no_more_than_three_times_what_comes() {
+    let mut net = Net::new(Settings::default(), &article()[..1], 12);
+    // The client's address is forged: nothing reaches it.
+    net.links[0][1].outage = Some((Instant::ZERO, at(1 << 30)));
+    net.run(at(20_000));
+    let sent: Vec<_> = net.sides[0].connection.paths().map(|path| path.counts).collect();
+    assert_eq!(sent[0].packets_in, 0);
+    let counts = net.sides[1].connection.paths().next().map(|path| path.counts).unwrap();
+    assert_eq!((counts.packets_out, counts.packets_in), (0, 0), "nothing but answers to the first message");
+    assert!(net.answers <= 3 * net.calls, "{} bytes for {}", net.answers, net.calls);
+}
+
+#[test]
+fn an_address_that_a_client_comes_from_is_sent_no_more_than_three_times_what_came_until_it_answers() {
+    let mut net = Net::new(Settings::default(), &article()[..1], 15);
+    net.run(at(100));
+    let object = net.sides[1].connection.open();
+    net.sides[1].connection.provide(object, 1 << 40, false);
+    net.run(at(2_000));
+    // Somebody on the way has put another address, whose host does not answer, into what the client sends.
+    net.ports[0] = 2_000;
+    net.links[0][1].outage = Some((at(2_000), at(1 << 30)));
+    net.run(at(12_000));
+    let [came, sent] = net.passed.each_ref().map(|of| of.get(&client_address(0, 2_000)).copied().unwrap_or(0));
+    assert!(came > 0 && sent > 0 && sent <= 3 * came, "{sent} bytes for {came}");
+    let before = net.passed[1][&client_address(0, 1_000)];
+    assert!(before > 3_000_000, "it was sending: {before} bytes");
+}
+
+#[test]
+fn datagrams_of_strangers_change_nothing() {
+    let mut net = Net::new(Settings::default(), &article(), 13);
+    let object = net.sides[0].connection.open();
+    net.sides[0].connection.provide(object, 2_000_000, true);
+    net.listens = true;
+    net.run(at(200));
+    let heard = std::mem::take(&mut net.heard);
+    net.listens = false;
+    assert!(heard.len() > 300);
+    for (to, path, datagram) in heard {
+        // As it was; cut; with a bit changed; from another path; with a phase that was not begun.
+        let mut changed = vec![datagram.clone(), datagram[..datagram.len() / 2].to_vec()];
+        for at in [0, 1, 9, 12, 20] {
+            let mut other = datagram.clone();
+            let len = other.len();
+            other[at % len] ^= 1;
+            changed.push(other);
+        }
+        for datagram in changed {
+            net.deliver(to, path, datagram);
+        }
+    }
+    net.run(at(3_000));
+    assert!(net.has(1, &Event::Complete(object)).is_some() && net.has(0, &Event::Delivered(object)).is_some());
+    assert!(net.sides.iter().all(|side| !side.events.iter().any(|(_, event)| matches!(event, Event::Closed(_)))));
 }

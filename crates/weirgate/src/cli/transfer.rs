@@ -47,13 +47,12 @@ pub(super) struct Key {
 }
 
 #[derive(Debug, Args)]
+#[command(override_usage = "weirgate send [OPTIONS] --peer <KEY> <FILE>... <HOST>")]
 pub(super) struct Send {
-    /// Files and folders
-    #[arg(required = true, value_name = "FILE")]
+    /// Files and folders; and last the host where `weirgate receive` runs: a name or an address, and a port if it is not 4747
+    // As an argument of its own the host could not follow an option.
+    #[arg(required = true, value_name = "FILE|HOST")]
     files: Vec<PathBuf>,
-    /// Where `weirgate receive` runs: a name or an address, and a port if it is not 4747
-    #[arg(value_name = "HOST")]
-    host: String,
     /// The receiver's public key, as `weirgate key` says it there
     #[arg(long, value_name = "KEY")]
     peer: Public,
@@ -109,9 +108,11 @@ impl Key {
 }
 
 impl Send {
-    pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
+    pub(super) fn run(mut self, out: &mut Output) -> Result<(), Failure> {
+        let host = self.files.pop().filter(|_| !self.files.is_empty());
+        let host = host.context("say what to send, and to which host").map_err(Failure::Usage)?.display().to_string();
         let secret = own(self.key)?;
-        let remote = resolve(&self.host).map_err(Failure::Usage)?;
+        let remote = resolve(&host).map_err(Failure::Usage)?;
         let (paths, sockets) =
             Paths::open(clock::monotonic(), Selection { from: self.from, ..Selection::default() }, remote)
                 .map_err(Failure::Usage)?;
@@ -132,7 +133,11 @@ impl Send {
         let mut shown = Shown { sending, paths, bar, rates, is_ended };
         let sent = driver.run(&mut connection, &mut shown);
         let Shown { sending, bar, paths, .. } = shown;
-        sent.map_err(|problem| explained(problem, &secret, remote, &paths)).with_context(|| self.host.clone())?;
+        sent.map_err(|problem| match problem.downcast_ref() {
+            Some(Closed::Idle) => anyhow!("{problem}; --resume goes on with it"),
+            _ => explained(problem, &secret, remote, &paths),
+        })
+        .context(host)?;
         bar.finish_and_clear();
         let seconds = began.elapsed().as_secs_f64();
         let paths: Vec<PathReport> = connection.paths().collect();
@@ -169,7 +174,7 @@ fn row(path: &PathReport, seconds: f64) -> Vec<String> {
     vec![
         path.local.ip().to_string(),
         format!("{:.1}", counts.bytes_out as f64 * 8.0 / 1e6 / seconds),
-        format!("{:.1}", path.rtt.as_secs_f64() * 1e3),
+        path.rtt.map_or_else(|| "-".to_owned(), |rtt| format!("{:.1}", rtt.as_secs_f64() * 1e3)),
         format!("{:.2}", counts.lost as f64 * 100.0 / (counts.packets_out as f64).max(1.0)),
         path.mtu.to_string(),
     ]
@@ -181,8 +186,8 @@ fn path_json(path: &PathReport) -> serde_json::Value {
         "local": path.local,
         "remote": path.remote,
         "up": path.is_up,
-        "rtt_us": path.rtt.as_micros(),
-        "rtt_min_us": path.rtt_min.as_micros(),
+        "rtt_us": path.rtt.map(|rtt| rtt.as_micros()),
+        "rtt_min_us": path.rtt_min.map(|rtt| rtt.as_micros()),
         "rate_bits_per_s": path.rate.as_bits_per_sec(),
         "datagram_bytes": path.mtu,
         "packets_out": counts.packets_out,

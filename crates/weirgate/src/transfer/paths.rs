@@ -17,6 +17,9 @@ use weirgate_units::{Duration, Instant};
 /// How often it is looked what came and went.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// The other side is said to be silent after this: on a path that works it is heard each second.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
+
 /// A path that works has been heard on by then: it is asked four times.
 const PROVEN_WITHIN: Duration = Duration::from_secs(3);
 
@@ -67,6 +70,8 @@ pub struct Paths {
     new: Vec<Udp>,
     /// Why something could not be sent from an address, the last time.
     unsent: BTreeMap<SocketAddr, io::Error>,
+    /// Whether it was said that the other side is silent.
+    is_silent: bool,
 }
 
 impl Paths {
@@ -95,7 +100,10 @@ impl Paths {
         ensure!(!bound.is_empty(), "none of its addresses can be sent from now");
         let (sockets, places): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
         let known = (0..).zip(places).map(|(at, place)| Known::new(now, place, PathId(at))).collect();
-        Ok((Self { selection, remote, known, looked: now, new: Vec::new(), unsent: BTreeMap::new() }, sockets))
+        Ok((
+            Self { selection, remote, known, looked: now, new: Vec::new(), unsent: BTreeMap::new(), is_silent: false },
+            sockets,
+        ))
     }
 
     /// Where paths begin and end, of these sockets.
@@ -157,8 +165,20 @@ impl Paths {
         self.unsent.iter().map(|(local, problem)| format!("; from {}: {problem}", local.ip())).collect()
     }
 
-    /// Says of each path, once, by which nothing comes back while others work.
+    /// Says that nothing comes from the other side, and when it does again; and of each path, once, by which nothing comes back while others
+    /// work.
     fn warn(&mut self, now: Instant, connection: &Connection) {
+        let silence = now.saturating_since(connection.last_received());
+        let is_silent = connection.has_peer() && silence >= SILENT_AFTER;
+        match (std::mem::replace(&mut self.is_silent, is_silent), is_silent) {
+            (false, true) => tracing::warn!(
+                "nothing has come from {} for {SILENT_AFTER}, on any path: it is given up after {}",
+                self.remote,
+                connection.idle_max()
+            ),
+            (true, false) => tracing::warn!("{} is heard again", self.remote),
+            _ => {}
+        }
         for known in self.known.iter_mut().filter(|known| known.is_there && !known.is_looked_at) {
             if !connection.has_peer() {
                 // None does yet.
