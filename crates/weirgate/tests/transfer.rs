@@ -65,7 +65,8 @@ impl Bench {
     fn send(&self, to: &Receiver, files: &[&Path], more: &[&str]) -> Command {
         let mut command = weirgate(&["send", "--peer", &self.receiver]);
         command.args(["--from", "127.0.0.2", "--from", "127.0.0.3", "--from", "127.0.0.4"]);
-        command.args(more).arg("--key").arg(self.path("sender.key")).args(files).arg(&to.address);
+        // The host last, wherever options are.
+        command.args(files).args(more).arg("--key").arg(self.path("sender.key")).arg(&to.address);
         command
     }
 
@@ -150,6 +151,9 @@ fn a_transfer_whose_receiver_was_killed_goes_on_where_it_was() {
         thread::sleep(Duration::from_millis(5));
     }
     receiver.child.kill().unwrap();
+    let mut said = BufReader::new(sending.stderr.take().unwrap()).lines();
+    let said = said.next().expect("it says so").unwrap();
+    assert!(said.contains(" for 3 s, on any path: it is given up after 30 s"), "{said}");
     sending.kill().unwrap();
     sending.wait().unwrap();
     assert!(!bench.path("in/large").exists());
