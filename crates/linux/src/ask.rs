@@ -20,12 +20,12 @@ use crate::udp::bind_to_device;
 /// A connection that was not answered for so long is dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A train: 20 KB at once, of which the first packet's bytes say nothing. Its last packet is waited for so long.
-const TRAIN_PACKETS: u32 = 16;
+/// A train: 40 KB at once. Its last packet is waited for so long.
+const TRAIN_PACKETS: u32 = 32;
 const TRAIN_BYTES: usize = 1_200;
 const TRAIN_PATIENCE: Duration = Duration::from_secs(1);
 /// Fewer that came back say nothing.
-const TRAIN_MIN: u64 = 8;
+const TRAIN_MIN: usize = 16;
 
 /// Behind an echo's header: whose it is, its serial, and whether it is of a train.
 const BODY_LEN: usize = 8 + 4 + 4;
@@ -58,13 +58,20 @@ pub struct Asker {
     buffer: Vec<u8>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Train {
     began: Instant,
-    first: Instant,
-    last: Instant,
-    packets: u64,
-    bytes: u64,
+    /// When packets came back, and their bytes.
+    came: Vec<(Instant, u64)>,
+}
+
+impl Train {
+    /// That of its second half: the first may have passed a token bucket at the rate of the line before it.
+    fn rate(&self) -> Option<BitRate> {
+        let (middle, last) = (self.came.len() / 2, self.came.last().filter(|_| self.came.len() >= TRAIN_MIN)?);
+        let (first, rest) = self.came[middle - 1..].split_first()?;
+        BitRate::of(Bytes::new(rest.iter().map(|(_, len)| len).sum()), last.0.saturating_since(first.0))
+    }
 }
 
 impl Asker {
@@ -99,7 +106,7 @@ impl Asker {
     /// As [`Self::ask`]'s.
     pub fn send_train(&mut self, address: IpAddr) -> io::Result<()> {
         let now = clock::boottime();
-        self.train = Some(Train { began: now, first: now, last: now, packets: 0, bytes: 0 });
+        self.train = Some(Train { began: now, came: Vec::new() });
         (0..TRAIN_PACKETS).try_for_each(|serial| self.echo(address, serial, 1, TRAIN_BYTES - BODY_LEN))
     }
 
@@ -112,17 +119,16 @@ impl Asker {
                 let came = self.came_at(at);
                 match serial {
                     Some(serial) if !is_train => each(Answer::Heard(serial)),
-                    Some(_) => self.count(came, len),
+                    Some(_) => self.train.iter_mut().for_each(|train| train.came.push((came, len))),
                     None => {}
                 }
             }
         }
         let is_over = |train: &Train| {
-            train.packets >= u64::from(TRAIN_PACKETS) || now.saturating_since(train.began) >= TRAIN_PATIENCE
+            train.came.len() >= TRAIN_PACKETS as usize || now.saturating_since(train.began) >= TRAIN_PATIENCE
         };
         if let Some(train) = self.train.take_if(|train| is_over(train))
-            && train.packets >= TRAIN_MIN
-            && let Some(rate) = BitRate::of(Bytes::new(train.bytes), train.last.saturating_since(train.first))
+            && let Some(rate) = train.rate()
         {
             each(Answer::Train(rate));
         }
@@ -226,17 +232,6 @@ impl Asker {
         let stamp = self.icmp[at].as_ref().and_then(|socket| stamp(socket.as_fd()));
         stamp.unwrap_or_else(|| Instant::from_nanos(clock::unix().as_nanos()))
     }
-
-    fn count(&mut self, now: Instant, len: u64) {
-        if let Some(train) = &mut self.train {
-            if train.packets == 0 {
-                train.first = now;
-            } else {
-                train.bytes += len;
-            }
-            (train.packets, train.last) = (train.packets + 1, now);
-        }
-    }
 }
 
 /// The serial and kind of an echo reply of ours.
@@ -285,6 +280,19 @@ mod tests {
         assert_eq!(own(&echo, 0, 7), Some((9, 1)));
         assert_eq!([own(&echo, 0, 8), own(&echo, 129, 7)], [None; 2]);
         assert!((0..echo.len()).all(|len| own(&echo[..len], 0, 7).is_none()));
+    }
+
+    #[test]
+    fn a_train_says_what_passes_once_a_bucket_is_empty() {
+        // 15 kB at once, then 40 Mbit/s.
+        let (bucket, len) = (15_000, 1_228);
+        let at = |n: u64| Instant::from_nanos(1 + (n * len).saturating_sub(bucket) * 200 + n);
+        let train = |packets| Train { began: at(0), came: (1..=packets).map(|n| (at(n), len)).collect() };
+        let rate = train(u64::from(TRAIN_PACKETS)).rate().unwrap().as_bits_per_sec();
+        assert!((39_990_000..=40_000_000).contains(&rate), "{rate}");
+        assert_eq!(train(15).rate(), None);
+        // Stamps that do not rise.
+        assert_eq!(Train { began: at(0), came: vec![(at(1), len); 32] }.rate(), None);
     }
 
     #[test]

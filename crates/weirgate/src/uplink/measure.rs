@@ -6,8 +6,8 @@
 //!   an idle night forgets nothing. It is no more than was asked of it, so an uplink that nobody filled may carry more; every uplink has a
 //!   flow as soon as there are enough, and one that sends all it can fills it.
 //! - While it is idle, a train of packets to a target and back says every ten minutes how fast the slower direction is, never on a metered
-//!   uplink, and counts where no more than that has passed. It is short: a provider's token bucket lets it through at the line's own rate.
-//!   So where something worth the name has passed it counts for four times that at most.
+//!   uplink, and counts where no more than that has passed. It is short: a provider's token bucket of more than 19 kB lets it through
+//!   at the line's own rate. So where something worth the name has passed it counts for four times that at most.
 //! - Its weight is what was configured, or its capacity in the direction that the host's traffic has more of, at most its cap.
 //! - Round-trip times are those of questions and of the host's own connections; the smallest is that of the last minute.
 
