@@ -10,7 +10,6 @@ mod wire;
 
 fuzz_target!(|bytes: &[u8]| {
     let _any = wire::Datagram::parse(bytes);
-    let _message = wire::init_message(bytes);
     let mut frames = 0;
     for frame in wire::Frame::all(bytes).map_while(Result::ok) {
         frames += 1;

@@ -13,7 +13,7 @@ use std::time::Instant;
 use weirgate_linux::clock;
 use weirgate_linux::transport::{App, Driver};
 use weirgate_linux::udp::Udp;
-use weirgate_spray::wire::{ConnectionId, Datagram, init_message};
+use weirgate_spray::wire::{ConnectionId, Datagram};
 use weirgate_spray::{Connection, Event, Secret, Settings, Sink, Source, crypto};
 
 const LEN: u64 = 100_000_000;
@@ -115,7 +115,6 @@ fn receive(socket: Udp, secret: &Secret) -> io::Result<u64> {
             let now = clock::monotonic();
             if answered.is_none()
                 && let Ok(Datagram::Init { connection, message, .. }) = Datagram::parse(datagram)
-                && let Some(message) = init_message(message)
                 // Whoever calls may call.
                 && let Ok(called) = crypto::answer(connection, secret, message, &Connection::hello(&Settings::default()), |_| true)
             {

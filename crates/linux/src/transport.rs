@@ -148,16 +148,27 @@ impl Driver {
         self.batches.push(batch);
     }
 
+    /// Sends a datagram of no connection, if that can be done now.
+    pub fn send(&self, local: SocketAddr, remote: SocketAddr, datagram: &[u8]) {
+        if let Some(socket) = self.socket(local) {
+            let _whoever_asked_asks_again = socket.send(local.ip(), remote, datagram, datagram.len());
+        }
+    }
+
+    /// The one that is bound to this address, or to any.
+    fn socket(&self, wanted: SocketAddr) -> Option<&Udp> {
+        self.sockets.iter().find(|socket| {
+            let is = socket.local();
+            let is_any = is.ip().is_unspecified() && is.is_ipv4() == wanted.is_ipv4() && is.port() == wanted.port();
+            is == wanted || is_any
+        })
+    }
+
     fn flush(&self, batch: &mut Batch, app: &mut impl App) {
         if batch.count == 0 {
             return;
         }
-        let of = |socket: &&Udp| {
-            let (is, wanted) = (socket.local(), batch.local);
-            let is_any = is.ip().is_unspecified() && is.is_ipv4() == wanted.is_ipv4() && is.port() == wanted.port();
-            is == wanted || is_any
-        };
-        if let Some(socket) = self.sockets.iter().find(of) {
+        if let Some(socket) = self.socket(batch.local) {
             let step = socket.datagrams_max().max(1) * batch.each;
             for part in batch.bytes.chunks(step) {
                 match socket.send(batch.local.ip(), batch.remote, part, batch.each) {

@@ -6,7 +6,8 @@
 //! Every datagram says where its bytes belong, and they are written there as they come, in any order. So no path waits for a slower one, and
 //! what is lost on one path is sent again by whichever has room first.
 //!
-//! - [`Connection`] is one side of a transfer: objects, paths, timers. [`wire`] is what a datagram looks like, [`crypto`] who may read it.
+//! - [`Connection`] is one side of a transfer: objects, paths, timers. [`wire`] is what a datagram looks like, [`crypto`] who may read it, [`cookie`] who
+//!   is where he says.
 //! - [`control`] is how fast each path is sent on, [`rtt`] how long it takes, [`ranges`] what came of anything.
 //!
 //! A program that has an object to send, or receives some, runs a [`Connection`] by `weirgate_linux::transport`, or by a loop of its own:
@@ -18,6 +19,7 @@
 
 pub mod connection;
 pub mod control;
+pub mod cookie;
 pub mod crypto;
 pub mod datagrams;
 pub mod object;

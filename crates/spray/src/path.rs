@@ -15,7 +15,7 @@ use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
 use crate::control::{Acked, Algorithm, Control};
 use crate::rtt::Rtt;
-use crate::wire::{Ack, PathId, Status};
+use crate::wire::{Ack, Cookie, PathId, Status};
 
 pub(crate) use mtu::MTU_MIN;
 use mtu::Mtu;
@@ -161,6 +161,8 @@ pub(crate) struct Path {
 
     /// What is asked, until it is answered.
     pub(crate) challenge: Option<Challenge>,
+    /// What the first message takes along.
+    pub(crate) cookie: Cookie,
     /// Whether it began with the connection's first message.
     pub(crate) was_called: bool,
     /// To be said back.
@@ -245,6 +247,7 @@ impl Path {
             asked: now,
             received: Received::new(now),
             challenge: None,
+            cookie: Cookie::default(),
             was_called: false,
             response: None,
             was_datagram: false,

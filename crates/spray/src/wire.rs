@@ -4,8 +4,10 @@
 //! length are big-endian.
 //!
 //! ```text
-//! Init      0x01, version (1), connection (8), first message of the handshake, zeros up to 1,200 bytes
+//! Init      0x01, version (1), connection (8), path (1), cookie (16; zeros: none), length (2), first message of the handshake, zeros up to
+//!           1,200 bytes
 //! Reply     0x02, connection (8), path (1), token (8), second message of the handshake
+//! Retry     0x03, connection (8), path (1), cookie (16)
 //! Protected 0x40 | key phase, connection (8), path (1), packet number (6), frames, AEAD tag (16)
 //! ```
 //!
@@ -28,6 +30,7 @@ pub const INIT_MIN: usize = 1_200;
 
 const INIT: u8 = 0x01;
 const REPLY: u8 = 0x02;
+const RETRY: u8 = 0x03;
 const PROTECTED: u8 = 0x40;
 
 /// Packet numbers end here (6 bytes).
@@ -44,6 +47,10 @@ pub struct ConnectionId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub u8);
 
+/// What shows that its sender is reached at its address; zeros are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cookie(pub [u8; 16]);
+
 /// A datagram, before it is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Datagram<'a> {
@@ -53,7 +60,9 @@ pub enum Datagram<'a> {
         connection: ConnectionId,
         /// On which path.
         path: PathId,
-        /// Of the handshake, and what fills the datagram up.
+        /// Of a [retry](Self::Retry).
+        cookie: Cookie,
+        /// Of the handshake.
         message: &'a [u8],
     },
     /// Its answer.
@@ -66,6 +75,15 @@ pub enum Datagram<'a> {
         token: u64,
         /// Of the handshake.
         message: &'a [u8],
+    },
+    /// Another answer: the first one is to be sent again, with this.
+    Retry {
+        /// Its name.
+        connection: ConnectionId,
+        /// On which path.
+        path: PathId,
+        /// For the address from where it came.
+        cookie: Cookie,
     },
     /// Any other one.
     Protected(Header),
@@ -117,12 +135,17 @@ impl<'a> Datagram<'a> {
                 if bytes.len() < INIT_MIN {
                     return Err(WireError::Short);
                 }
-                let connection = ConnectionId(read.u64()?);
-                Ok(Self::Init { connection, path: PathId(read.u8()?), message: read.0 })
+                let (connection, path) = (ConnectionId(read.u64()?), PathId(read.u8()?));
+                let (cookie, len) = (read.cookie()?, read.number(2)?);
+                Ok(Self::Init { connection, path, cookie, message: read.bytes(len)? })
             }
             REPLY => {
                 let (connection, path) = (ConnectionId(read.u64()?), PathId(read.u8()?));
                 Ok(Self::Reply { connection, path, token: read.u64()?, message: read.0 })
+            }
+            RETRY => {
+                let (connection, path) = (ConnectionId(read.u64()?), PathId(read.u8()?));
+                Ok(Self::Retry { connection, path, cookie: read.cookie()? })
             }
             kind if kind & !1 == PROTECTED => {
                 let (connection, path) = (ConnectionId(read.u64()?), PathId(read.u8()?));
@@ -138,19 +161,14 @@ impl<'a> Datagram<'a> {
 }
 
 /// Writes the first datagram of a connection.
-pub fn put_init(out: &mut Vec<u8>, connection: ConnectionId, path: PathId, message: &[u8]) {
+pub fn put_init(out: &mut Vec<u8>, connection: ConnectionId, path: PathId, cookie: Cookie, message: &[u8]) {
     out.extend([INIT, VERSION]);
     out.extend(connection.0.to_be_bytes());
     out.push(path.0);
+    out.extend(cookie.0);
     out.extend((message.len() as u16).to_be_bytes());
     out.extend(message);
     out.resize(out.len().max(INIT_MIN), 0);
-}
-
-/// The handshake's part of what follows an Init's path.
-pub fn init_message(bytes: &[u8]) -> Option<&[u8]> {
-    let (len, rest) = bytes.split_first_chunk::<2>()?;
-    rest.get(..usize::from(u16::from_be_bytes(*len)))
 }
 
 /// Writes the answer to the first datagram.
@@ -160,6 +178,14 @@ pub fn put_reply(out: &mut Vec<u8>, connection: ConnectionId, path: PathId, toke
     out.push(path.0);
     out.extend(token.to_be_bytes());
     out.extend(message);
+}
+
+/// Asks for the first datagram once more.
+pub fn put_retry(out: &mut Vec<u8>, connection: ConnectionId, path: PathId, cookie: Cookie) {
+    out.push(RETRY);
+    out.extend(connection.0.to_be_bytes());
+    out.push(path.0);
+    out.extend(cookie.0);
 }
 
 impl Header {
@@ -549,6 +575,10 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
+    fn cookie(&mut self) -> Result<Cookie, WireError> {
+        Ok(Cookie(self.bytes(16)?.try_into().map_err(|_| WireError::Short)?))
+    }
+
     fn u8(&mut self) -> Result<u8, WireError> {
         Ok(self.number(1)? as u8)
     }
@@ -661,12 +691,19 @@ mod tests {
     fn datagrams_are_read_as_they_were_written() {
         let (connection, path) = (ConnectionId(0x0102_0304_0506_0708), PathId(9));
         let mut out = Vec::new();
-        put_init(&mut out, connection, path, b"hello");
-        let Ok(Datagram::Init { message, .. }) = Datagram::parse(&out) else { panic!("no init") };
-        assert_eq!((out.len(), init_message(message)), (INIT_MIN, Some(&b"hello"[..])));
+        let cookie = Cookie([7; 16]);
+        put_init(&mut out, connection, path, cookie, b"hello");
+        let init = Datagram::Init { connection, path, cookie, message: b"hello" };
+        assert_eq!((out.len(), Datagram::parse(&out)), (INIT_MIN, Ok(init)));
         assert_eq!(Datagram::parse(&out[..INIT_MIN - 1]), Err(WireError::Short));
         out[1] = 2;
         assert_eq!(Datagram::parse(&out), Err(WireError::Version(2)));
+        (out[1], out[27]) = (VERSION, 0xff);
+        assert_eq!(Datagram::parse(&out), Err(WireError::Short), "a message that is longer than the datagram");
+        out.clear();
+        put_retry(&mut out, connection, path, cookie);
+        assert_eq!(Datagram::parse(&out), Ok(Datagram::Retry { connection, path, cookie }));
+        assert_eq!(Datagram::parse(&out[..out.len() - 1]), Err(WireError::Short));
         out.clear();
         put_reply(&mut out, connection, path, 7, b"hi");
         assert_eq!(Datagram::parse(&out), Ok(Datagram::Reply { connection, path, token: 7, message: b"hi" }));

@@ -1,17 +1,19 @@
 //! Connections of whoever calls: answers first messages of those who may, and runs all of them over the same sockets.
 
+mod door;
+
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use weirgate_linux::clock;
 use weirgate_linux::transport::{self, App, Driver};
-use weirgate_shape::Bucket;
 use weirgate_spray::crypto::HandshakeError;
-use weirgate_spray::wire::{ConnectionId, Datagram, init_message};
+use weirgate_spray::wire::{ConnectionId, Datagram, put_retry};
 use weirgate_spray::{Connection, Public, Secret, Settings, crypto};
-use weirgate_units::{Duration, PacketRate, Packets};
+use weirgate_units::Duration;
 
+use self::door::{Door, Verdict};
 use crate::random;
 
 /// Connections at a time, at most.
@@ -28,10 +30,6 @@ const LEFT_AFTER: Duration = Duration::from_secs(3);
 
 /// This side was not there for so long: what came meanwhile has not been looked at.
 const ABSENT: Duration = Duration::from_secs(1);
-
-/// First messages that are looked at, and how many at once: each costs an exchange of keys, and anybody can send as many as the link
-/// carries. Whose message was passed over repeats it.
-const HELLOS: (PacketRate, Packets) = (PacketRate::from_packets_per_sec(500), Packets::new(50));
 
 /// Strangers and floods are said this often: anybody can be one, or send one.
 const WARN_EVERY: Duration = Duration::from_secs(60);
@@ -59,9 +57,8 @@ pub struct Sessions<'a, A> {
     /// The last turn, and the first one since this side was not there for a while.
     looked: weirgate_units::Instant,
     there_since: weirgate_units::Instant,
-    hellos: Bucket<Packets>,
+    door: Door,
     strangers: Seldom,
-    floods: Seldom,
 }
 
 /// What anybody can have this side say: it does so once in [`WARN_EVERY`].
@@ -80,19 +77,21 @@ impl Seldom {
 
 impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
     /// Of those who have one of the keys of `allow`.
-    pub fn new(secret: &'a Secret, settings: Settings, allow: &'a [Public]) -> Self {
+    ///
+    /// # Errors
+    /// Where the system has no randomness.
+    pub fn new(secret: &'a Secret, settings: Settings, allow: &'a [Public]) -> Result<Self> {
         let now = clock::monotonic();
-        Self {
+        Ok(Self {
             secret,
             settings,
             allow,
             open: BTreeMap::new(),
             looked: now,
             there_since: now,
-            hellos: Bucket::new(now, HELLOS.0, HELLOS.1),
+            door: Door::new(now)?,
             strangers: Seldom::default(),
-            floods: Seldom::default(),
-        }
+        })
     }
 
     /// Those that are open.
@@ -133,15 +132,16 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
             // Whoever repeats somebody else's first message does not go on.
             return Ok(over.filter(|session| session.connection.has_peer()).collect());
         }
+        let mut retries = Vec::new();
         driver.receive(Some(if has_more { now } else { until }), |local, remote, datagram| {
             let id = match Datagram::parse(datagram) {
-                Ok(Datagram::Init { connection, message, .. }) => {
-                    if !self.open.contains_key(&connection)
-                        && self.is_looked_at(clock::monotonic())
-                        && let Some(session) = self.answer(connection, message, begin)
-                        && self.has_room(session.connection.peer())
-                    {
-                        self.open.insert(connection, session);
+                Ok(Datagram::Init { connection, path, cookie, message }) => {
+                    if !self.open.contains_key(&connection) {
+                        match self.door.judge(clock::monotonic(), remote, cookie) {
+                            Verdict::Looked => self.call(connection, message, begin),
+                            Verdict::Asked(cookie) => retries.push((local, remote, connection, path, cookie)),
+                            Verdict::Dropped => {}
+                        }
                     }
                     connection
                 }
@@ -152,7 +152,22 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
                 connection.handle_datagram(clock::monotonic(), (local, remote), datagram, app);
             }
         })?;
+        let mut out = Vec::new();
+        for (local, remote, connection, path, cookie) in retries {
+            out.clear();
+            put_retry(&mut out, connection, path, cookie);
+            driver.send(local, remote, &out);
+        }
         Ok(Vec::new())
+    }
+
+    /// Somebody calls.
+    fn call(&mut self, id: ConnectionId, message: &[u8], begin: &mut impl FnMut() -> Result<A>) {
+        if let Some(session) = self.answer(id, message, begin)
+            && self.has_room(session.connection.peer())
+        {
+            self.open.insert(id, session);
+        }
     }
 
     /// Ends those whose callers are gone and have called again: what they hold, a file or an address, is for the new ones.
@@ -201,15 +216,6 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
         true
     }
 
-    /// Whether a first message that has come is looked at.
-    fn is_looked_at(&mut self, now: weirgate_units::Instant) -> bool {
-        let is_one = self.hellos.take(now, Packets::new(1)).is_ok();
-        if !is_one && self.floods.is_due(now) {
-            tracing::warn!("more than {} callers are not looked at: somebody may be flooding this port", HELLOS.0);
-        }
-        is_one
-    }
-
     /// A new one, if its caller may have one.
     fn answer(
         &mut self,
@@ -218,7 +224,7 @@ impl<'a, A: App<Error = anyhow::Error>> Sessions<'a, A> {
         begin: &mut impl FnMut() -> Result<A>,
     ) -> Option<Session<A>> {
         let hello = Connection::hello(&self.settings);
-        let called = crypto::answer(id, self.secret, init_message(message)?, &hello, |peer| self.allow.contains(peer));
+        let called = crypto::answer(id, self.secret, message, &hello, |peer| self.allow.contains(peer));
         let began = called.map_err(anyhow::Error::from).and_then(|called| {
             let (_, seed) = random()?;
             let connection = Connection::accept(clock::monotonic(), self.settings, called, (id, seed));
@@ -330,16 +336,28 @@ mod tests {
     }
 
     #[test]
-    fn of_a_flood_of_first_messages_few_are_looked_at() {
-        let secret = Secret::generate();
-        let mut sessions = Sessions::<Nothing>::new(&secret, Settings::default(), &[]);
-        let start = sessions.looked;
-        let mut count = |times: std::ops::RangeInclusive<u64>| {
-            times.filter(|n| sessions.is_looked_at(start + Duration::from_micros(n * 100))).count()
-        };
-        assert_eq!((0..100).map(|_| count(0..=0)).sum::<usize>(), 50, "at once");
-        assert_eq!(count(1..=10_000), 500, "in a second");
-        assert_eq!(count(20_000..=20_000), 1, "and again once it is over");
+    fn a_caller_is_answered_in_the_middle_of_a_flood() {
+        let [secret, known] = [(); 2].map(|()| Secret::generate());
+        let mut driver = Driver::new(vec![Udp::bind("127.0.0.1:0".parse().unwrap(), None).unwrap()]).unwrap();
+        let server = driver.locals().next().unwrap();
+        let allow = [known.public()];
+        let mut sessions = Sessions::<Nothing>::new(&secret, Settings::default(), &allow).unwrap();
+        let began = clock::monotonic();
+        let mut caller = Caller::new(&known, secret.public(), server);
+        for _ in 0..50 {
+            // As if so many had come from elsewhere meanwhile.
+            let flood = "192.0.2.1:1".parse().unwrap();
+            while sessions.door.judge(clock::monotonic(), flood, Default::default()) == Verdict::Looked {}
+            caller.speak();
+            assert!(sessions.turn(&mut driver, &mut || Ok(Nothing)).unwrap().is_empty(), "nothing is over");
+            caller.hear();
+            if sessions.open().any(|session| session.connection.has_peer()) {
+                break;
+            }
+        }
+        assert!(caller.connection.has_peer());
+        let took = clock::monotonic().saturating_since(began);
+        assert!(took < Duration::from_secs(5), "{took}: it is called again at once");
     }
 
     #[test]
@@ -348,7 +366,7 @@ mod tests {
         let mut driver = Driver::new(vec![Udp::bind("127.0.0.1:0".parse().unwrap(), None).unwrap()]).unwrap();
         let server = driver.locals().next().unwrap();
         let allow = [known.public()];
-        let mut sessions = Sessions::new(&secret, Settings::default(), &allow);
+        let mut sessions = Sessions::new(&secret, Settings::default(), &allow).unwrap();
         let mut turn = |sessions: &mut Sessions<'_, Nothing>| {
             assert!(sessions.turn(&mut driver, &mut || Ok(Nothing)).unwrap().is_empty(), "nothing is over");
         };

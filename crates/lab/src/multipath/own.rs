@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use weirgate_linux::clock;
 use weirgate_linux::transport::{App, Driver};
 use weirgate_linux::udp::Udp;
-use weirgate_spray::wire::{ConnectionId, Datagram, init_message};
+use weirgate_spray::wire::{ConnectionId, Datagram};
 use weirgate_spray::{Connection, Event, Secret, Settings, Sink, Source, crypto};
 use weirgate_units::{Duration, Instant};
 
@@ -196,7 +196,6 @@ fn receive(socket: Udp, secret: &Secret, is_over: &AtomicBool) -> Result<Came> {
             let now = clock::monotonic();
             if called.is_none()
                 && let Ok(Datagram::Init { connection: id, message, .. }) = Datagram::parse(datagram)
-                && let Some(message) = init_message(message)
                 && let Ok(answer) =
                     crypto::answer(id, secret, message, &Connection::hello(&Settings::default()), |_| true)
             {

@@ -7,7 +7,7 @@ use weirgate_units::Instant;
 use super::{Closed, Connection, Event, Object, Phase, credit};
 use crate::object::{Incoming, Sink};
 use crate::path::{Challenge, Chunk, Control_, Path, Shown, State};
-use crate::wire::{Datagram, Frame, Header, PathId, Status, init_message};
+use crate::wire::{Cookie, Datagram, Frame, Header, PathId, Status};
 
 impl Connection {
     /// A datagram came to `local` from `remote`; its bytes are of no more use then. What it brings of objects goes to `sink`.
@@ -20,13 +20,16 @@ impl Connection {
     ) {
         match Datagram::parse(datagram) {
             // Whoever saw the connection's name can write it; the message is the caller's alone.
-            Ok(Datagram::Init { connection, path, message })
-                if connection == self.id && !self.is_client && init_message(message) == Some(&self.called) =>
+            Ok(Datagram::Init { connection, path, message, .. })
+                if connection == self.id && !self.is_client && message == self.called =>
             {
                 self.handle_init(now, path, (local, remote), datagram.len());
             }
             Ok(Datagram::Reply { connection, path, token, message }) if connection == self.id && self.is_client => {
                 self.handle_reply(now, path, token, message);
+            }
+            Ok(Datagram::Retry { connection, path, cookie }) if connection == self.id => {
+                self.handle_retry(now, path, cookie);
             }
             Ok(Datagram::Protected(header)) if header.connection == self.id => {
                 self.handle_protected(now, (local, remote), &header, datagram, sink);
@@ -78,6 +81,18 @@ impl Connection {
         self.paths[at].response = Some(token);
         if self.paths[at].prove(now) {
             self.events.push_back(Event::PathUp(id));
+        }
+    }
+
+    /// The other side has more to do than to look at whatever comes: it is called again at once, with what it wants to see. It says that
+    /// once of an address; who says it more often is another.
+    fn handle_retry(&mut self, now: Instant, id: PathId, cookie: Cookie) {
+        if let (Phase::Calling { .. }, Some(at)) = (&self.phase, self.path_at(id))
+            && let path = &mut self.paths[at]
+            && path.cookie == Cookie::default()
+            && let Some(challenge) = &mut path.challenge
+        {
+            (path.cookie, challenge.due) = (cookie, now);
         }
     }
 

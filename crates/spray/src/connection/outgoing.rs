@@ -29,7 +29,7 @@ impl Connection {
     fn call(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
         let Phase::Calling { message, .. } = &self.phase else { return None };
         let at = self.paths.iter().position(|path| path.challenge.is_some_and(|challenge| challenge.due <= now))?;
-        put_init(out, self.id, self.paths[at].id, message);
+        put_init(out, self.id, self.paths[at].id, self.paths[at].cookie, message);
         self.paths[at].challenged(now, out.len());
         Some(at)
     }

@@ -10,7 +10,7 @@ use crate::connection::{Connection, Event, Settings};
 use crate::crypto::{self, Secret};
 use crate::object::{Sink, Source};
 use crate::ranges::Ranges;
-use crate::wire::{ConnectionId, Datagram, init_message};
+use crate::wire::{ConnectionId, Datagram};
 
 /// One direction of an emulated path.
 #[derive(Clone, Copy, Debug)]
@@ -274,7 +274,6 @@ impl Net {
         }
         if to == 1 && !self.is_answered {
             let Ok(Datagram::Init { connection, message, .. }) = Datagram::parse(&datagram) else { return };
-            let message = init_message(message).unwrap();
             let hello = Connection::hello(&self.settings);
             let called = crypto::answer(connection, &self.secret, message, &hello, |_| true).unwrap();
             self.sides[1].connection = Connection::accept(self.now, self.settings, called, (connection, 99));

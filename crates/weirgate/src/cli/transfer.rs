@@ -326,7 +326,7 @@ impl Receive {
             announce(out, &secret, &driver)?;
         }
         let settings = Settings { credit: CREDIT, objects_max: OBJECTS_MAX, ..Settings::default() };
-        let mut sessions = Sessions::new(&secret, settings, &self.allow);
+        let mut sessions = Sessions::new(&secret, settings, &self.allow)?;
         let (say, news) = channel();
         let say = self.json.then_some(say);
         let mut bar: Option<indicatif::ProgressBar> = None;

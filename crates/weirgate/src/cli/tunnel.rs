@@ -227,7 +227,7 @@ impl Serve {
             waiter.add(tunnel.waiter(), 0)?;
             Ok(tunnel)
         };
-        let mut sessions = Sessions::new(&secret, tunnel::settings(), &self.allow);
+        let mut sessions = Sessions::new(&secret, tunnel::settings(), &self.allow)?;
         while !is_ended.load(Ordering::Relaxed) {
             if let Err(problem) = device.iter().try_for_each(|device| device.borrow_mut().read()) {
                 sessions.close(&mut driver);
