@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 weirgate=$1; shift
 exact="small_objects_switched closes_unaccounted loss_outside_99_pct_interval refund_error_pct nginx_alerts failed_requests same_ratio_size_pct fast_over_level_1_pct uncounted_bodies faults_unnoticed reloads_exhausted acknowledged_lost unverified_or_stale_policies_applied"
-tenfold="exporter_core_pct wire_bytes_per_record million_network_round_s error_20s_pct error_100ms_p95_pct mice_p99_over_htb ping_p99_ms_over_idle cpu_per_gbit_over_ovs"
+tenfold="exporter_core_pct wire_bytes_per_record error_20s_pct error_100ms_p95_pct mice_p99_over_htb ping_p99_ms_over_idle cpu_per_gbit_over_ovs"
 half="goodput_pct pace_goodput_pct pace_worst_goodput_pct jain goodput_over_ovs spray_worst_share_of_sum_pct steering_share_of_sum_pct"
 mkdir -p lab-out
 said=()

@@ -18,9 +18,19 @@ const LISTEN: Duration = Duration::from_millis(200);
 /// Why a topic cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The options cannot be used, as a file of certificates that cannot be read.
+    /// The options cannot be used, as a file that holds no certificate.
     #[error("{0}: see `ca`, `certificate`, `certificate_key` and `user` in [export.kafka]")]
     Options(KafkaError),
+    /// A file of certificates, or of their key, cannot be read.
+    #[error("[export.kafka] {key} {}: {error}", path.display())]
+    File {
+        /// What it is called in the configuration.
+        key: &'static str,
+        /// Which one.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
     /// No broker answered in time, or none let us in.
     #[error("{0}: are the brokers there, and do `tls` and `sasl` fit theirs?")]
     Away(String),
@@ -50,6 +60,7 @@ pub struct NotCompacted {
 
 /// Asks brokers for the topic; returns how many partitions it has. Takes five seconds where nobody answers.
 pub(crate) fn check(brokers: &[String], security: &Security, topic: &str) -> Result<usize, CheckError> {
+    security.check()?;
     // Brokers make a topic that a producer asks for.
     let mut config = config(brokers, security);
     config.set("allow.auto.create.topics", "false");
@@ -79,6 +90,21 @@ pub struct Security {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// A name and a password.
     pub sasl: Option<Sasl>,
+}
+
+impl Security {
+    /// Whether its files can be read: librdkafka names none that cannot.
+    ///
+    /// # Errors
+    /// [`CheckError::File`].
+    pub(crate) fn check(&self) -> Result<(), CheckError> {
+        let pair = self.certificate.iter();
+        let pair = pair.flat_map(|(certificate, key)| [("certificate", certificate), ("certificate_key", key)]);
+        self.ca.iter().map(|ca| ("ca", ca)).chain(pair).try_for_each(|(key, path)| match std::fs::read(path) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(CheckError::File { key, path: path.clone(), error }),
+        })
+    }
 }
 
 /// A name and a password (RFC 4616, RFC 5802).

@@ -164,7 +164,7 @@ const LEADING: [Column; 28] = [
         Kind::U32,
         "",
         "weirgate",
-        "counts the records of one connection from 0; a gap is a lost record",
+        "counts the records of one connection from 0, since the daemon was started; a gap is a lost record",
     ),
     column("direction", Kind::Text, "", "weirgate", "`accepted` or `connected`; NULL where nothing tells"),
     Column { stored_as: "local", ..column("local_address", Kind::Address, "", "inet_diag", "this end's address") },

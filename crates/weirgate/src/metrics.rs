@@ -376,6 +376,11 @@ fn fleet(out: &mut Text, fleet: Option<&api::Fleet>) {
     }
     out.counter("fleet_expired_total", "Policies that expired before a newer one came; nothing is treated then.");
     out.sample("fleet_expired_total", &[], fleet.expired);
+    out.gauge(
+        "fleet_forgotten",
+        "1 where it could not be read which policy was obeyed before this daemon was started: an older one could be obeyed.",
+    );
+    out.sample("fleet_forgotten", &[], fleet.forgotten);
     out.counter("fleet_failures_total", "Times that no policy could be had: no file, or no controller that answers.");
     out.sample("fleet_failures_total", &[], fleet.failed);
 }

@@ -151,7 +151,7 @@ pub(super) fn options(ground: &Ground, topic: &str) -> Result<Options> {
         security: Security { tls: true, ca: Some(ground.path("servers/ca.pem")), certificate: None, sasl },
         spool: ground.path("spool").join(topic),
         spool_max: Bytes::new(1_000_000_000),
-        interval: weirgate_units::Duration::from_secs(4),
+        interval: weirgate_units::Duration::from_millis(3_500),
         anonymise: Anonymise::Off,
     })
 }

@@ -34,7 +34,8 @@ pub fn version(epoch: u64, ended: UnixTime) -> u64 {
 pub struct Lease {
     /// The database that [`super::init`] has made.
     pub database: String,
-    /// What is decided for: the same for controllers of which one is to decide.
+    /// What is decided for, separated by commas: the same for controllers of which one is to decide. Who asks for other names, of which
+    /// some are the same, gets it not while the earlier one holds his.
     pub name: String,
     /// Who asks: another name each time that a controller is started.
     pub holder: String,
@@ -51,6 +52,8 @@ pub enum Holder {
     Perhaps,
     /// Another, who is named.
     Other(String),
+    /// Another, who is named, decides for some of it, and for all that is named.
+    Part(String, String),
 }
 
 /// A row of what was claimed.
@@ -75,6 +78,10 @@ impl Lease {
     /// What the server says. It is not known then who has the lease.
     pub fn look(&self, server: &Server) -> Result<Holder, ServerError> {
         let last = self.last(server)?;
+        let ours = last.as_ref().filter(|claim| claim.holder == self.holder && claim.idle <= self.length);
+        if let Some((holder, name)) = self.part(server, ours.map(|claim| claim.since))? {
+            return Ok(Holder::Part(holder, name));
+        }
         let epoch = last.as_ref().map_or(0, |claim| claim.epoch);
         match last.filter(|claim| claim.idle <= self.length) {
             Some(claim) if claim.holder != self.holder => Ok(Holder::Other(claim.holder)),
@@ -101,6 +108,22 @@ impl Lease {
     /// What the server says. The lease expires then.
     pub fn give_back(&self, server: &Server, epoch: u64) -> Result<(), ServerError> {
         self.write(server, epoch + 1, "", ("toUInt32(0)", "toUInt32(0)"))
+    }
+
+    /// Who holds another lease for some of what this one is for, and for what: where we hold ours since some time, one who was there before.
+    fn part(&self, server: &Server, ours_since: Option<u64>) -> Result<Option<(String, String)>, ServerError> {
+        let (database, name, seconds) = (&self.database, quoted(&self.name), self.length.as_nanos() / 1_000_000_000);
+        let before =
+            ours_since.map_or(String::new(), |since| format!("AND (began, name) < (toUInt32({since}), {name})"));
+        let answer = server.ask(&format!(
+            "SELECT holder, name FROM (SELECT name, epoch, holder, min(since) AS began, max(renewed) AS heard \
+             FROM {database}.controller_lease GROUP BY name, epoch, holder ORDER BY epoch DESC, began, holder LIMIT 1 BY name) \
+             WHERE name != {name} AND hasAny(splitByChar(',', name), splitByChar(',', {name})) \
+             AND heard + {seconds} >= {NOW} {before} ORDER BY began, name LIMIT 1"
+        ))?;
+        let Some(line) = answer.lines().next() else { return Ok(None) };
+        let (holder, name) = line.split_once('\t').ok_or_else(|| ServerError::stranger(server, &answer))?;
+        Ok(Some((holder.to_owned(), name.to_owned())))
     }
 
     /// The first claim of the last epoch.

@@ -10,7 +10,7 @@
 //! - Every batch lies in the spool until the broker has acknowledged it (`acks=all`): what a broker that is away, or a daemon that
 //!   ends, leaves there is sent later, in its order.
 //! - The producer is idempotent: it repeats what was not acknowledged without writing it twice. What a *daemon* sent that was
-//!   killed before it heard the acknowledgement is sent again by the next one; (boot_id, netns, cookie, sequence) names a record.
+//!   killed before it heard the acknowledgement is sent again by the next one; (boot_id, netns, cookie, sequence, time) names a record.
 //! - A spool that fills is stretched: from half of its size on one connection of two is left out, from three quarters on one of
 //!   four stays, and so on; a connection stays or goes as a whole, and the field `weight` says how many a record stands for. What a full one does not
 //!   take is lost and counted.
@@ -139,6 +139,8 @@ pub struct Exporter {
     encoder: ProtobufEncoder,
     tallies: TallyEncoder,
     loose: Loose,
+    /// How many records one stands for, as it was said last.
+    said: u32,
     /// When the batch that grows began.
     since: Option<UnixTime>,
     interval: Duration,
@@ -154,7 +156,7 @@ impl Exporter {
     /// The spool is another's, or cannot be written.
     pub fn open(origin: &Origin, options: Options) -> Result<Self, SpoolError> {
         let spool = Spool::open(&options.spool)?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared { topic: options.topic.clone(), ..Shared::default() });
         let found = spool.waiting().2;
         shared.found.store(found, Ordering::Relaxed);
         shared.look_at(&spool, options.spool_max);
@@ -166,13 +168,22 @@ impl Exporter {
         let thread = std::thread::Builder::new().name("export".to_owned()).spawn(move || sender.run(&received));
         let thread = thread.map_err(SpoolError::Thread)?;
         let (batches, thread) = (Some(batches), Some(thread));
-        Ok(Self { encoder, tallies, loose: Loose::default(), since: None, interval, shared, batches, thread })
+        Ok(Self { encoder, tallies, loose: Loose::default(), said: 1, since: None, interval, shared, batches, thread })
     }
 
     /// Takes a record. Bounded work, no I/O, no waiting.
     pub fn append(&mut self, record: &Record<'_>) {
         self.shared.appended.fetch_add(1, Ordering::Relaxed);
         let weight = self.shared.weight.load(Ordering::Relaxed).max(1);
+        if weight != core::mem::replace(&mut self.said, weight) {
+            let topic = &self.shared.topic;
+            match weight {
+                1 => tracing::info!("kafka: topic {topic}: all connections are sent again"),
+                _ => tracing::warn!(
+                    "kafka: topic {topic}: the spool fills: one connection of {weight} is sent, the others are left out"
+                ),
+            }
+        }
         if weight > 1 && mix(record.sample.cookie) & u64::from(weight - 1) != 0 {
             self.shared.sampled_out.fetch_add(1, Ordering::Relaxed);
             return;
@@ -261,6 +272,7 @@ impl Drop for Exporter {
 /// Counters that both threads write.
 #[derive(Debug, Default)]
 struct Shared {
+    topic: String,
     appended: AtomicU64,
     found: AtomicU64,
     acknowledged: AtomicU64,
@@ -288,7 +300,7 @@ impl Shared {
         self.messages.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
-            tracing::info!("kafka: records are acknowledged again");
+            tracing::info!("kafka: topic {}: messages are acknowledged again", self.topic);
         }
     }
 
@@ -301,11 +313,11 @@ impl Shared {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Notes what is in the way; logs it where it is another than before.
+    /// Notes what is in the way; says it where it is another than before.
     fn trouble(&self, why: &str) {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         if trouble.as_deref() != Some(why) {
-            tracing::warn!("kafka: {why}");
+            tracing::warn!("kafka: topic {}: {why}", self.topic);
             *trouble = Some(why.to_owned());
         }
     }

@@ -57,13 +57,13 @@ impl ClientContext for Context {
         let (code, is_first) = (error.rdkafka_error_code(), !self.shared.is_in_trouble());
         if code == Some(RDKafkaErrorCode::AllBrokersDown) {
             if is_first {
-                self.shared.trouble("no broker answers; records wait in the spool");
+                self.shared.trouble("no broker answers; messages wait in the spool");
             }
             return;
         }
         let last = core::mem::replace(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner), code);
         match is_first || last != code {
-            true => self.shared.trouble(&format!("{reason}; records wait in the spool")),
+            true => self.shared.trouble(&format!("{reason}; messages wait in the spool")),
             false => tracing::debug!("kafka: {reason}"),
         }
     }

@@ -341,8 +341,15 @@ fn kafka(config: &Config, checks: &mut Checks) {
         match asked {
             Ok(partitions) => checks.ok("kafka", format!("topic {topic} is there, with {partitions} partitions")),
             // What is recorded waits in the spool, so the daemon starts all the same.
-            Err((verdict, error)) => checks.add("kafka", verdict, format!("{}: {error}", kafka.brokers.join(", "))),
+            Err((verdict, error)) => {
+                checks.add("kafka", verdict, format!("topic {topic} at {}: {error}", kafka.brokers.join(", ")));
+            }
         }
+    }
+    if config.host.pop.is_empty() {
+        let said =
+            "[host] pop is empty: what is sent belongs to no point of presence, and no controller decides from it";
+        checks.add("kafka", Verdict::Note, said.to_owned());
     }
 }
 
@@ -351,6 +358,9 @@ fn fleet(config: &Config, checks: &mut Checks) {
     let edge =
         config.fleet.as_ref().map_or_else(Vec::new, |fleet| check::edge(fleet, config.kafka.as_ref(), &config.host));
     let controller = config.decides.as_ref().map_or_else(Vec::new, |settings| check::controller(config, settings));
+    for said in check::exposed(config) {
+        checks.add("secrets", Verdict::Note, said);
+    }
     for (what, found) in
         edge.into_iter().map(|found| ("fleet", found)).chain(controller.into_iter().map(|found| ("controller", found)))
     {

@@ -235,6 +235,18 @@ pub(super) fn meaning(
             between(Some(life), "1 s", "30 d", "30 min", problems)
         }
     };
+    let lease = typed.lease.map(|lease| {
+        // Who takes over does so when the lease is over, and publishes with the next round that has ended by then.
+        let over_after = lease.value.saturating_add(round).saturating_add(settle);
+        if over_after > life {
+            problems.push(lease.problem(format!(
+                "`{}`, a round and `settle` are longer than policies live ({life}): where a controller dies, all would expire before another \
+                 decides; write less, or a longer `life`",
+                lease.value
+            )));
+        }
+        between(Some(lease), "5 s", "1 h", "30 s", problems)
+    });
     let mut available = Vec::new();
     match &typed.available {
         None => available.extend(["cubic", "bbr"].iter().filter_map(|name| CcName::new(name))),
@@ -263,7 +275,7 @@ pub(super) fn meaning(
         publish: directory(typed.publish, problems).unwrap_or_else(|| state.join("published")),
         serve: serve(typed.serve, problems),
         topic: typed.topic.map(|topic| topic.value),
-        lease: typed.lease.map(|lease| between(Some(lease), "5 s", "1 h", "30 s", problems)),
+        lease,
         metrics: match typed.metrics {
             None => Some(SocketAddr::from(([127, 0, 0, 1], 7071))),
             Some(listen) => listen_address(&listen, problems),
@@ -300,7 +312,7 @@ fn serve(typed: TypedServe, problems: &mut Vec<Problem>) -> Option<Serve> {
     if is_without {
         problems.push(listen.problem("needs `certificate` and `certificate_key` beside it, for TLS"));
     }
-    let certificate = export::pair((certificate, certificate_key), "certificate_key", problems);
+    let certificate = export::pair((certificate, certificate_key), problems);
     let (token_file, clients_ca) = (directory(token_file, problems), directory(clients_ca, problems));
     Some(Serve { listen: listen.value, certificate: certificate?, token_file, clients_ca })
 }
@@ -338,6 +350,7 @@ mod tests {
             ),
             ("[controller]\nclickhouse = \"http://c:8123\"\npops = [\"a\", \"a\"]\n".to_owned(), "names `a` twice"),
             (with("life = \"10 min\""), "over before the next policy is there: write 630 s (two rounds"),
+            (with("lease = \"25 min\""), "longer than policies live (30 min)"),
             (with("available = [\"cubic\", \"no such control\"]"), "`no such control` is no congestion control's name"),
             (with("token_file = \"/t\""), "is of no use without `listen`"),
             (with(server), "would answer anybody"),

@@ -109,7 +109,7 @@ pub(super) struct TypedKafka {
     tls: Maybe<bool>,
     ca: Maybe<String>,
     certificate: Maybe<String>,
-    key: Maybe<String>,
+    certificate_key: Maybe<String>,
     sasl: Maybe<Word<Mechanism>>,
     user: Maybe<String>,
     password_file: Maybe<String>,
@@ -133,7 +133,7 @@ pub(super) fn read(root: &mut Section<'_>) -> TypedKafka {
             tls: s.boolean("tls"),
             ca: s.parsed("ca"),
             certificate: s.parsed("certificate"),
-            key: s.parsed("key"),
+            certificate_key: s.parsed("certificate_key"),
             sasl: s.parsed("sasl"),
             user: s.parsed("user"),
             password_file: s.parsed("password_file"),
@@ -189,10 +189,10 @@ pub(super) fn meaning(typed: TypedKafka, state: &Path, problems: &mut Vec<Proble
         problems.push(typed.problem("is the topic of records: name another, the messages are not of one kind"));
     }
     let tls = typed.tls.as_ref().is_some_and(|tls| tls.value);
-    for file in [&typed.ca, &typed.certificate, &typed.key].into_iter().flatten().filter(|_| !tls) {
+    for file in [&typed.ca, &typed.certificate, &typed.certificate_key].into_iter().flatten().filter(|_| !tls) {
         problems.push(file.problem("is of no use without `tls = true`"));
     }
-    let certificate = pair((typed.certificate, typed.key), "key", problems);
+    let certificate = pair((typed.certificate, typed.certificate_key), problems);
     let login = match (typed.sasl, typed.user, typed.password_file) {
         (None, None, None) => None,
         (Some(mechanism), Some(user), Some(file)) => {
@@ -223,21 +223,17 @@ pub(super) fn meaning(typed: TypedKafka, state: &Path, problems: &mut Vec<Proble
         login,
         spool: directory(typed.spool, problems).unwrap_or_else(|| state.join("spool")),
         spool_max: between(typed.spool_max, "10 MB", "1000 TB", "1 GB", problems),
-        interval: between(typed.interval, "100 ms", "1 min", "4 s", problems),
+        interval: between(typed.interval, "100 ms", "1 min", "3.5 s", problems),
         anonymise: or(typed.anonymise, false),
     })
 }
 
-/// A certificate and its key, which is called `key` there: both or none.
-pub(super) fn pair(
-    typed: (Maybe<String>, Maybe<String>),
-    key: &str,
-    problems: &mut Vec<Problem>,
-) -> Option<(PathBuf, PathBuf)> {
+/// A certificate and its key: both or none.
+pub(super) fn pair(typed: (Maybe<String>, Maybe<String>), problems: &mut Vec<Problem>) -> Option<(PathBuf, PathBuf)> {
     match typed {
         (None, None) => None,
         (Some(certificate), Some(key)) => directory(Some(certificate), problems).zip(directory(Some(key), problems)),
-        (Some(one), None) => wanting(&one, &format!("`{key}`, the file of its key,"), problems),
+        (Some(one), None) => wanting(&one, "`certificate_key`, the file of its key,", problems),
         (None, Some(one)) => wanting(&one, "`certificate`", problems),
     }
 }

@@ -162,7 +162,7 @@ fn meant(
         urls: urls.value.iter().map(|url| url.trim_end_matches('/').to_owned()).collect(),
         ca: directory(ca, problems),
         token_file: directory(token_file, problems),
-        certificate: export::pair(certificate, "certificate_key", problems),
+        certificate: export::pair(certificate, problems),
     }
 }
 

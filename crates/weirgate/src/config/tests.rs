@@ -181,7 +181,7 @@ fn an_export_that_cannot_be_is_refused() {
         ("sasl = \"scram-sha-512\"\nuser = \"a\"\n", "needs both `user` and `password_file` beside it"),
         ("user = \"a\"\n", "needs `sasl`, as \"scram-sha-512\" beside it"),
         ("ca = \"/ca.pem\"\n", "is of no use without `tls = true`"),
-        ("tls = true\nkey = \"/key.pem\"\n", "needs `certificate` beside it"),
+        ("tls = true\ncertificate_key = \"/key.pem\"\n", "needs `certificate` beside it"),
         ("sasl = \"scram\"\n", "did you mean"),
         ("topic = \"a b\"\n", "`a b` is no topic"),
         ("tallies = \"a/b\"\n", "`a/b` is no topic"),

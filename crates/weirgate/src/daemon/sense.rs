@@ -292,8 +292,10 @@ impl Sense {
             let exports: Vec<_> = exports.collect();
             losses.export_lost = exports.iter().map(|(_, status)| status.lost).sum();
             self.shared.handle_exports(exports.iter().map(|(topic, status)| exported(topic, status)).collect());
-            let trouble = exports.into_iter().find_map(|(_, status)| status.trouble);
-            self.problem("kafka", trouble);
+            // Each has said it by itself.
+            let trouble =
+                exports.into_iter().find_map(|(topic, status)| Some(format!("topic {topic}: {}", status.trouble?)));
+            self.shared.set_problem("kafka", trouble);
             self.problem("tallies", self.books.summed.as_ref().and_then(Summed::trouble));
         }
         self.losses = losses;
@@ -649,7 +651,7 @@ impl Sense {
         for (what, status) in [("records", records), ("tallies", tallies)] {
             let Some(status) = status else { continue };
             let (acknowledged, left, lost) = (status.acknowledged, status.waiting, status.lost);
-            tracing::info!(acknowledged, left, lost, "the export of {what} is closed");
+            tracing::info!(acknowledged, left, left_out = status.sampled_out, lost, "the export of {what} is closed");
         }
     }
 }
@@ -761,7 +763,13 @@ fn exported(topic: &str, status: &weirgate_store::export::Status) -> api::Export
 
 fn of_fleet(counts: follow::Counts) -> api::Fleet {
     let refused = follow::WHYS.iter().map(|why| (*why).to_owned()).zip(counts.refused).collect();
-    api::Fleet { obeyed: counts.obeyed, refused, expired: counts.expired, failed: counts.failed }
+    api::Fleet {
+        obeyed: counts.obeyed,
+        refused,
+        expired: counts.expired,
+        failed: counts.failed,
+        forgotten: counts.forgotten,
+    }
 }
 
 fn ms(time: UnixTime) -> u64 {

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use weirgate_linux::clock;
@@ -18,7 +19,7 @@ use super::keys::{Signer, is_signed};
 use super::memory::{self, Memory};
 use super::rounds::Rounds;
 use super::{secret, tls, topic};
-use crate::config::controller::{Controller, Serve};
+use crate::config::controller::{Controller, Database, Serve};
 use crate::config::fleet::{Fleet, Origin};
 use crate::config::{Config, Host, Kafka};
 use crate::folder::writable;
@@ -38,6 +39,41 @@ impl Found {
     fn of(result: anyhow::Result<String>) -> Self {
         result.map_or_else(|error| Self::Fails(format!("{error:#}")), Self::Works)
     }
+}
+
+/// Files of secrets that anybody on this host may read.
+pub(crate) fn exposed(config: &Config) -> Vec<String> {
+    let kafka = config.kafka.as_ref().map(|kafka| {
+        let password = kafka.login.as_ref().map(|login| &login.password_file);
+        [("[export.kafka] certificate_key", key_of(&kafka.certificate)), ("[export.kafka] password_file", password)]
+    });
+    let edge = config.fleet.as_ref().and_then(|fleet| match &fleet.origin {
+        Origin::Controllers(of) => {
+            Some([("[fleet] token_file", of.token_file.as_ref()), ("[fleet] certificate_key", key_of(&of.certificate))])
+        }
+        Origin::File(_) | Origin::Topic(_) => None,
+    });
+    let database = config.decides.as_ref().and_then(|controller| match &controller.database {
+        Database::ClickHouse { login: (_, Some(password)), .. } => Some(("[controller] password_file", Some(password))),
+        Database::ClickHouse { .. } | Database::Store(_) => None,
+    });
+    let serve = config.decides.as_ref().and_then(|controller| controller.serve.as_ref()).map(|serve| {
+        [
+            ("[controller] token_file", serve.token_file.as_ref()),
+            ("[controller] certificate_key", Some(&serve.certificate.1)),
+        ]
+    });
+    let all = [kafka, edge, serve].into_iter().flatten().flatten().chain(database);
+    let said = all.filter_map(|(key, path)| {
+        let path = path?;
+        let is_open = std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o004 != 0);
+        is_open.then(|| format!("{key}: {}: anybody on this host may read it: chmod o-r", path.display()))
+    });
+    said.collect()
+}
+
+fn key_of(pair: &Option<(PathBuf, PathBuf)>) -> Option<&PathBuf> {
+    pair.as_ref().map(|(_, key)| key)
 }
 
 /// At an edge.
@@ -78,7 +114,15 @@ fn in_topic(fleet: &Fleet, kafka: &Kafka, name: &str, host: &Host) -> Found {
 /// Whether this edge would obey what came from `place`.
 fn judged(fleet: &Fleet, host: &Host, place: &str, bytes: &[u8]) -> Found {
     let trust = |signed: &[u8], signature: &[u8; SIGNATURE]| is_signed(&fleet.trust, signed, signature);
-    match held(host).check(bytes, &host.pop, clock::unix(), trust) {
+    let held = match held(host) {
+        Ok(held) => held,
+        Err(problem) => {
+            return Found::Fails(format!(
+                "{problem:#}: which policy was obeyed is not known; the next one makes it anew"
+            ));
+        }
+    };
+    match held.check(bytes, &host.pop, clock::unix(), trust) {
         Ok(snapshot) => Found::Works(format!(
             "{place}: policy {}, {} networks, {} bytes",
             snapshot.version,

@@ -555,7 +555,8 @@ impl Pop {
         means.board.publish(&self.name, sealed);
         replace(&means.settings.publish.join(format!("{}.snapshot", self.name)), 0o644, &sealed.bytes)?;
         self.is_published = true;
-        tracing::info!(pop = self.name, version = sealed.version, bytes = sealed.bytes.len(), "published");
+        let what = if means.epoch > 0 { "published" } else { "handed on: another controller has published it" };
+        tracing::info!(pop = self.name, version = sealed.version, bytes = sealed.bytes.len(), "{what}");
         Ok(())
     }
 }

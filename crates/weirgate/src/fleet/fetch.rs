@@ -163,11 +163,14 @@ fn unanswered(error: ureq::Error) -> anyhow::Error {
         ureq::Error::Io(error) => error.get_ref().and_then(|error| error.downcast_ref()),
         _ => None,
     };
-    let is_untrusted = matches!(of_tls, Some(rustls::Error::InvalidCertificate(_)));
-    let what = if is_untrusted {
-        "its certificate is not believed: see [fleet] ca, and the name in it"
-    } else {
-        "does not answer"
+    let what = match of_tls {
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            "its certificate is not believed: see [fleet] ca, and the name in it"
+        }
+        Some(rustls::Error::AlertReceived(_)) => {
+            "does not believe this host's certificate, or wants one: see [fleet] certificate, and its [controller] clients_ca"
+        }
+        _ => "does not answer",
     };
     anyhow::Error::new(error).context(what)
 }

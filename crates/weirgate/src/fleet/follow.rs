@@ -1,11 +1,12 @@
 //! An edge that obeys its fleet's controller: it looks where policies come from now and then, and takes what it may obey.
 //!
 //! What was obeyed last is kept beside this host's state: it is obeyed again after a restart for as long as it is alive, and nothing
-//! older is ever obeyed. Where nothing is alive, nothing is treated. How long it lives is counted from when it came by the clock that
+//! older is ever obeyed. Where that file cannot be read, nothing older than what comes next is: that is said, and counted. Where nothing is
+//! alive, nothing is treated. How long it lives is counted from when it came by the clock that
 //! nobody sets, too, so that a civil clock that is set back prolongs nothing.
 
 use std::fs::{self, OpenOptions};
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -77,6 +78,8 @@ pub(crate) struct Counts {
     pub(crate) expired: u64,
     /// Times that a controller did not answer, or nothing could be had.
     pub(crate) failed: u64,
+    /// 1 where it is not known what was obeyed before this daemon was started, though something was.
+    pub(crate) forgotten: u64,
 }
 
 /// Why snapshots are refused.
@@ -126,14 +129,22 @@ impl Follow {
             given: None,
             is_new: true,
         };
-        if let Ok(kept) = fs::read(&follow.kept)
-            && let Some((held, bytes)) = split(&kept)
-        {
-            follow.held = held;
-            match follow.check(Held::default(), bytes, now.0) {
-                Ok(snapshot) => follow.obeyed = Some(Obeyed::new(snapshot, bytes.to_vec(), now)),
-                Err(why) if is_early(&why) => follow.put_off = Some((Held::default(), bytes.to_vec())),
-                Err(_) => {}
+        match load(&follow.kept) {
+            Ok(None) => {}
+            Ok(Some((held, bytes))) => {
+                follow.held = held;
+                match follow.check(Held::default(), &bytes, now.0) {
+                    Ok(snapshot) => follow.obeyed = Some(Obeyed::new(snapshot, bytes, now)),
+                    Err(why) if is_early(&why) => follow.put_off = Some((Held::default(), bytes)),
+                    Err(_) => {}
+                }
+            }
+            Err(problem) => {
+                let why =
+                    format!("{problem:#}: which policy was obeyed is not known, and an older one may be obeyed now");
+                tracing::error!("{why}");
+                follow.trouble = Some(why);
+                follow.counts.forgotten = 1;
             }
         }
         Ok(follow)
@@ -349,15 +360,28 @@ const fn place(why: &Refused) -> usize {
     }
 }
 
-/// What the host knows of the policy that it obeyed last.
-pub(super) fn held(host: &Host) -> Held {
-    let kept = fs::read(kept(&host.state)).unwrap_or_default();
-    split(&kept).map_or_else(Held::default, |(held, _)| held)
+/// What the host knows of the policy that it obeyed last; nothing, where it has obeyed none.
+///
+/// # Errors
+/// It has, and that cannot be read.
+pub(super) fn held(host: &Host) -> Result<Held> {
+    Ok(load(&kept(&host.state))?.map_or_else(Held::default, |(held, _)| held))
 }
 
 /// The file that holds that, of a host that keeps its state in `state`.
 fn kept(state: &Path) -> PathBuf {
     state.join("policy.kept")
+}
+
+/// What is kept in a file; `None`: there is none.
+fn load(path: &Path) -> Result<Option<(Held, Vec<u8>)>> {
+    let kept = match fs::read(path) {
+        Ok(kept) => kept,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    };
+    let (held, bytes) = split(&kept).with_context(|| format!("{}: is damaged", path.display()))?;
+    Ok(Some((held, bytes.to_vec())))
 }
 
 /// The two parts of what is kept.
@@ -551,6 +575,23 @@ mod tests {
         let mut edge = ground.edge();
         assert_eq!(ground.look(&mut edge), Some(0));
         assert!(edge.trouble().unwrap().contains("is not newer than 6"), "{:?}", edge.trouble());
+    }
+
+    #[test]
+    fn that_it_is_not_known_what_was_obeyed_is_said_and_counted() {
+        let mut ground = Ground::new();
+        let kept = ground.folder.path().join("policy.kept");
+        assert_eq!((ground.edge().trouble(), ground.edge().counts().forgotten), (None, 0));
+        ground.publish(&ground.snapshot(6, &[1, 2]), &ground.signer);
+        assert_eq!(ground.look(&mut ground.edge()), Some(2));
+        std::fs::write(&kept, "x").unwrap();
+        std::fs::remove_file(ground.folder.path().join("ams.snapshot")).unwrap();
+        let edge = ground.edge();
+        assert!(edge.trouble().unwrap().contains("policy.kept: is damaged: which policy was obeyed is not known"));
+        assert_eq!(edge.counts().forgotten, 1);
+        std::fs::remove_file(&kept).unwrap();
+        std::fs::create_dir(&kept).unwrap();
+        assert!(ground.edge().trouble().unwrap().contains("Is a directory"));
     }
 
     #[test]

@@ -18,9 +18,13 @@ pub(crate) struct Signer(Ed25519KeyPair, [u8; 32]);
 impl Signer {
     /// The key in `path`: 64 hexadecimal digits, which nobody else may read.
     pub(crate) fn load(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).with_context(|| {
-            format!("{}: no key: `weirgate controller key` makes one, with the same -c FILE", path.display())
-        })?;
+        let text =
+            fs::read_to_string(path).with_context(|| match fs::metadata(path).map_err(|error| error.kind()) {
+                Err(ErrorKind::NotFound) => {
+                    format!("{}: no key: `weirgate controller key` makes one, with the same -c FILE", path.display())
+                }
+                _ => format!("{}: this key cannot be read", path.display()),
+            })?;
         let mode = fs::metadata(path)?.mode();
         ensure!(mode & 0o077 == 0, "{}: others may read this key: chmod 600 it", path.display());
         let Key(seed) =

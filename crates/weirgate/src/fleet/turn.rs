@@ -27,8 +27,8 @@ impl Turn {
         let draw = u32::from_le_bytes(random::bytes()?);
         let mut pops = pops.to_vec();
         pops.sort();
-        let name = blake3::hash(pops.join("\n").as_bytes()).to_hex()[..16].to_owned();
-        let lease = Lease { database: database.to_owned(), name, holder: format!("{host}-{draw:08x}"), length };
+        let lease =
+            Lease { database: database.to_owned(), name: pops.join(","), holder: format!("{host}-{draw:08x}"), length };
         Ok(Self { lease, ours: None, other: None, next_look: Instant::ZERO })
     }
 
@@ -51,6 +51,12 @@ impl Turn {
                 Holder::Perhaps => None,
                 Holder::Other(name) => {
                     self.other = Some(name);
+                    None
+                }
+                Holder::Part(name, pops) => {
+                    self.other = Some(format!(
+                        "{name}, for other [controller] pops ({pops}) than this one's: make them the same;"
+                    ));
                     None
                 }
             };

@@ -210,6 +210,9 @@ pub struct Fleet {
     pub expired: u64,
     /// Times that none could be had.
     pub failed: u64,
+    /// 1 where it could not be read which was obeyed before this daemon was started: an older one could be obeyed.
+    #[serde(default)]
+    pub forgotten: u64,
 }
 
 /// The policy in force.

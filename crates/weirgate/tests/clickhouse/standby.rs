@@ -43,12 +43,22 @@ fn one_of_several_controllers_decides() {
 
     // Who claims a lease of another name has what is known: for more points of presence, for example.
     remember(&database, "weirgate", ("ams", version(7, UnixTime::from_nanos(5_000_000_000))), b"known").unwrap();
-    assert_eq!(wait_for(&database, &Lease { name: "ams, fra".to_owned(), ..lease("e", 60) }), 8);
+    assert_eq!(wait_for(&database, &Lease { name: "dub".to_owned(), ..lease("e", 60) }), 8);
+    // But none for some of what another one decides for.
+    let more = Lease { name: "ams,fra".to_owned(), ..lease("f", 60) };
+    assert_eq!(more.look(&database).unwrap(), Holder::Part("b".to_owned(), "ams".to_owned()));
 
     // One that has died is waited for.
     let impatient = lease("c", 4);
     assert_eq!(impatient.look(&database).unwrap(), Holder::Other("b".to_owned()));
     assert_eq!(wait_for(&database, &impatient), 8, "beyond all that is known");
+    assert_eq!(more.look(&database).unwrap(), Holder::Part("c".to_owned(), "ams".to_owned()));
+    impatient.give_back(&database, 8).unwrap();
+    assert_eq!(wait_for(&database, &more), 8);
+    let part = Holder::Part("f".to_owned(), "ams,fra".to_owned());
+    assert_eq!([lease("g", 60).look(&database).unwrap(), impatient.look(&database).unwrap()], [part.clone(), part]);
+    assert_eq!(more.look(&database).unwrap(), Holder::We(8));
+    more.give_back(&database, 8).unwrap();
 
     // Several claim what is nobody's at the same time: one has it.
     let claims: Vec<Lease> = (0..4).map(|n| Lease { name: "fra".to_owned(), ..lease(&format!("d{n}"), 60) }).collect();
@@ -63,7 +73,7 @@ fn one_of_several_controllers_decides() {
                     won = true;
                 }
                 Holder::Other(_) => assert!(!won, "it was ours"),
-                Holder::Perhaps => {}
+                Holder::Perhaps | Holder::Part(..) => {}
             }
             std::thread::sleep(Duration::from_millis(100));
         }

@@ -40,15 +40,16 @@ impl Fleet<'_> {
             std::thread::sleep(Duration::from_secs(8));
             Ok(before > 0 && before == all()?)
         })?;
-        let ids = |url: &str, table: &str| -> Result<HashSet<String>> {
-            Ok(ask(url, &format!("SELECT DISTINCT {ID} FROM weirgate.{table}"))?.lines().map(str::to_owned).collect())
+        let ids = |url: &str, table: &str, second: &str| -> Result<HashSet<String>> {
+            let rows = ask(url, &format!("SELECT DISTINCT {ID}, {second} FROM weirgate.{table}"))?;
+            Ok(rows.lines().map(str::to_owned).collect())
         };
-        let in_log = ids(&engine.url, "witness")?;
+        let in_log = ids(&engine.url, "witness", "second")?;
         let missing = |url: &str| -> Result<u64> {
             let mut missing = u64::MAX;
             // What is late is not lost.
             let _ = until("ClickHouse has all of it", || {
-                missing = in_log.difference(&ids(url, "sockets")?).count() as u64;
+                missing = in_log.difference(&ids(url, "sockets", "toUnixTimestamp(time)")?).count() as u64;
                 Ok(missing == 0)
             });
             Ok(missing)
@@ -155,10 +156,10 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// As a row of [`ID`].
+    /// As a row of [`ID`] and the second.
     fn id(&self) -> String {
         let Self { boot_id, netns, cookie, sequence, .. } = self;
-        format!("{boot_id}\t{netns}\t{cookie}\t{sequence}")
+        format!("{boot_id}\t{netns}\t{cookie}\t{sequence}\t{}", self.at().as_secs())
     }
 
     fn at(&self) -> UnixTime {
@@ -188,10 +189,11 @@ fn witness(brokers: &str) -> [String; 3] {
     [
         kafka_table("witness_kafka", brokers, "witness"),
         format!(
-            "CREATE TABLE weirgate.witness ENGINE = MergeTree ORDER BY ({ID}) AS SELECT {ID} FROM weirgate.sockets LIMIT 0"
+            "CREATE TABLE weirgate.witness ENGINE = MergeTree ORDER BY ({ID}) AS SELECT {ID}, toUInt64(0) AS second \
+             FROM weirgate.sockets LIMIT 0"
         ),
         format!(
-            "CREATE MATERIALIZED VIEW weirgate.witness_mv TO weirgate.witness AS SELECT {ID} FROM weirgate.witness_kafka \
+            "CREATE MATERIALIZED VIEW weirgate.witness_mv TO weirgate.witness AS SELECT {ID}, intDiv(time, 1000000000) AS second FROM weirgate.witness_kafka \
              WHERE length(_error) = 0"
         ),
     ]

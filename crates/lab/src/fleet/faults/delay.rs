@@ -49,7 +49,7 @@ impl Delay {
             ["part", "s"],
             &[
                 ("end of the connection to its record", self.record),
-                ("record to Kafka's producer (interval 4 s)", self.kafka),
+                ("record to Kafka's producer (interval 3.5 s)", self.kafka),
                 ("producer to a row in ClickHouse", self.clickhouse),
                 ("controller: start to signed snapshot", self.round),
                 ("snapshot to the edge that obeys it (looked at every 5 s)", self.edge),

@@ -41,7 +41,7 @@ const FAILURES: &str = "controller_failures_total{pop=\"lab\"}";
 const CLICKHOUSE_AWAY: &str = "both ClickHouses away";
 /// Where ClickHouse is away for less than that, what takes long is left out.
 const SHORT_S: u64 = 30;
-/// Identifies a record.
+/// Identifies a record, with its time: `sequence` begins anew with each daemon.
 const ID: &str = "boot_id, netns, cookie, sequence";
 
 /// How much of it.
