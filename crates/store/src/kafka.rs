@@ -193,3 +193,16 @@ impl ClientContext for Context {
 }
 
 impl ConsumerContext for Context {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named() {
+        let pair = ("/nowhere/client.pem".into(), "/nowhere/client.key".into());
+        let security = Security { tls: true, certificate: Some(pair), ..Security::default() };
+        let said = check(&["127.0.0.1:1".to_owned()], &security, "topic").unwrap_err().to_string();
+        assert_eq!(said, "[export.kafka] certificate /nowhere/client.pem: No such file or directory (os error 2)");
+    }
+}

@@ -119,7 +119,8 @@ pub fn check(options: &Options) -> Result<usize, CheckError> {
     kafka::check(&options.brokers, &options.security, &options.topic)
 }
 
-fn producer(options: &Options, shared: Arc<Shared>) -> Result<BaseProducer<Context>, KafkaError> {
+fn producer(options: &Options, shared: Arc<Shared>) -> Result<BaseProducer<Context>, CheckError> {
+    options.security.check()?;
     let mut config = kafka::config(&options.brokers, &options.security);
     config
         .set("enable.idempotence", "true")
@@ -141,7 +142,7 @@ fn producer(options: &Options, shared: Arc<Shared>) -> Result<BaseProducer<Conte
                 Compression::Off => "none",
             },
         );
-    config.create_with_context(Context { shared, last: Mutex::default() })
+    config.create_with_context(Context { shared, last: Mutex::default() }).map_err(CheckError::Options)
 }
 
 /// What the thread owns.

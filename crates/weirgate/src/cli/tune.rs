@@ -105,10 +105,6 @@ fn explain(common: &Common, network: String) -> Result<Value, Failure> {
 fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
     out.line(&format!("mode      {}", text(&answer["mode"])))?;
     out.line(&format!("steering  {}: {}", text(&answer["steering"]["by"]), text(&answer["steering"]["why"])))?;
-    out.line(&format!("default   {}", answer["default_cc"].as_str().unwrap_or("not known")))?;
-    for rule in answer["rules_that_choose_the_default"].as_array().into_iter().flatten() {
-        out.line(&format!("          rule `{}` chooses the default itself: it decides nothing here", text(rule)))?;
-    }
     let policy = &answer["policy"];
     out.line(&format!(
         "policy    version {}, {} networks, {}",
@@ -117,61 +113,14 @@ fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
         if policy["applied"] == true { "applied" } else { "not applied" }
     ))?;
     if let Some(fleet) = answer["fleet"].as_object() {
-        let obeyed = match (policy["fleet_version"].as_u64(), policy["fleet_until_ms"].as_u64()) {
-            (Some(version), Some(until)) => {
-                let left = until.saturating_sub(clock::unix().as_nanos() / 1_000_000) / 1_000;
-                format!("obeys its version {version}, for {left} s more unless another comes")
-            }
-            _ => "obeys nothing: no policy of its controller's is alive".to_owned(),
-        };
-        let refused = fleet["refused"].as_object().into_iter().flatten().filter(|(_, n)| n.as_u64() > Some(0));
-        let refused: Vec<String> = refused.map(|(why, n)| format!("{n} {}", why.replace('_', " "))).collect();
-        let refused = if refused.is_empty() { String::new() } else { format!("; refused: {}", refused.join(", ")) };
-        out.line(&format!("fleet     {obeyed}{refused}"))?;
+        out.line(&format!("fleet     {}", obeyed(policy, fleet)))?;
         out.line("          what follows is what this host would decide itself")?;
     }
-    match &answer["round"] {
-        Value::Null => out.line(&format!("round     none yet; {}", first_selection(answer, 0)))?,
-        round => {
-            out.line(&format!(
-                "round     {}: {} connections, {} votes, {} networks known, {} selected ({} new, {} gone)",
-                round["number"],
-                round["connections"],
-                round["votes"],
-                round["networks_known"],
-                round["selected"],
-                round["new"],
-                round["gone"]
-            ))?;
-            let ignored = text(&answer["without_a_vote"]);
-            if !ignored.is_empty() {
-                out.line(&format!("          no vote on their network: {ignored}"))?;
-            }
-            if round["judged"] == false {
-                out.line("          nothing is judged with fewer than [tune] networks_min networks known")?;
-            }
-            if let Some(missing) = round["rounds_missing"].as_u64().filter(|missing| *missing > 0) {
-                out.line(&format!("          {}", first_selection(answer, missing)))?;
-            }
-            if let Some(refusal) = round["refusal"].as_str() {
-                out.line(&format!("          refused: {refusal}"))?;
-            }
-            if let Some(quiet) = round["quiet"].as_str() {
-                out.line(&format!("          nothing was changed: {quiet}"))?;
-            }
-            let resent = |group: &str| output::share(round["resent"][group].as_f64());
-            out.line(&format!(
-                "resent    treated {}, held out {}, untreated neighbours {}, other untreated {}",
-                resent("treated"),
-                resent("holdout"),
-                resent("neighbours"),
-                resent("others")
-            ))?;
-            if !round["effect"].is_null() {
-                out.line(&format!("effect    treated / held out: {}", effect(&round["effect"])))?;
-            }
-        }
+    out.line(&format!("default   {}", answer["default_cc"].as_str().unwrap_or("not known")))?;
+    for rule in answer["rules_that_choose_the_default"].as_array().into_iter().flatten() {
+        out.line(&format!("          rule `{}` chooses the default itself: it decides nothing here", text(rule)))?;
     }
+    round(answer, out)?;
     if let Some(kernel) = answer["kernel"].as_object() {
         let counts: Vec<String> = kernel.iter().map(|(name, n)| format!("{} {n}", name.replace('_', " "))).collect();
         out.line(&format!("kernel    {}", counts.join(", ")))?;
@@ -179,6 +128,71 @@ fn status(answer: &Value, out: &mut Output) -> Result<(), Failure> {
     for problem in answer["problems"].as_array().into_iter().flatten() {
         out.line(&format!("problem   {}", text(problem)))?;
     }
+    networks(answer, out)
+}
+
+/// What a host obeys of its fleet's controller.
+fn obeyed(policy: &Value, fleet: &serde_json::Map<String, Value>) -> String {
+    let obeyed = match (policy["fleet_version"].as_u64(), policy["fleet_until_ms"].as_u64()) {
+        (Some(version), Some(until)) => {
+            let left = until.saturating_sub(clock::unix().as_nanos() / 1_000_000) / 1_000;
+            format!("obeys its version {version}, for {left} s more unless another comes")
+        }
+        _ => "obeys nothing: no policy of its controller's is alive".to_owned(),
+    };
+    let refused = fleet["refused"].as_object().into_iter().flatten().filter(|(_, n)| n.as_u64() > Some(0));
+    let refused: Vec<String> = refused.map(|(why, n)| format!("{n} {}", why.replace('_', " "))).collect();
+    if refused.is_empty() { obeyed } else { format!("{obeyed}; refused: {}", refused.join(", ")) }
+}
+
+/// The last round.
+fn round(answer: &Value, out: &mut Output) -> Result<(), Failure> {
+    let round = &answer["round"];
+    if round.is_null() {
+        return Ok(out.line(&format!("round     none yet; {}", first_selection(answer, 0)))?);
+    }
+    out.line(&format!(
+        "round     {}: {} connections, {} votes, {} networks known, {} selected ({} new, {} gone)",
+        round["number"],
+        round["connections"],
+        round["votes"],
+        round["networks_known"],
+        round["selected"],
+        round["new"],
+        round["gone"]
+    ))?;
+    let ignored = text(&answer["without_a_vote"]);
+    if !ignored.is_empty() {
+        out.line(&format!("          no vote on their network: {ignored}"))?;
+    }
+    if round["judged"] == false {
+        out.line("          nothing is judged with fewer than [tune] networks_min networks known")?;
+    }
+    if let Some(missing) = round["rounds_missing"].as_u64().filter(|missing| *missing > 0) {
+        out.line(&format!("          {}", first_selection(answer, missing)))?;
+    }
+    if let Some(refusal) = round["refusal"].as_str() {
+        out.line(&format!("          refused: {refusal}"))?;
+    }
+    if let Some(quiet) = round["quiet"].as_str() {
+        out.line(&format!("          nothing was changed: {quiet}"))?;
+    }
+    let resent = |group: &str| output::share(round["resent"][group].as_f64());
+    out.line(&format!(
+        "resent    treated {}, held out {}, untreated neighbours {}, other untreated {}",
+        resent("treated"),
+        resent("holdout"),
+        resent("neighbours"),
+        resent("others")
+    ))?;
+    if !round["effect"].is_null() {
+        out.line(&format!("effect    treated / held out: {}", effect(&round["effect"])))?;
+    }
+    Ok(())
+}
+
+/// Those that are selected.
+fn networks(answer: &Value, out: &mut Output) -> Result<(), Failure> {
     let shown_only = answer["mode"] == "observe";
     let row = |one: &Value| {
         vec![

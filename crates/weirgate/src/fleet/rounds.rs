@@ -97,6 +97,7 @@ impl Rounds {
 
 /// As the hosts themselves would have summed it up. What a connection did before the round is told by its records of the round before.
 fn from_store(dir: &Path, pop: &str, end: UnixTime, config: &Config) -> Result<(Vec<Tally>, Round)> {
+    ensure!(dir.is_dir(), "[controller] store: {}: there is no such folder", dir.display());
     let before = |rounds| UnixTime::from_nanos(end.as_nanos().saturating_sub(config.round.as_nanos() * rounds));
     let start = before(1);
     let lens = (config.network_len_v4, config.network_len_v6);
