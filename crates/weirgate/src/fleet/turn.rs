@@ -54,9 +54,7 @@ impl Turn {
                     None
                 }
                 Holder::Part(name, pops) => {
-                    self.other = Some(format!(
-                        "{name}, for other [controller] pops ({pops}) than this one's: make them the same;"
-                    ));
+                    self.other = Some(format!("{name} (for {pops}: give both controllers the same `pops`)"));
                     None
                 }
             };
