@@ -392,7 +392,11 @@ impl Sense {
             self.applied_until = until;
         }
         self.shared.handle_fleet(of_fleet(counts));
-        self.problem("fleet", trouble);
+        // Whoever follows has said each of them.
+        let is_over = trouble.is_none();
+        if self.shared.set_problem("fleet", trouble).is_some() && is_over {
+            tracing::info!("fleet: in order again");
+        }
     }
 
     fn renew(&mut self) {

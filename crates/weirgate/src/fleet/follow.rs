@@ -276,10 +276,13 @@ impl Follow {
                 }
                 return;
             }
-            // Each of them was counted.
+            // Each of them was counted, and said.
             News::Nobody(why) => return self.handle_silence(why),
             News::Trouble(why) => {
                 self.counts.failed += 1;
+                if !self.is_unheard {
+                    tracing::warn!("fleet: {why}");
+                }
                 return self.handle_silence(why);
             }
         };
