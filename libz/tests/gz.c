@@ -4,6 +4,7 @@
 #include "table.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 static char path[4096];
 static char buffer[DATA_LEN + 1];
@@ -37,7 +38,7 @@ static void put_members(const char *mode, unsigned len, int members)
 static void modes(void)
 {
     static const char *const modes[] = { "r", "rb", "w", "wb", "a", "w0", "w1", "w9", "w6h", "w6f", "w6R", "w6F", "wT", "rT", "w+", "r+", "rw", "", "x",
-        "wx", "we", "re", "ae", "w10", "b", "wb9T", "rd" };
+        "wx", "we", "re", "ae", "w10", "b", "wb9T", "rd", "rG", "wG" };
     for (size_t m = 0; m < COUNT(modes); m++) {
         put_members("w", 1000, 1);
         gzFile file = gzopen(path, modes[m]);
@@ -143,15 +144,67 @@ static void reads(const char *what)
         int len = gzread(file, buffer, sizeof(buffer));
         answer(text("read all, crc %lx", crc32(0, (Bytef *)buffer, len > 0 ? (uInt)len : 0)), file, len);
         answer("close", NULL, gzclose(file));
-        /* What zlib 1.3 makes of an end that is read once more is an error of its own, which gzclose tells as well. */
         file = gzopen(path, "r");
-        len = gzread(file, buffer, sizeof(buffer));
-        printf("read all again: %d, read on: %d", len, gzread(file, buffer, 10));
-        printf(", getc: %d", gzgetc(file));
-        printf(", write: %d", gzwrite(file, "w", 1));
+        answer("read all again", file, gzread(file, buffer, sizeof(buffer)));
+        answer("read on", file, gzread(file, buffer, 10));
+        answer("getc", file, gzgetc(file));
+        answer("write", file, gzwrite(file, "w", 1));
         gzclearerr(file);
-        printf(", getc, cleared: %d\n", gzgetc(file));
-        gzclose(file);
+        answer("getc, cleared", file, gzgetc(file));
+        answer("close", NULL, gzclose(file));
+    }
+}
+
+/* Reads to the end, and only there asks whether all went well. */
+static void reads_then_asks(const char *what)
+{
+    static const char *const readers[] = { "read", "gets", "getc", "fread" };
+    for (size_t r = 0; r < COUNT(readers); r++) {
+        gzFile file = gzopen(path, "r");
+        long all = 0, got = 1;
+        while (got > 0) {
+            switch (r) {
+            case 0: got = gzread(file, buffer, 777); break;
+            case 1: got = gzgets(file, buffer, 777) ? (long)strlen(buffer) : 0; break;
+            case 2: got = gzgetc(file) >= 0; break;
+            case 3: got = (long)gzfread(buffer, 1, 777, file); break;
+            }
+            all += got > 0 ? got : 0;
+        }
+        answer(text("%s, %s to the end: %ld bytes, then", what, readers[r], all), file, got);
+        answer("close", NULL, gzclose(file));
+    }
+}
+
+static void positions(void)
+{
+    static const struct { const char *what; long by; int whence; } seeks[] = {
+        { "to 100", 100, SEEK_SET }, { "on by 50", 50, SEEK_CUR }, { "on by nothing", 0, SEEK_CUR }, { "back by 5", -5, SEEK_CUR },
+        { "to 3", 3, SEEK_SET }, { "on by 5", 5, SEEK_CUR } };
+    for (int read = 0; read <= 20; read += 5) {
+        put_members("w6", 10, 1);
+        gzFile file = gzopen(path, "r");
+        answer(text("read %d of 10", read), file, gzread(file, buffer, (unsigned)read));
+        for (size_t s = 0; s < COUNT(seeks); s++) {
+            answer(seeks[s].what, file, (long)gzseek(file, seeks[s].by, seeks[s].whence));
+            answer("tell", file, (long)gztell(file));
+        }
+        answer("getc", file, gzgetc(file));
+        answer("tell", file, (long)gztell(file));
+        answer("close", NULL, gzclose(file));
+    }
+    for (int wrong = 0; wrong < 2; wrong++) {
+        gzFile file = gzopen(path, "w");
+        answer("write", file, gzwrite(file, data, 10));
+        if (wrong)
+            answer("read", file, gzread(file, buffer, 1));
+        for (size_t s = 0; s < COUNT(seeks); s++) {
+            answer(seeks[s].what, file, (long)gzseek(file, seeks[s].by, seeks[s].whence));
+            answer("tell", file, (long)gztell(file));
+        }
+        answer("write", file, gzwrite(file, data, 1));
+        answer("tell", file, (long)gztell(file));
+        answer("close", NULL, gzclose(file));
     }
 }
 
@@ -177,6 +230,15 @@ int main(int argc, char **argv)
             return 2;
         reads(text("cut by %d", cut));
     }
+    static const int cuts[] = { 0, 1, 5, 1000 };
+    for (size_t c = 0; c < COUNT(cuts); c++) {
+        put_members("w0", 50000, 1);
+        struct stat stat_of;
+        if (stat(path, &stat_of) != 0 || truncate(path, stat_of.st_size - cuts[c]) != 0)
+            return 2;
+        reads_then_asks(text("cut by %d", cuts[c]));
+    }
+    positions();
     unlink(path);
     return 0;
 }

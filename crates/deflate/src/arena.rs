@@ -15,7 +15,7 @@ pub(crate) struct Arena {
     has_state: bool,
 }
 
-/// Room for stock zlib's `deflate_state`: 6 KB by zlib 1.3.2 on 64-bit machines.
+/// Room for stock zlib's `deflate_state`: 6 KB by zlib 1.3.1 on 64-bit machines.
 pub(crate) const STATE_LEN: usize = 6_656;
 
 /// What stock zlib's arrays take (zconf.h): a window and its chains, the heads of these, and the pending output.

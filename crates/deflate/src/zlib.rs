@@ -1,5 +1,5 @@
 //! What zlib's callers and zlib agree on: the stream, the codes, and the functions of the stock library that is linked in under names of
-//! its own. Source: zlib.h of zlib 1.2.13; the stock library is 1.3.2, whose ABI is the same.
+//! its own. Source: zlib.h of zlib 1.2.13; the stock library is 1.3.1, whose ABI is the same.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::ptr;
