@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use weirgate_deflate::Choice;
 use weirgate_deflate::accelerator::{Client, Memory};
@@ -25,8 +25,12 @@ static LOOKED: AtomicU64 = AtomicU64::new(0);
 /// How often that is, where there is none, in nanoseconds.
 const LOOK_EVERY: u64 = 1_000_000_000;
 
+/// Whether it was told what of the settings cannot be understood, by this process or by the one that it was forked from.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
 pub(crate) struct Process {
     pub(crate) settings: Settings,
+    problems: Vec<String>,
     pub(crate) choice: Choice,
 }
 
@@ -63,14 +67,14 @@ pub(crate) fn current() -> &'static Process {
         return process;
     }
     // SAFETY: what was stored there stays for ever.
-    let settings = match unsafe { PARENT.load(Ordering::Relaxed).as_ref() } {
-        Some(parent) if settings::is_elsewhere() => parent.settings.clone(),
-        parent => settings::read(parent.is_none()),
+    let (settings, problems) = match unsafe { PARENT.load(Ordering::Relaxed).as_ref() } {
+        Some(parent) if settings::is_elsewhere() => (parent.settings.clone(), parent.problems.clone()),
+        _ => settings::read(),
     };
     let client = Client::new(settings.patience, now, nap);
     let choice = Choice::new(settings.mode, settings.larger_max).with_accelerator(client, settings.offload);
     choice.load_libraries();
-    let new = Box::into_raw(Box::new(Process { settings, choice }));
+    let new = Box::into_raw(Box::new(Process { settings, problems, choice }));
     match CURRENT.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: it was just made, and nobody frees it.
         Ok(_) => unsafe { &*new },
@@ -84,9 +88,13 @@ pub(crate) fn current() -> &'static Process {
     }
 }
 
-/// To be called where a stream begins: looks after the counters' file and the accelerator now and then.
+/// To be called where a stream begins: looks after the counters' file and the accelerator now and then. It tells what of the settings cannot
+/// be understood, once: most programs that have the library compress nothing.
 pub(crate) fn look(now: u64) {
     let process = current();
+    if !TOLD.load(Ordering::Relaxed) && !TOLD.swap(true, Ordering::Relaxed) {
+        settings::tell(&process.problems);
+    }
     shared::look(now, &process.settings.counters);
     let looked = LOOKED.load(Ordering::Relaxed);
     if looked != 0 && now.saturating_sub(looked) < LOOK_EVERY {

@@ -14,7 +14,7 @@ print(len(zlib.compress(open(sys.argv[1], "rb").read(), 6)))' "$work/text" 2>"$w
 }
 
 by_file() {
-  rm -f "$work/libz.conf"
+  : >"$work/libz.conf"
   local same fast
   same=$(length A=B)
   echo 'mode = fast' >"$work/libz.conf"
@@ -26,9 +26,49 @@ by_file() {
   printf '# nothing\nmode = quick\n' >"$work/libz.conf"
   [ "$(length A=B)" = "$same" ]
   [ "$(cat "$work/stderr")" = "libweirgate_z: $work/libz.conf:2: mode = quick is not same or fast" ]
-  rm "$work/libz.conf"
+  : >"$work/libz.conf"
   [ "$(length WEIRGATE_Z_LARGER_MAX=much)" = "$same" ]
   [ "$(cat "$work/stderr")" = "libweirgate_z: WEIRGATE_Z_LARGER_MAX: larger_max = much is not a share from 0 to 1" ]
+}
+
+# What cannot be understood is said once, of variables and files that were named as well, by who compresses and nobody else.
+what_is_wrong() {
+  rm -f "$work/libz.conf"
+  local same problems=(WEIRGATE_Z_MOD=fast $'WEIRGATE_Z_MODE=\xff' "WEIRGATE_Z_CONFIG=$work/none" "WEIRGATE_Z_ACCELERATOR=$work/text")
+  same=$(length A=B)
+  # Only one that is named has to be there.
+  printf '%s\n' "libweirgate_z: $work/libz.conf: No such file or directory (os error 2)" | cmp - "$work/stderr"
+  env "LD_PRELOAD=$lib" $python -c 'import sys, zlib; print(len(zlib.compress(b"weir")))' 2>"$work/stderr"
+  [ ! -s "$work/stderr" ]
+  [ "$(length "${problems[@]}")" = "$same" ]
+  cat "$work/stderr"
+  [ "$(grep -c '^libweirgate_z: ' "$work/stderr")" = ${#problems[@]} ] && [ "$(wc -l <"$work/stderr")" = ${#problems[@]} ]
+  grep -F 'WEIRGATE_Z_MOD: there is no such variable' "$work/stderr"
+  grep -F 'WEIRGATE_Z_MODE: it is not UTF-8' "$work/stderr"
+  grep -F "libweirgate_z: $work/none: No such file" "$work/stderr"
+  grep -F "WEIRGATE_Z_ACCELERATOR: accelerator = $work/text is not a socket" "$work/stderr"
+  # It imports zlib, and computes a checksum.
+  env "LD_PRELOAD=$lib" "${problems[@]}" $python -c 'import zlib; zlib.crc32(b"weir")' 2>"$work/stderr"
+  [ ! -s "$work/stderr" ]
+  # A child says what nobody has said, and another one's file in place of the standard error has nothing of it.
+  env "LD_PRELOAD=$lib" "${problems[@]}" $python - "$work/closed" 2>"$work/stderr" <<'END'
+import os, sys, zlib
+def child(does):
+    pid = os.fork()
+    if pid == 0:
+        does()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+def closed():
+    os.close(2)
+    assert os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY) == 2
+    zlib.compress(b"weir")
+child(closed)
+child(lambda: zlib.compress(b"weir"))
+zlib.compress(b"weir")
+child(lambda: zlib.compress(b"weir"))
+END
+  [ ! -s "$work/closed" ] && [ "$(wc -l <"$work/stderr")" = $((2 * ${#problems[@]})) ]
 }
 
 # A web server that reads its configuration again forks anew.
@@ -51,5 +91,6 @@ END
 data
 text_of 100000 >"$work/text"
 check 'a file, the environment before it, and what is wrong in them' by_file
+check 'what is wrong is said once, by who compresses' what_is_wrong
 check 'a forked child reads the file again' by_children
 finish
