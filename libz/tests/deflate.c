@@ -305,6 +305,30 @@ static void little_room(void)
                 }
 }
 
+/* Streams that are let go of before all output was taken, and what another flush is then. */
+static void early_ends(void)
+{
+    static const uInt rooms[] = { 1, 2, 5, 9, 10, 11, 12 };
+    static const uInt lens[] = { 0, 50, 1000, 10000 };
+    static const int before[] = { -1, Z_NO_FLUSH, Z_BLOCK, Z_SYNC_FLUSH };
+    for (size_t b = 0; b < COUNT(before); b++)
+        for (size_t r = 0; r < COUNT(rooms); r++)
+            for (size_t l = 0; l < COUNT(lens); l++)
+                for (int bits = -15; bits <= 31; bits += bits < 0 ? 30 : 16)
+                    for (int again = -1; again <= Z_BLOCK; again++) {
+                        struct run run;
+                        const char *what = text("before %d, %u bytes into %u, bits %d", before[b], lens[l], rooms[r], bits);
+                        begin(&run, 6, bits, 8, Z_DEFAULT_STRATEGY);
+                        if (before[b] >= 0)
+                            feed(&run, 100, room(&run), before[b]);
+                        int code = feed(&run, lens[l], rooms[r], Z_FINISH);
+                        say(what, &run.strm, code);
+                        if (again >= 0)
+                            say(text("%s, then flush %d", what, again), &run.strm, feed(&run, 0, rooms[r], again));
+                        printf("%s, end: %d\n", what, deflateEnd(&run.strm));
+                    }
+}
+
 static void dictionaries(void)
 {
     static const uInt lens[] = { 0, 1, 2, 3, 1000, 32506, 32768, 40000 };
@@ -519,6 +543,7 @@ int main(void)
     asked_in_states(6, 15, Z_HUFFMAN_ONLY);
     asked_in_states(1, 12, Z_DEFAULT_STRATEGY);
     little_room();
+    early_ends();
     dictionaries();
     headers();
     primed();

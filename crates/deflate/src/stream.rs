@@ -200,10 +200,18 @@ pub unsafe fn end(strm: *mut ZStream) -> c_int {
     let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     let code = match state.phase {
         Phase::Staging if state.is_new() => OK,
-        Phase::Ended => OK,
+        // All input was taken, and its end was asked for.
+        Phase::Draining { then: After::End } | Phase::Ended => OK,
         // SAFETY: it was set up, and is not used again; it frees nothing.
         Phase::Plain => unsafe { stock::deflate_end(&raw mut state.inner) },
-        Phase::Staging | Phase::Draining { .. } | Phase::Streaming => DATA_ERROR,
+        Phase::Streaming => {
+            if state.has_begun_with_end() {
+                OK
+            } else {
+                DATA_ERROR
+            }
+        }
+        Phase::Staging | Phase::Draining { .. } => DATA_ERROR,
     };
     let (block, zfree) = (state.block, z.zfree);
     if let Some(zfree) = zfree {

@@ -200,8 +200,10 @@ impl State {
     fn finish(&mut self, z: &mut ZStream, with: &mut With<'_>) -> Option<c_int> {
         let new = z.avail_in as usize;
         let all = self.staged + new;
-        if all == 0 && self.is_new() {
-            return self.begin_plain(z, with.choice.streaming(self.settings.level), Reason::Asked);
+        let (header, header_len) = self.wrapper.header(self.settings.level, self.settings.window_bits);
+        // With room for no more than its header zlib has not begun with the end.
+        if self.is_new() && (all == 0 || z.avail_out as usize <= header_len) {
+            return self.begin_plain(z, self.settings.level, Reason::Asked);
         }
         if !self.is_new() {
             self.take(z, with.now);
@@ -212,7 +214,6 @@ impl State {
                 return if has_parts { self.part(z, is_last, with) } else { self.turn(z, Reason::Long, FINISH, with) };
             }
         }
-        let (header, header_len) = self.wrapper.header(self.settings.level, self.settings.window_bits);
         let (_, trailer_len) = self.wrapper.trailer(0, 0);
         let frame = header_len + trailer_len;
         let settings = self.settings;
@@ -413,6 +414,13 @@ impl State {
     /// Whether all of the output is there.
     pub(super) const fn has_finished(&self) -> bool {
         matches!(self.phase, Phase::Draining { then: After::End } | Phase::Ended)
+    }
+
+    /// Whether the stock zlib that goes on has taken all input, and its end was asked for: it takes no other flush then.
+    pub(super) fn has_begun_with_end(&mut self) -> bool {
+        (self.inner.avail_in, self.inner.avail_out, self.inner.next_out) = (0, 0, self.block);
+        // SAFETY: it was set up; without room it writes nothing.
+        unsafe { stock::deflate(&raw mut self.inner, NO_FLUSH) == STREAM_ERROR }
     }
 
     /// Whether only stock zlib does what was asked for.
