@@ -414,6 +414,38 @@ static void primed(void)
     }
 }
 
+/* Bits in the middle of a stream, how often, and what a call that brings nothing is then. */
+static void primed_later(void)
+{
+    static const int before[] = { Z_NO_FLUSH, Z_PARTIAL_FLUSH, Z_SYNC_FLUSH, Z_FULL_FLUSH, Z_BLOCK };
+    static const int times[] = { 1, 2, 3, 20, 3000 };
+    for (size_t b = 0; b < COUNT(before); b++)
+        for (int bits = 0; bits <= 16; bits++)
+            for (size_t t = 0; t < COUNT(times); t++)
+                for (int flush = 0; flush <= Z_BLOCK; flush++)
+                    for (int wrap = -15; wrap <= 31; wrap += wrap < 0 ? 30 : 16) {
+                        /* With what is left of zlib's last byte it may be one. */
+                        int has_rest = before[b] == Z_PARTIAL_FLUSH || before[b] == Z_BLOCK;
+                        if (has_rest && bits > 0 && bits * times[t] < 8)
+                            continue;
+                        struct run run;
+                        begin(&run, 6, wrap, 8, Z_DEFAULT_STRATEGY);
+                        feed(&run, 3000, room(&run), before[b]);
+                        int primed = 0, code = Z_OK;
+                        while (primed < times[t] && code == Z_OK) {
+                            code = deflatePrime(&run.strm, bits, 0x5a5b);
+                            primed += code == Z_OK;
+                        }
+                        const char *what = text("after flush %d, bits %d, %d times %d bits", before[b], wrap, primed, bits);
+                        say(what, &run.strm, code);
+                        for (int again = 0; again < 2; again++)
+                            say(text("%s, flush %d", what, flush), &run.strm, feed(&run, 0, room(&run), flush));
+                        say(text("%s, 100 bytes", what), &run.strm, feed(&run, 100, room(&run), Z_NO_FLUSH));
+                        say(text("%s, finish", what), &run.strm, feed(&run, 0, room(&run), Z_FINISH));
+                        printf("%s, end: %d\n", what, deflateEnd(&run.strm));
+                    }
+}
+
 /* One call has room for everything where it has as much as deflateBound says. */
 static void bounds(void)
 {
@@ -547,6 +579,7 @@ int main(void)
     dictionaries();
     headers();
     primed();
+    primed_later();
     bounds();
     bodies();
     checksums();

@@ -32,7 +32,7 @@ use std::{ptr, slice};
 use self::state::{After, MAGIC, NO_FLUSH_YET, Phase, State, algorithm, fail};
 use crate::arena::{Arena, STATE_LEN, arrays_len};
 use crate::choice::Choice;
-use crate::count::{Counters, Made, Maker, Reason};
+use crate::count::{Counters, Made, Maker};
 use crate::engine::Part;
 use crate::scratch::{Compressed, Scratch, Settings};
 use crate::wrapper::Wrapper;
@@ -288,11 +288,10 @@ pub unsafe fn set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_u
         return STREAM_ERROR;
     }
     let is_late = match (state.phase, state.wrapper) {
-        // zlib takes one then, for nothing.
-        (Phase::Ended, _) => return OK,
         (Phase::Plain, _) => false,
         (Phase::Draining { then: After::Staging }, _) => true,
-        (Phase::Draining { then: After::End }, Wrapper::Raw) => return OK,
+        // zlib takes one then, for nothing.
+        (Phase::Ended, _) | (Phase::Draining { then: After::End }, Wrapper::Raw) => false,
         (Phase::Draining { .. } | Phase::Streaming, Wrapper::Raw) => state.is_unasked,
         (_, Wrapper::Raw) => false,
         (_, Wrapper::Gzip) => true,
@@ -303,10 +302,14 @@ pub unsafe fn set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_u
     if is_late {
         return STREAM_ERROR;
     }
-    if matches!(state.phase, Phase::Draining { .. }) {
-        // Stock zlib gets it with what it is to know.
-        // SAFETY: by the contract.
-        state.know(unsafe { slice::from_raw_parts(dictionary, len as usize) });
+    if matches!(state.phase, Phase::Draining { .. } | Phase::Ended) {
+        // zlib counts it as input.
+        z.total_in = z.total_in.wrapping_add((len as usize).min(1 << state.settings.window_bits) as c_ulong);
+        if !state.has_finished() {
+            // Stock zlib gets it with what it is to know.
+            // SAFETY: by the contract.
+            state.know(unsafe { slice::from_raw_parts(dictionary, len as usize) });
+        }
         return OK;
     }
     // SAFETY: as the caller's.
@@ -361,41 +364,21 @@ pub unsafe fn set_header(strm: *mut ZStream, head: *mut c_void) -> c_int {
     }
 }
 
-/// `deflatePrime`. Bits for which there is no stock zlib yet wait for it, up to 64.
+/// `deflatePrime`.
 ///
 /// # Safety
 /// As zlib.h's.
 pub unsafe fn prime(strm: *mut ZStream, bits: c_int, value: c_int, with: &mut With<'_>) -> c_int {
     // SAFETY: by the contract.
     let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
-    let (waiting, waiting_len) = state.primed;
-    let bits @ 0..=16 = bits else { return BUF_ERROR };
-    match state.phase {
-        Phase::Staging if !state.is_new() => {
-            // It gives the caller nothing.
-            let avail_out = std::mem::take(&mut z.avail_out);
-            let failed = state.turn(z, Reason::Asked, NO_FLUSH, with);
-            z.avail_out = avail_out;
-            if let Some(code) = failed {
-                return code;
-            }
-            state.primed = (low_bits(value, bits), bits as u32);
-            OK
-        }
-        Phase::Draining { then: then @ (After::Staging | After::Streaming) } => {
-            if waiting_len + bits as u32 > u64::BITS {
-                return BUF_ERROR;
-            }
-            if then == After::Staging {
-                state.turn(z, Reason::Asked, NO_FLUSH, with);
-            }
-            state.primed = (waiting | low_bits(value, bits) << waiting_len, waiting_len + bits as u32);
-            OK
-        }
-        // Nothing will come after them.
-        Phase::Draining { .. } | Phase::Ended => OK,
+    match (bits, state.phase) {
+        (..0 | 17.., _) => BUF_ERROR,
+        // Nothing will come after them, or there are none.
+        (_, Phase::Draining { then: After::End } | Phase::Ended) | (0, _) => OK,
+        (_, Phase::Draining { .. }) => state.prime(z, bits, value, with),
+        (_, Phase::Staging) if !state.is_new() => state.prime(z, bits, value, with),
         // SAFETY: as the caller's.
-        Phase::Staging | Phase::Plain | Phase::Streaming => unsafe {
+        (_, Phase::Staging | Phase::Plain | Phase::Streaming) => unsafe {
             state.plain(z, |inner| stock::deflate_prime(inner, bits, value))
         },
     }
@@ -434,7 +417,7 @@ pub unsafe fn pending(strm: *mut ZStream, pending: *mut c_uint, bits: *mut c_int
             *pending = (state.pending.1 - state.pending.0) as c_uint;
         }
         if !bits.is_null() {
-            *bits = 0;
+            *bits = state.primed.1 as c_int;
         }
     }
     OK
@@ -522,11 +505,6 @@ unsafe fn of<'a>(strm: *mut ZStream) -> Option<(&'a mut ZStream, &'a mut State)>
         let is_ours = !state.is_null() && (*state).strm == strm && (*state).magic == MAGIC;
         is_ours.then(|| (z, &mut *state))
     }
-}
-
-/// The lowest bits of a number, 0 to 16.
-const fn low_bits(value: c_int, bits: c_int) -> u64 {
-    value as u64 & ((1 << bits) - 1)
 }
 
 unsafe extern "C" fn c_alloc(_opaque: *mut c_void, items: c_uint, size: c_uint) -> *mut c_void {

@@ -53,8 +53,8 @@ pub(super) struct State {
     pub(super) pending: (usize, usize),
     /// What of the input that was compressed is to be known to who goes on, at the block's end: while staging, none if none was.
     pub(super) history: usize,
-    /// Bits that come before what it makes, and how many.
-    pub(super) primed: (u64, u32),
+    /// Bits that the caller has put behind output that waits, and how many: less than a byte.
+    pub(super) primed: (u32, u32),
     /// Why stock zlib has it, until that is counted.
     pub(super) why: Option<Reason>,
     pub(super) arena: Arena,
@@ -111,6 +111,12 @@ impl State {
                     self.turn(z, Reason::Flush, flush, with);
                 }
                 Phase::Draining { then } => {
+                    if then == After::Streaming {
+                        if self.last_flush != NO_FLUSH_YET && self.is_repeated(z, flush) {
+                            return fail(z, BUF_ERROR);
+                        }
+                        self.last_flush = NO_FLUSH_YET;
+                    }
                     if !self.drain(z) {
                         return OK;
                     }
@@ -127,12 +133,14 @@ impl State {
                             }
                         }
                         After::Streaming => {
+                            // What was flushed has none of these bits.
+                            let is_flushed = self.primed.1 == 0;
                             if !self.go_on(with) {
                                 return fail(z, MEM_ERROR);
                             }
                             self.phase = Phase::Streaming;
-                            self.last_flush = flush;
-                            if z.avail_in == 0 && flush != FINISH || z.avail_out == 0 {
+                            self.last_flush = if is_flushed { flush } else { NO_FLUSH_YET };
+                            if is_flushed && z.avail_in == 0 && flush != FINISH || z.avail_out == 0 {
                                 return OK;
                             }
                         }
@@ -141,7 +149,7 @@ impl State {
                 }
                 Phase::Streaming => {
                     let is_ours = self.last_flush != NO_FLUSH_YET;
-                    if is_ours && self.is_repeated(z, flush) {
+                    if is_ours && self.is_repeated(z, flush) && !self.has_pending() {
                         return fail(z, BUF_ERROR);
                     }
                     // From here on zlib looks after that itself.
@@ -296,6 +304,7 @@ impl State {
     /// [`stage`](Self::stage)'s.
     pub(super) fn turn(&mut self, z: &mut ZStream, why: Reason, flush: c_int, with: &mut With<'_>) -> Option<c_int> {
         (self.why, self.is_unasked) = (Some(why), flush == NO_FLUSH);
+        self.last_flush = NO_FLUSH_YET;
         let flush = if flush == FULL_FLUSH && z.avail_in == 0 { FULL_FLUSH } else { SYNC_FLUSH };
         if self.staged == 0 {
             // A part ended with as much.
@@ -322,6 +331,39 @@ impl State {
         }
         with.scratch.keep(out);
         if len.is_none() { Some(fail(z, MEM_ERROR)) } else { None }
+    }
+
+    /// `deflatePrime`, of 1 to 16 bits, with a stream that is staged or drained: whole bytes of them go behind the output that waits, and what
+    /// is left to the stock zlib that will go on.
+    pub(super) fn prime(&mut self, z: &mut ZStream, bits: c_int, value: c_int, with: &mut With<'_>) -> c_int {
+        // The caller gets nothing by it.
+        let avail_out = std::mem::take(&mut z.avail_out);
+        let (was, last_flush) = (self.phase, self.last_flush);
+        let has_turned = was != Phase::Draining { then: After::Streaming };
+        let failed = if has_turned { self.turn(z, Reason::Asked, NO_FLUSH, with) } else { None };
+        if was == Phase::Staging {
+            // zlib still would hold what waits now.
+            self.last_flush = last_flush;
+        }
+        let code = failed.unwrap_or_else(|| self.put_bits(z, bits as u32, value as u32));
+        z.avail_out = avail_out;
+        code
+    }
+
+    fn put_bits(&mut self, z: &mut ZStream, bits: u32, value: u32) -> c_int {
+        let (before, len) = self.primed;
+        let (value, len) = (before | (value & ((1 << bits) - 1)) << len, len + bits);
+        let whole = len as usize / 8;
+        // A dictionary may come that is as long as a window.
+        if self.pending.1 + whole + (1 << self.settings.window_bits) > self.block_len {
+            return BUF_ERROR;
+        }
+        if whole > 0 {
+            self.put(z, &value.to_le_bytes()[..whole]);
+            self.last_flush = NO_FLUSH_YET;
+        }
+        self.primed = (value >> (whole * 8), len % 8);
+        OK
     }
 
     /// What is known of what was compressed, and what is staged.
@@ -374,13 +416,10 @@ impl State {
         // SAFETY: it was set up, and the dictionary is that long.
         let goes_on = self.set_up(Wrapper::Raw, with.choice.streaming(self.settings.level))
             && (len == 0 || unsafe { stock::deflate_set_dictionary(&raw mut self.inner, dictionary, len) } == OK);
-        let (mut value, mut left) = std::mem::take(&mut self.primed);
-        while goes_on && left > 0 {
-            let bits = left.min(16);
-            // SAFETY: it was set up, and has room for as many.
-            let _has_room =
-                unsafe { stock::deflate_prime(&raw mut self.inner, bits as c_int, (value & 0xffff) as c_int) };
-            (value, left) = (value >> bits, left - bits);
+        let (value, bits) = std::mem::take(&mut self.primed);
+        if goes_on && bits > 0 {
+            // SAFETY: it was set up, and has room for them.
+            unsafe { stock::deflate_prime(&raw mut self.inner, bits as c_int, value as c_int) };
         }
         goes_on
     }
@@ -414,6 +453,13 @@ impl State {
     /// Whether all of the output is there.
     pub(super) const fn has_finished(&self) -> bool {
         matches!(self.phase, Phase::Draining { then: After::End } | Phase::Ended)
+    }
+
+    /// Whether the stock zlib that goes on has output that waits.
+    fn has_pending(&mut self) -> bool {
+        let mut len = 0;
+        // SAFETY: it was set up; nobody asks for bits.
+        unsafe { stock::deflate_pending(&raw mut self.inner, &raw mut len, ptr::null_mut()) == OK && len > 0 }
     }
 
     /// Whether the stock zlib that goes on has taken all input, and its end was asked for: it takes no other flush then.
@@ -497,7 +543,7 @@ impl State {
     /// As `what`'s.
     pub(super) unsafe fn with_inner(&mut self, z: &mut ZStream, what: impl FnOnce(*mut ZStream) -> c_int) -> c_int {
         let is_plain = self.phase == Phase::Plain;
-        let (input, total_out) = (z.next_in, self.inner.total_out);
+        let (input, total_in, total_out) = (z.next_in, self.inner.total_in, self.inner.total_out);
         let inner = &mut self.inner;
         (inner.next_in, inner.avail_in) = (z.next_in, z.avail_in);
         (inner.next_out, inner.avail_out) = (z.next_out, z.avail_out);
@@ -516,7 +562,7 @@ impl State {
             (z.total_in, z.total_out, z.adler) = (inner.total_in, inner.total_out, inner.adler);
             return code;
         }
-        z.total_in = z.total_in.wrapping_add(taken as c_ulong);
+        z.total_in = z.total_in.wrapping_add(inner.total_in.wrapping_sub(total_in));
         z.total_out = z.total_out.wrapping_add(inner.total_out.wrapping_sub(total_out));
         if taken > 0 {
             // SAFETY: what the caller had there.
