@@ -56,9 +56,6 @@ pub unsafe extern "C" fn compress2(
     const PART: c_ulong = c_uint::MAX as c_ulong;
     // SAFETY: by the contract, it points to a number.
     let Some(dest_len) = (unsafe { dest_len.as_mut() }) else { return STREAM_ERROR };
-    if (len > 0 && source.is_null()) || (*dest_len > 0 && dest.is_null()) {
-        return STREAM_ERROR;
-    }
     let (mut room, mut left) = (std::mem::take(dest_len), len);
     let mut strm = ZStream { next_in: source, next_out: dest, ..ZStream::EMPTY };
     let size = weirgate_deflate::zlib::STREAM_SIZE;

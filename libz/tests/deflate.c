@@ -516,8 +516,44 @@ static void bodies(void)
     uLongf len = 100;
     printf("compress of NULL: %d\n", compress(out, &len, Z_NULL, 0));
     printf("some: %d\n", len > 0);
+    for (int source = 0; source < 2; source++)
+        for (int level = -1; level <= 77; level += 78)
+            for (uLong room = 0; room <= 100; room += 100)
+                for (uLong size = 0; size <= 100; size += 100) {
+                    len = room;
+                    int code = compress2(source ? NULL : out, &len, source ? data : NULL, size, level);
+                    printf("compress2 of %lu bytes %s NULL, level %d: %d, %d\n", size, source ? "into" : "at", level, code, len > 0);
+                }
     len = 100;
     printf("compress of nothing good: %d\n", compress(out, &len, data, 0));
+}
+
+/* What the data is guessed to be: of what fits into zlib's first block in any case. */
+static void data_types(void)
+{
+    static const int levels[] = { 0, 1, 6, 9 };
+    static Bytef bytes[16000];
+    for (int byte = 0; byte < 257; byte++)
+        for (size_t l = 0; l < COUNT(levels); l++)
+            for (int flush = 0; flush <= Z_FINISH; flush += 2)
+                for (int filler = 7; filler <= 'a'; filler += 'a' - 7) {
+                    z_stream strm = { .next_in = bytes, .avail_in = sizeof(bytes), .next_out = out, .avail_out = OUT_LEN };
+                    memset(bytes, filler, sizeof(bytes));
+                    if (byte < 256)
+                        bytes[15999] = (Bytef)byte;
+                    deflateInit(&strm, levels[l]);
+                    const char *what = text("byte %d in %d, level %d, flush %d", byte, filler, levels[l], flush);
+                    int code = deflate(&strm, flush);
+                    if (flush != Z_NO_FLUSH)
+                        printf("%s: %d, data_type %d\n", what, code, strm.data_type);
+                    strm.next_in = data + 90000;
+                    strm.avail_in = flush == Z_FINISH ? 0 : 1;
+                    code = deflate(&strm, Z_FINISH);
+                    printf("%s: %d, data_type %d", what, code, strm.data_type);
+                    deflateReset(&strm);
+                    printf(", reset %d\n", strm.data_type);
+                    deflateEnd(&strm);
+                }
 }
 
 static void checksums(void)
@@ -536,6 +572,9 @@ static void checksums(void)
         }
     printf("sums that are not modulo 65521: %lx %lx\n", adler32(0xffffffff, data, 100), adler32(0xfff1fff1, data, 1));
     printf("a sum of more than 32 bits: %lx %lx\n", crc32(0x123456789a, data, 100), adler32(0x123456789a, data, 100));
+    static const uLong seeds[] = { 0, 1, 0xfff0fff0, 0xfff1fff1, 0xfff10000, 0xffffffff };
+    for (size_t d = 0; d < COUNT(seeds); d++)
+        printf("adler32 of nothing after %lx: %lx %lx\n", seeds[d], adler32(seeds[d], data, 0), adler32_z(seeds[d], data, 0));
     printf("adler32_combine of less than nothing: %lx\n", adler32_combine(1, 1, -1));
     uLong all = 0;
     const z_crc_t *table = get_crc_table();
@@ -582,6 +621,7 @@ int main(void)
     primed_later();
     bounds();
     bodies();
+    data_types();
     checksums();
     return 0;
 }

@@ -92,6 +92,10 @@ pub const BUF_ERROR: c_int = -5;
 /// `Z_VERSION_ERROR`.
 pub const VERSION_ERROR: c_int = -6;
 
+/// `Z_BINARY`, a `data_type`.
+pub const BINARY: c_int = 0;
+/// `Z_TEXT`, a `data_type`.
+pub const TEXT: c_int = 1;
 /// `Z_UNKNOWN`, a `data_type`.
 pub const UNKNOWN: c_int = 2;
 /// `Z_DEFLATED`, the only method.

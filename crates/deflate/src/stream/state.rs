@@ -11,8 +11,8 @@ use crate::engine::{Effort, Part, bound};
 use crate::scratch::Settings;
 use crate::wrapper::Wrapper;
 use crate::zlib::{
-    BUF_ERROR, DEFAULT_STRATEGY, DEFLATED, FINISH, FULL_FLUSH, MEM_ERROR, NO_FLUSH, OK, STREAM_END, STREAM_ERROR,
-    STREAM_SIZE, SYNC_FLUSH, UNKNOWN, ZStream, message, stock,
+    BINARY, BUF_ERROR, DEFAULT_STRATEGY, DEFLATED, FINISH, FULL_FLUSH, MEM_ERROR, NO_FLUSH, OK, STREAM_END,
+    STREAM_ERROR, STREAM_SIZE, SYNC_FLUSH, TEXT, UNKNOWN, ZStream, message, stock,
 };
 
 /// For how long input is collected, in nanoseconds: a slow page's first byte is not held back for longer.
@@ -234,6 +234,7 @@ impl State {
                 let out = unsafe { slice::from_raw_parts_mut(z.next_out.cast::<MaybeUninit<u8>>(), room) };
                 let out = &mut out[header_len..room - trailer_len];
                 if let Some(len) = with.compress(&settings, input, out) {
+                    self.guess(z, input);
                     self.count_in(z, new, input);
                     gave(z, 0, &header[..header_len]);
                     let (trailer, _) = self.wrapper.trailer(self.check, z.total_in);
@@ -259,6 +260,7 @@ impl State {
                 slice::from_raw_parts(z.next_in, new)
             }
         };
+        self.guess(z, input);
         let mut out = with.scratch.room(bound(all));
         let Some(len) = with.compress(&settings, input, &mut out) else {
             with.scratch.keep(out);
@@ -379,6 +381,7 @@ impl State {
     /// before is what is known from now on.
     fn give(&mut self, z: &mut ZStream, body: &[u8]) {
         let has_begun = self.history > 0;
+        self.guess(z, self.parts().1);
         // SAFETY: what is staged, which its last window is not written over.
         self.know(unsafe { slice::from_raw_parts(self.block, self.staged) });
         self.staged = 0;
@@ -387,6 +390,14 @@ impl State {
             self.put(z, &header[..header_len]);
         }
         self.put(z, body);
+    }
+
+    /// What the data is, as zlib says it of its first block, which has this much or more: of more than this it may say something else.
+    fn guess(&self, z: &mut ZStream, input: &[u8]) {
+        let block = (1 << (self.settings.mem_level + 6)) - 1;
+        if z.data_type == UNKNOWN {
+            z.data_type = data_type(&input[..input.len().min(block)]);
+        }
     }
 
     /// Adds to what is known: of all that, the last window.
@@ -549,6 +560,7 @@ impl State {
         (inner.next_out, inner.avail_out) = (z.next_out, z.avail_out);
         // What it says of a call stays until the next one of which it says something.
         inner.msg = z.msg;
+        inner.data_type = z.data_type;
         if is_plain {
             (inner.total_in, inner.total_out) = (z.total_in, z.total_out);
         }
@@ -654,6 +666,15 @@ fn skip(z: &mut ZStream, len: usize) {
     z.next_out = z.next_out.wrapping_add(len);
     z.avail_out -= len as c_uint;
     z.total_out = z.total_out.wrapping_add(len as c_ulong);
+}
+
+/// zlib's `detect_data_type`, which asks for literals: the first of its kind is one.
+fn data_type(bytes: &[u8]) -> c_int {
+    // Control characters that no text has. All are looked at, so that it is done many at a time.
+    let is_binary = |byte: u8| (byte < 7) | (byte.wrapping_sub(14) < 12) | (byte.wrapping_sub(28) < 4);
+    let any_binary = |chunk: &[u8]| chunk.iter().fold(false, |any, byte| any | is_binary(*byte));
+    let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | 32..);
+    if bytes.chunks(512).any(any_binary) || !bytes.iter().any(is_text) { BINARY } else { TEXT }
 }
 
 pub(super) fn fail(z: &mut ZStream, code: c_int) -> c_int {
