@@ -11,7 +11,7 @@ pub fn adler32(adler: u32, bytes: &[u8]) -> u32 {
     const MODULUS: u32 = 65_521;
     if bytes.is_empty() {
         // libdeflate's is what it was.
-        return (adler >> 16) % MODULUS << 16 | (adler & 0xffff) % MODULUS;
+        return (((adler >> 16) % MODULUS) << 16) | ((adler & 0xffff) % MODULUS);
     }
     // SAFETY: reads the slice.
     unsafe { libdeflate_sys::libdeflate_adler32(adler, bytes.as_ptr().cast(), bytes.len()) }
