@@ -36,8 +36,10 @@ pub fn bench(options: &Options, bodies: &[(String, Vec<u8>)], each: Duration) ->
     let mut out = vec![MaybeUninit::uninit(); bound(longest)];
     let mut all = Vec::new();
     let lens: Vec<usize> = bodies.iter().map(|(_, bytes)| bytes.len()).collect();
-    for (name, level, mut engine) in engines(&lens) {
-        options.say(format!("{name} {level}"));
+    let engines = engines(&lens);
+    let count = engines.len();
+    for (done, (name, level, mut engine)) in engines.into_iter().enumerate() {
+        options.say(format!("{}/{count}: {name} {level}", done + 1));
         let measured = measure(engine.as_mut(), bodies, each, &mut out);
         let (bytes_out, time) =
             measured.with_context(|| format!("{name} at level {level} cannot compress one of the files"))?;

@@ -108,6 +108,12 @@ impl Accelerator {
         thread::Builder::new().name("door".to_owned()).spawn(move || attend(&socket, &file, pulse.as_ref()))?;
         loop {
             match device.step(now()) {
+                Step::Crashed if self.crash_at > 0 => {
+                    return Err(Failure::from(anyhow!(
+                        "the device has died, as --crash-at {} asks for",
+                        self.crash_at
+                    )));
+                }
                 Step::Crashed => return Err(Failure::from(anyhow!("the device has died"))),
                 _ if is_ended.load(Ordering::Relaxed) => break,
                 Step::Idle => thread::sleep(NAP),
