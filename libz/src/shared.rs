@@ -55,7 +55,7 @@ pub(crate) fn look(now: u64, folder: &Path) {
     }
     LOOKED.store(now.max(1), Ordering::Relaxed);
     counters().beat(now);
-    // A daemon that has begun anew has another folder, and one for which this process had ended has removed the file.
+    // Between two daemons the folder has another name, or is another one; and a daemon for which this process had ended has removed the file.
     let name = NAME.each_ref().map(|half| half.load(Ordering::Relaxed));
     let is_there = is_shared() && path(folder, name).exists();
     if !is_there

@@ -174,7 +174,7 @@ test("a real daemon's page shows its real connections, its decisions and their r
     const ended = new Promise((done) => program.once("close", done));
     try {
       await page.locator("[data-fallback=flush]", { hasText: /^flush 1$/ }).waitFor();
-      assert.equal(await page.locator("#compression-processes").textContent(), "Processes that compress now: 1");
+      assert.equal(await page.locator("#compression-processes").textContent(), "Processes that compressed within the last minute: 1");
     } finally {
       program.stdin.end();
     }

@@ -53,7 +53,7 @@ struct Bench {
     /// Processor time for each engine and level
     #[arg(long, value_name = "SECONDS", default_value_t = 0.3)]
     seconds: f64,
-    /// Where its folder is made
+    /// Where its folder, deflate-bench, is made, in place of an earlier one
     #[arg(short, long, value_name = "DIR", default_value = "lab-out")]
     out: PathBuf,
 }
@@ -81,7 +81,7 @@ impl Status {
 
 /// For people.
 fn show(status: &api::Deflate, out: &mut Output) -> io::Result<()> {
-    out.line(&format!("processes that compress by libweirgate_z.so: {}", status.processes))?;
+    out.line(&format!("processes that compressed by libweirgate_z.so within the last minute: {}", status.processes))?;
     if status.instances > 0 {
         out.line(&format!("instances of an accelerator that are theirs: {}", status.instances))?;
     }
@@ -131,7 +131,8 @@ impl Bench {
         report.write(&dir)?;
         report.write_parts(&dir)?;
         out.line(report.text().trim_end())?;
-        Ok(out.line(&dir.join("report.html").display().to_string())?)
+        let place = dir.join("report.html");
+        Ok(out.line(&format!("{}, in place of an earlier one's; -o names another folder", place.display()))?)
     }
 }
 
@@ -198,7 +199,7 @@ mod tests {
             fallbacks: vec![fallback("flush", 0)],
             ..api::Deflate::default()
         };
-        let processes = "processes that compress by libweirgate_z.so: 1\n";
+        let processes = "processes that compressed by libweirgate_z.so within the last minute: 1\n";
         let nothing = "nothing has been compressed yet\nleft to another engine: none\n";
         assert_eq!(text(&status), format!("{processes}{nothing}"));
         (status.instances, status.engines[0].bodies) = (2, 7);

@@ -123,7 +123,7 @@ impl Sense {
         }
         shared.set_facts(facts(&config, &sources, &steer, &host));
         // Of use to those who look only: a daemon without it does all the rest.
-        let compressors = Compressors::open(&config.control).map(Arc::new);
+        let compressors = Compressors::open(&config.control, &config.host.state).map(Arc::new);
         match &compressors {
             Ok(compressors) => {
                 let compressors = Arc::clone(compressors);

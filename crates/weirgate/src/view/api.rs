@@ -343,7 +343,7 @@ pub struct Switch {
     pub ports: Vec<Port>,
 }
 
-/// `/api/v1/deflate`: processes that compress by `libweirgate_z.so`, of all that ran while the daemon did.
+/// `/api/v1/deflate`: processes that compress by `libweirgate_z.so`, of all that ran while this daemon or an earlier one did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deflate {
     /// The server's clock as it answered.
