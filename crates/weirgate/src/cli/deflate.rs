@@ -132,7 +132,7 @@ impl Bench {
         report.write_parts(&dir)?;
         out.line(report.text().trim_end())?;
         let place = dir.join("report.html");
-        Ok(out.line(&format!("{}, in place of an earlier one's; -o names another folder", place.display()))?)
+        Ok(out.line(&format!("{} (a next run replaces it, unless -o names another folder)", place.display()))?)
     }
 }
 
