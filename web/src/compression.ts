@@ -43,7 +43,7 @@ export function showCompression(now: Deflate): void {
     h("tbody", {}, ...(rows.length > 0 ? rows : [nothing()])),
   );
   const instances = now.instances > 0 ? `; instances of an accelerator in use: ${integer(now.instances)}` : "";
-  say(byId("compression-processes"), `Processes that compressed within the last minute: ${integer(now.processes)}${instances}`);
+  say(byId("compression-processes"), `Processes that compress (one that was killed, for a minute more): ${integer(now.processes)}${instances}`);
   byId("compression-fallbacks").replaceChildren(...fallbacks(now.fallbacks));
 }
 

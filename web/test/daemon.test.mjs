@@ -174,12 +174,12 @@ test("a real daemon's page shows its real connections, its decisions and their r
     const ended = new Promise((done) => program.once("close", done));
     try {
       await page.locator("[data-fallback=flush]", { hasText: /^flush 1$/ }).waitFor();
-      assert.equal(await page.locator("#compression-processes").textContent(), "Processes that compressed within the last minute: 1");
+      assert.equal(await page.locator("#compression-processes").textContent(), "Processes that compress (one that was killed, for a minute more): 1");
     } finally {
       program.stdin.end();
     }
     assert.equal(await ended, 0);
-    await page.locator("#compression-processes", { hasText: /now: 0$/ }).waitFor();
+    await page.locator("#compression-processes", { hasText: /more\): 0$/ }).waitFor();
     const { engines } = await json(daemon.origin, "deflate");
     const counted = engines.filter((engine) => engine.bodies > 0).map((engine) => [engine.name, String(engine.bodies)]);
     const shown = await page.$$eval("[data-engine]", (rows) => rows.map((row) => [row.dataset.engine, row.querySelector("td").textContent]));

@@ -187,7 +187,7 @@ test("engines and fallbacks are the API's, but for those that did nothing", { sk
       assertShown(time, us > 0 ? us / bodies : null, `${name}: time`);
     }
     const text = await page.locator("#compression-processes").textContent();
-    assert.equal(text, `Processes that compressed within the last minute: ${processes}; instances of an accelerator in use: ${instances}`);
+    assert.equal(text, `Processes that compress (one that was killed, for a minute more): ${processes}; instances of an accelerator in use: ${instances}`);
     const reasons = await page.$$eval("[data-fallback]", (reasons) => reasons.map((reason) => [reason.textContent, reason.title]));
     const some = fallbacks.filter((fallback) => fallback.count > 0);
     assert.ok(some.length > 0 && some.length < fallbacks.length);
@@ -207,7 +207,7 @@ test("counts that begin again have no rate, and a process that has done nothing 
     assert.deepEqual(await page.locator("[data-engine=libdeflate] td").allTextContents(), ["5", "–", "–", "3.00", "80 µs"]);
     await page.route("**/api/v1/deflate", answer([{ ...engine, bodies: 0, bytes_in: 0, bytes_out: 0, us: 0 }]));
     await page.getByText("Nothing has been compressed yet.").waitFor();
-    assert.equal(await page.locator("#compression-processes").textContent(), "Processes that compressed within the last minute: 1");
+    assert.equal(await page.locator("#compression-processes").textContent(), "Processes that compress (one that was killed, for a minute more): 1");
     assert.equal(await page.locator("#compression-fallbacks").textContent(), "Left to another engine: none");
   }),
 );

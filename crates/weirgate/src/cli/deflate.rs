@@ -81,7 +81,10 @@ impl Status {
 
 /// For people.
 fn show(status: &api::Deflate, out: &mut Output) -> io::Result<()> {
-    out.line(&format!("processes that compressed by libweirgate_z.so within the last minute: {}", status.processes))?;
+    out.line(&format!(
+        "processes that compress by libweirgate_z.so (one that was killed, for a minute more): {}",
+        status.processes
+    ))?;
     if status.instances > 0 {
         out.line(&format!("instances of an accelerator that are theirs: {}", status.instances))?;
     }
@@ -199,7 +202,7 @@ mod tests {
             fallbacks: vec![fallback("flush", 0)],
             ..api::Deflate::default()
         };
-        let processes = "processes that compressed by libweirgate_z.so within the last minute: 1\n";
+        let processes = "processes that compress by libweirgate_z.so (one that was killed, for a minute more): 1\n";
         let nothing = "nothing has been compressed yet\nleft to another engine: none\n";
         assert_eq!(text(&status), format!("{processes}{nothing}"));
         (status.instances, status.engines[0].bodies) = (2, 7);
