@@ -63,7 +63,7 @@ impl Waiter {
     /// `ENOSYS` before Linux 5.11.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<impl Iterator<Item = u64> + '_> {
         let timeout = timeout.map(|t| libc::timespec {
-            tv_sec: i64::try_from(t.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: (t.as_nanos() % 1_000_000_000) as i64,
         });
         let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);

@@ -79,7 +79,7 @@ pub enum Refused {
 
 /// For people, to the second.
 const fn seconds(time: Duration) -> Duration {
-    Duration::from_secs(time.as_nanos() / 1_000_000_000)
+    Duration::from_secs(time.as_secs())
 }
 
 /// What an edge knows of the last snapshot that it obeyed, to be kept for as long as its keys are trusted. What is greater is newer.

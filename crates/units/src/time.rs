@@ -61,6 +61,11 @@ impl Duration {
         self.0 / 1_000_000
     }
 
+    /// In seconds, rounded down.
+    pub const fn as_secs(self) -> u64 {
+        self.0 / 1_000_000_000
+    }
+
     /// In seconds, as a float, for reports and plots.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9

@@ -112,7 +112,7 @@ impl Lease {
 
     /// Who holds another lease for some of what this one is for, and for what: where we hold ours since some time, one who was there before.
     fn part(&self, server: &Server, ours_since: Option<u64>) -> Result<Option<(String, String)>, ServerError> {
-        let (database, name, seconds) = (&self.database, quoted(&self.name), self.length.as_nanos() / 1_000_000_000);
+        let (database, name, seconds) = (&self.database, quoted(&self.name), self.length.as_secs());
         let before =
             ours_since.map_or(String::new(), |since| format!("AND (began, name) < (toUInt32({since}), {name})"));
         let answer = server.ask(&format!(

@@ -56,7 +56,7 @@ impl TallyEncoder {
         message.number(18, did.arm.rtt_us);
         message.numbers(19, fit.bins().iter().map(|(bin, _)| u64::from(*bin)));
         message.numbers(20, fit.bins().iter().map(|(_, count)| u64::from(*count)));
-        message.number(24, terms.round.as_nanos() / 1_000_000_000);
+        message.number(24, terms.round.as_secs());
         message.text(25, terms.metric.name());
         let before = out.len();
         varint(out, (self.same.len() + message.0.len()) as u64);

@@ -11,6 +11,7 @@ use rustix::fs::OFlags;
 use weirgate_deflate::count::{Made, Maker, Reason, Totals};
 use weirgate_linux::clock;
 
+use crate::folder;
 use crate::view::api;
 
 /// Files that are looked at; who has more processes than this compress sees no more of them until some have ended.
@@ -122,10 +123,8 @@ impl Ended {
 
     fn add(&mut self, more: &Totals) {
         self.totals = self.totals.and(more);
-        let new = self.file.with_extension("new");
         let text = serde_json::to_vec(&row(&self.totals, 0)).unwrap_or_default();
-        let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &self.file));
-        if let Err(error) = written
+        if let Err(error) = folder::replace(&self.file, 0o666, &text)
             && !std::mem::replace(&mut self.told, true)
         {
             tracing::warn!("{}: {error}; what processes have compressed is forgotten at the end", self.file.display());

@@ -1,11 +1,10 @@
 //! The secret of the holdout's draw: made once per host, kept beside the controller's state.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::random;
+use crate::{folder, random};
 
 /// Where the seed of the daemon with this `state` is.
 pub(crate) fn path(state: &Path) -> PathBuf {
@@ -44,13 +43,7 @@ fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(state) = path.parent() {
         fs::create_dir_all(state)?;
     }
-    let new = path.with_extension("new");
-    // A crash may have left one, which keeps the mode it was made with.
-    let _ = fs::remove_file(&new);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(new, path)
+    folder::replace(path, 0o600, bytes)
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ use super::uplinks::Uplinks;
 use crate::config::{Config, Mode};
 use crate::control::{Call, Reply, Request};
 use crate::fleet::follow::{self, Follow};
+use crate::folder;
 use crate::journal::Actor;
 use crate::view::{self, Collector, PollEnd, Shared, api};
 
@@ -614,10 +615,7 @@ impl Sense {
     fn wait(&self) -> bool {
         let deadline = [Some(self.next_poll), Some(self.next_drain), self.steer.poll_at()].into_iter().flatten().min();
         let left = deadline.map_or(Duration::ZERO, |at| at.saturating_since(clock::boottime()));
-        let timeout = Timespec {
-            tv_sec: (left.as_nanos() / 1_000_000_000) as i64,
-            tv_nsec: (left.as_nanos() % 1_000_000_000) as i64,
-        };
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: (left.as_nanos() % 1_000_000_000) as i64 };
         let mut fds = vec![PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
         fds.extend(self.sources.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let ready = poll(&mut fds, Some(&timeout));
@@ -704,15 +702,10 @@ fn open_books(
 
 /// Writes `bytes` so that a crash leaves the old file or the new one.
 fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    use std::io::Write;
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;
     }
-    let new = path.with_extension("new");
-    let mut file = std::fs::File::create(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)
+    folder::replace(path, 0o666, bytes)
 }
 
 fn host_of(namespaces: &Namespaces) -> Host {

@@ -18,25 +18,16 @@ mod tls;
 pub(crate) mod topic;
 mod turn;
 
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::folder;
+
 /// Writes `bytes` in the place of `path`, all or nothing, for those that `mode` says.
 fn replace(path: &Path, mode: u32, bytes: &[u8]) -> Result<()> {
-    let beside = path.with_extension("new");
-    let write = || {
-        // A crash may have left one, which keeps the mode that it was made with.
-        let _ = fs::remove_file(&beside);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    };
-    write().with_context(|| format!("{}: cannot be written", path.display()))
+    folder::replace(path, mode, bytes).with_context(|| format!("{}: cannot be written", path.display()))
 }
 
 /// The first line of a file that holds a secret, which the configuration calls `key`.

@@ -14,7 +14,7 @@ use crate::fleet::controller::{Controller, number};
 use crate::fleet::ground::until;
 
 /// More than edges let pass.
-const CONTROLLER_AHEAD_S: u64 = SKEW_MAX.as_nanos() / 1_000_000_000 * 3;
+const CONTROLLER_AHEAD_S: u64 = SKEW_MAX.as_secs() * 3;
 /// Longer than any policy here may be obeyed.
 const EDGE_AHEAD_S: u64 = 3_600;
 /// Where Debian has it.

@@ -121,7 +121,7 @@ impl Asked<'_> {
 
     /// What is added up here is added up under the settings of who asks.
     fn terms(&self) -> String {
-        format!("toUInt64({}), '{}'", self.config.round.as_nanos() / 1_000_000_000, self.config.metric.name())
+        format!("toUInt64({}), '{}'", self.config.round.as_secs(), self.config.metric.name())
     }
 
     /// One row for each connection that did anything in the round, as the ledger of a host counts it (`sockets::ledger`): its totals never
