@@ -207,7 +207,7 @@ def check_vectors(weirgate, test, seed, counts):
         folder = Path(folder)
         result = dict(test.parameters)
         for simulator, count in counts.items():
-            vectors = folder / "vectors.txt"
+            vectors = folder / "vectors"
             result[simulator] = test.vectors(weirgate, count, seed, vectors)
             test.run(getattr(test, simulator)(folder), vectors, result[simulator]["decisions"])
     ran = ", ".join(f"{simulator} {result[simulator]['decisions']:,}" for simulator in counts)

@@ -10,33 +10,34 @@ module component_test;
     wire [P-1:0] component;
     component_hash #(.C(C), .B(B)) dut(.clk(clk), .flow(flow), .seed(seed), .bounds(bounds), .component(component));
 
-    // Read here first: see switch_test.v. What is wider than 64 bits it reads into no array either.
-    reg [63:0] field [0:3];
+    // Read here first: see switch_test.v.
+    localparam FIELDS = 6;
+    reg [63:0] field [0:FIELDS-1];
     reg [127:0] wide;
     reg [8*256-1:0] name;
     reg is_wrong = 0;
-    integer file, fields = 5, clocks = 0, flows = 0;
+    integer file, bytes = 8 * FIELDS, clocks = 0, flows = 0;
     initial begin
         if (!$value$plusargs("vectors=%s", name)) name = "/dev/stdin";
-        file = $fopen(name, "r");
-        while (fields == 5 && !is_wrong) begin
-            fields = $fscanf(file, "%h %h %h %h %h", field[0], field[1], wide, field[2], field[3]);
-            if (fields == 5) begin
+        file = $fopen(name, "rb");
+        while (bytes == 8 * FIELDS && !is_wrong) begin
+            bytes = $fread(field, file);
+            if (bytes == 8 * FIELDS) begin
                 flow = field[0];
                 seed = field[1];
+                wide = {field[3], field[2]};
                 bounds = wide;
-                if (field[2] == 1) begin
+                if (field[4] == 1) begin
                     flows = flows + 1;
-                    is_wrong = component !== field[3][P-1:0];
-                    if (is_wrong) $display("clock %0d: component %0d, expected %0d", clocks, component, field[3]);
+                    is_wrong = component !== field[5][P-1:0];
+                    if (is_wrong) $display("clock %0d: component %0d, expected %0d", clocks, component, field[5]);
                 end
                 clocks = clocks + 1;
                 #1 clk = 1;
                 #1 clk = 0;
             end
         end
-        // At the end of the file there are none, or -1.
-        if (fields > 0 && fields < 5) $display("clock %0d: a line with %0d fields", clocks, fields);
+        if (bytes > 0 && bytes < 8 * FIELDS) $display("clock %0d: a row of %0d bytes", clocks, bytes);
         else if (!is_wrong) $display("same: %0d decisions in %0d clocks", flows, clocks);
         $finish;
     end

@@ -12,7 +12,7 @@ module switch_test;
     localparam P = $clog2(N);
     localparam GW = G > 1 ? $clog2(G) : 1;
     localparam SEEDS = 3 * ((D + 1) / 2) * E;
-    // What all engines have takes so many words of 64 bits in a line, the lowest first.
+    // What all engines have takes so many words of 64 bits, the lowest first.
     localparam K = (8 * E + 63) / 64;
     localparam FIELDS = 7 + 3 * K;
 
@@ -30,12 +30,13 @@ module switch_test;
         .seed(seed), .change(change), .change_group(change_group), .change_mask(change_mask), .up(up), .ask(ask), .group(group),
         .size(size), .leaves(leaves), .picked(picked), .port(port));
 
-    // Read here first: Verilator 5.006 does not see that $fscanf writes what logic reads, and reads no words of more than 64 bits.
+    // A clock's row of words. Read here first: Verilator 5.006 does not see that $fread writes what logic reads.
     reg [63:0] field [0:FIELDS-1];
+    reg [63:0] word;
     reg [64*K-1:0] groups, sizes, ports;
     reg [8*256-1:0] name;
     reg is_wrong = 0;
-    integer file, fields, i, e, clocks = 0, decisions = 0;
+    integer file, bytes, i, e, clocks = 0, decisions = 0;
     task tick;
         begin
             #1 clk = 1;
@@ -52,7 +53,7 @@ module switch_test;
 
     initial begin
         if (!$value$plusargs("vectors=%s", name)) name = "/dev/stdin";
-        file = $fopen(name, "r");
+        file = $fopen(name, "rb");
         for (i = 0; i < 10 + ENQUEUE; i = i + 1) tick;
         // After a reset no group has ports; and what went before one leaves nothing: groups, packets under way, what is remembered, depths.
         load = 1;
@@ -82,17 +83,16 @@ module switch_test;
         for (i = 0; i < 10 + ENQUEUE; i = i + 1) tick;
         load = 1;
         for (i = 0; i < SEEDS; i = i + 1) begin
-            fields = $fscanf(file, "%h", field[0]);
-            seed = field[0];
+            bytes = $fread(word, file);
+            seed = word;
             tick;
         end
         load = 0;
         reset = 0;
-        fields = FIELDS;
-        while (fields == FIELDS && !is_wrong) begin
-            fields = 0;
-            for (i = 0; i < FIELDS; i = i + 1) if ($fscanf(file, "%h", field[i]) == 1) fields = fields + 1;
-            if (fields == FIELDS) begin
+        bytes = 8 * FIELDS;
+        while (bytes == 8 * FIELDS && !is_wrong) begin
+            bytes = $fread(field, file);
+            if (bytes == 8 * FIELDS) begin
                 change = field[0];
                 change_group = field[1];
                 change_mask = field[2];
@@ -120,7 +120,7 @@ module switch_test;
                 tick;
             end
         end
-        if (fields > 0 && fields < FIELDS) $display("clock %0d: a line with %0d fields", clocks, fields);
+        if (bytes > 0 && bytes < 8 * FIELDS) $display("clock %0d: a row of %0d bytes", clocks, bytes);
         else if (!is_wrong) $display("same: %0d decisions in %0d clocks", decisions, clocks);
         $finish;
     end

@@ -2,7 +2,6 @@
 //! has to answer, which is what `balance` does. Read first: docs/hardware.md.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -55,10 +54,10 @@ pub struct Summary {
 }
 
 impl Switch {
-    /// Writes so many decisions. First the seeds, a word a line; then a line for each clock, all in hexadecimal: whether a group
-    /// changes, which, and its ports; links that are up; engines that have a packet, of which groups and sizes; queues that a
-    /// unit leaves; engines whose packet has a port now, and the ports. Of several engines the first one is in the lowest bits; of more than
-    /// eight, groups, sizes and ports are as many words of 64 bits as eight bits for each engine take, the lowest first.
+    /// Writes so many decisions, in words of 64 bits, the highest byte first, as Verilog's `$fread` reads them. First the seeds; then a row
+    /// for each clock: whether a group changes, which, and its ports; links that are up; engines that have a packet, of which groups and
+    /// sizes; queues that a unit leaves; engines whose packet has a port now, and the ports. Of several engines the first one is in the
+    /// lowest bits; of more than eight, groups, sizes and ports are as many words as eight bits for each engine take, the lowest first.
     ///
     /// # Errors
     /// Where it cannot be written.
@@ -68,7 +67,7 @@ impl Switch {
             let registers: Vec<u32> = engine.sampler.registers().collect();
             for words in registers.chunks(3).rev() {
                 for word in words {
-                    writeln!(to, "{word:x}")?;
+                    write_row(to, &[u64::from(*word)])?;
                 }
             }
         }
@@ -149,7 +148,7 @@ impl<'s> Bench<'s> {
         Stimulus { change: None, up: self.up, packets: vec![None; self.engines.len()], leaves: 0 }
     }
 
-    /// A clock passes; its line is written.
+    /// A clock passes; its row is written.
     fn clock(&mut self, given: &Stimulus, to: &mut impl Write) -> io::Result<()> {
         let (group_bits, port_bits) = (bits(self.switch.groups), bits(self.switch.ports));
         let [mut ask, mut picked] = [0_u64; 2];
@@ -178,9 +177,13 @@ impl<'s> Bench<'s> {
                 self.summary.decisions += 1;
             }
         }
-        let (changes, (of, mask)) = (u8::from(given.change.is_some()), given.change.unwrap_or_default());
+        let (changes, (of, mask)) = (u64::from(given.change.is_some()), given.change.unwrap_or_default());
         let Stimulus { up, leaves, .. } = *given;
-        writeln!(to, "{changes} {of:x} {mask:x} {up:x} {ask:x} {group:x} {size:x} {leaves:x} {picked:x} {port:x}")?;
+        write_row(to, &[changes, of as u64, mask, up, ask])?;
+        write_row(to, group.words())?;
+        write_row(to, size.words())?;
+        write_row(to, &[leaves, picked])?;
+        write_row(to, port.words())?;
         self.summary.clocks += 1;
         self.coming.push_back(known);
         self.enqueue(leaves);
@@ -308,9 +311,9 @@ pub struct Components {
 }
 
 impl Components {
-    /// Writes so many flows, and the components that they go by: a line for each clock, all in hexadecimal: the flow's hash, the
-    /// switch's seed; of a flow that came three clocks ago the weights of its components (sums of each one's and those before it, the
-    /// first in the lowest bits); of one that came five clocks ago whether there is one, and its component.
+    /// Writes so many flows, and the components that they go by, in words as [`Switch::write`] does, a row for each clock: the flow's hash,
+    /// the switch's seed; of a flow that came three clocks ago the weights of its components (sums of each one's and those before it, the
+    /// first in the lowest bits; two words, the lower first); of one that came five clocks ago whether there is one, and its component.
     ///
     /// # Errors
     /// Where it cannot be written.
@@ -327,8 +330,8 @@ impl Components {
             known.push_back(Some(Wcmp { seed: of_switch }.pick(&weights, flow)));
             looked_up.push_back(self.bounds(&weights));
             let (component, bounds) = (known.pop_front().flatten(), looked_up.pop_front().unwrap_or(0));
-            let (is_known, component) = (u8::from(component.is_some()), component.unwrap_or(0));
-            writeln!(to, "{:x} {of_switch:x} {bounds:x} {is_known} {component:x}", flow.as_u64())?;
+            let (is_known, component) = (u64::from(component.is_some()), component.unwrap_or(0) as u64);
+            write_row(to, &[flow.as_u64(), of_switch, bounds as u64, (bounds >> 64) as u64, is_known, component])?;
         }
         Ok(())
     }
@@ -363,6 +366,10 @@ fn any(chance: &mut Lfsr) -> u64 {
     (0..4).fold(0, |word, _| word << 16 | u64::from(chance.below(1 << 16)))
 }
 
+fn write_row(to: &mut impl Write, words: &[u64]) -> io::Result<()> {
+    words.iter().try_for_each(|word| to.write_all(&word.to_be_bytes()))
+}
+
 /// What all engines have, beside each other: eight bits of each of 64 at the most.
 struct Wide {
     all: [u64; 8],
@@ -384,12 +391,9 @@ impl Wide {
             self.all[word + 1] |= value >> (64 - shift);
         }
     }
-}
 
-impl fmt::LowerHex for Wide {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}", self.all[0])?;
-        self.all[1..self.words].iter().try_for_each(|word| write!(f, " {word:x}"))
+    fn words(&self) -> &[u64] {
+        &self.all[..self.words]
     }
 }
 
@@ -405,29 +409,37 @@ mod tests {
     const SWITCH: Switch =
         Switch { looks: Looks::RECOMMENDED, ports: 5, engines: 2, groups: 3, depth_bits: 5, size_bits: 4, enqueue: 2 };
 
-    fn lines(switch: &Switch, seed: u64) -> (Summary, Vec<Vec<u64>>) {
-        let mut text = Vec::new();
-        let summary = switch.write(3_000, seed, &mut text).unwrap();
-        let number = |word: &str| u64::from_str_radix(word, 16).unwrap();
-        let line = |line: &str| line.split(' ').map(number).collect();
-        (summary, std::str::from_utf8(&text).unwrap().lines().map(line).collect())
+    fn words(bytes: &[u8]) -> Vec<u64> {
+        let (words, rest) = bytes.as_chunks();
+        assert!(rest.is_empty());
+        words.iter().copied().map(u64::from_be_bytes).collect()
+    }
+
+    /// What is written, after the seeds by clocks.
+    fn rows(switch: &Switch, seed: u64) -> (Summary, Vec<[u64; 10]>) {
+        let mut bytes = Vec::new();
+        let summary = switch.write(3_000, seed, &mut bytes).unwrap();
+        let words = words(&bytes);
+        let (seeds, words) = words.split_at(switch.engines * 3 * switch.looks.d().div_ceil(2));
+        assert!(seeds.iter().all(|seed| (16..1 << 32).contains(seed)));
+        let (rows, rest) = words.as_chunks();
+        assert!(rest.is_empty() && rows.len() as u64 == summary.clocks);
+        (summary, rows.to_vec())
     }
 
     /// Read as a switch would be: each packet of a group with ports has one of them five clocks later, in a queue that is as long as the
-    /// lines say it is, and where all ports are drawn it is the shortest.
+    /// rows say it is, and where all ports are drawn it is the shortest.
     #[test]
-    fn ports_are_those_of_the_groups_and_depths_that_the_lines_say() {
+    fn ports_are_those_of_the_groups_and_depths_that_the_rows_say() {
         let all = Switch { looks: Looks::new(5, 0).unwrap(), ..SWITCH };
-        let (summary, lines) = lines(&all, 3);
-        let (seeds, clocks) = lines.split_at(2 * 3 * 3);
-        assert!(seeds.iter().all(|line| line.len() == 1) && clocks.iter().all(|line| line.len() == 10));
+        let (summary, clocks) = rows(&all, 3);
         let (mut masks, mut up, mut depths) = ([0_u64; 3], 0x1f_u64, [0_u64; 5]);
         let mut decisions = 0;
         for (at, clock) in clocks.iter().enumerate() {
-            let &[change, group, mask, now_up, ask, groups, _, leaves, ..] = &clock[..] else { panic!("{clock:?}") };
+            let [change, group, mask, now_up, ask, groups, _, leaves, ..] = *clock;
             for engine in 0..2 {
                 let ports = masks[(groups >> (2 * engine) & 3) as usize] & up;
-                let known = clocks.get(at + 5).map_or([0, 0], |line| [line[8], line[9]]);
+                let known = clocks.get(at + 5).map_or([0, 0], |row| [row[8], row[9]]);
                 let is_picked = known[0] >> engine & 1 == 1;
                 assert_eq!(is_picked, ask >> engine & 1 == 1 && ports != 0, "clock {at}");
                 if is_picked {
@@ -440,11 +452,10 @@ mod tests {
             // At the next clock: what left, and what was decided two clocks before it.
             depths.iter_mut().enumerate().for_each(|(port, depth)| *depth = depth.saturating_sub(leaves >> port & 1));
             for engine in 0..2 {
-                let decided =
-                    (at + 1).checked_sub(2).map(|then| &clocks[then]).filter(|line| line[8] >> engine & 1 == 1);
-                if let Some(line) = decided {
+                let decided = (at + 1).checked_sub(2).map(|then| &clocks[then]).filter(|row| row[8] >> engine & 1 == 1);
+                if let Some(row) = decided {
                     let asked = &clocks[at - 1 - LATENCY];
-                    depths[(line[9] >> (3 * engine) & 7) as usize] += asked[6] >> (4 * engine) & 15;
+                    depths[(row[9] >> (3 * engine) & 7) as usize] += asked[6] >> (4 * engine) & 15;
                 }
             }
             depths.iter_mut().for_each(|depth| *depth = 31.min(*depth));
@@ -460,21 +471,23 @@ mod tests {
 
     #[test]
     fn vectors_are_the_seeds_own() {
-        assert_eq!(lines(&SWITCH, 1), lines(&SWITCH, 1));
-        assert_ne!(lines(&SWITCH, 1).1, lines(&SWITCH, 2).1);
+        assert_eq!(rows(&SWITCH, 1), rows(&SWITCH, 1));
+        assert_ne!(rows(&SWITCH, 1).1, rows(&SWITCH, 2).1);
     }
 
     #[test]
     fn components_have_the_flows_of_their_weights() {
-        let mut text = Vec::new();
-        Components { components: 4, bits: 16 }.write(20_000, 1, &mut text).unwrap();
+        let mut bytes = Vec::new();
+        Components { components: 4, bits: 16 }.write(20_000, 1, &mut bytes).unwrap();
         let (mut expected, mut flows, mut weights) = ([0.0; 4], [0.0; 4], VecDeque::new());
-        for line in std::str::from_utf8(&text).unwrap().lines() {
-            let words: Vec<u64> = line.split(' ').map(|word| u64::from_str_radix(word, 16).unwrap()).collect();
+        let words = words(&bytes);
+        let (rows, _) = words.as_chunks();
+        for &[_, _, low, high, is_known, component] in rows {
+            assert_eq!(high, 0);
             // The weights of a flow come two clocks before its component.
-            weights.push_back(words[2]);
-            if words[3] == 1 {
-                flows[words[4] as usize] += 1.0;
+            weights.push_back(low);
+            if is_known == 1 {
+                flows[component as usize] += 1.0;
                 let bounds = weights[0];
                 let sum = |at: usize| (bounds >> (16 * at) & 0xffff) as f64;
                 (0..4).for_each(|at| expected[at] += (sum(at) - if at > 0 { sum(at - 1) } else { 0.0 }) / sum(3));
@@ -493,15 +506,12 @@ mod tests {
     fn what_many_engines_have_takes_several_words() {
         let mut wide = Wide::of(8);
         wide.put(7, 8, 255);
-        assert_eq!(format!("{wide:x}"), "ff00000000000000");
+        assert_eq!(wide.words(), [0xff << 56]);
         let mut wide = Wide::of(64);
-        assert_eq!(format!("{wide:x}"), "0 0 0 0 0 0 0 0");
+        assert_eq!(wide.words(), [0; 8]);
         // The second one is at bit 126: two bits of one word and four of the next.
         [(0, 63), (21, 0b10_1001), (63, 7)].into_iter().for_each(|(at, value)| wide.put(at, 6, value));
-        assert_eq!(
-            format!("{wide:x}"),
-            format!("3f {:x} {:x} 0 0 {:x} 0 0", 1_u64 << 62, 0b1010, 7_u64 << (378 - 320))
-        );
+        assert_eq!(wide.words(), [0x3f, 1 << 62, 0b1010, 0, 0, 7 << (378 - 320), 0, 0]);
     }
 
     #[test]
