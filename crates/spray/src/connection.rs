@@ -478,19 +478,24 @@ impl Connection {
 
     // Paths.
 
-    /// Another path, of the side that began the connection. `None`: there are enough, or it is the other side that adds paths.
+    /// Another path, of the side that began the connection. `None`: there are [enough](PATHS_MAX), or it is the other side that adds paths.
     pub fn add_path(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr) -> Option<PathId> {
         if !self.is_client || self.has_all_paths() {
             return None;
         }
-        let id = PathId(u8::try_from(self.paths.len()).ok()?);
-        let token = self.draw();
-        let mut path = Path::new(now, id, (local, remote), self.settings.algorithm, self.settings.mtu_max);
-        path.challenge = Some(Challenge { token, due: now, tries: 0 });
+        let at = match u8::try_from(self.paths.len()) {
+            Ok(id) => self.push_path(now, PathId(id), (local, remote)),
+            // All numbers are taken: that of a path that is gone, and was not heard of for longest.
+            Err(_) => {
+                let gone = self.paths.iter().enumerate().filter(|(_, path)| path.state == State::Gone);
+                let at = gone.min_by_key(|(_, path)| path.last_ack()).map(|(at, _)| at)?;
+                self.begin_again(now, at, (local, remote));
+                at
+            }
+        };
         // Who calls may call.
-        path.handle_bytes(usize::MAX >> 8);
-        self.paths.push(path);
-        Some(id)
+        self.paths[at].handle_bytes(usize::MAX >> 8);
+        Some(self.paths[at].id)
     }
 
     /// How a path is to be used from now on; [`Status::Gone`]: its address is no more.
@@ -634,10 +639,9 @@ impl Connection {
         self.events.push_back(Event::Closed(why));
     }
 
-    /// Whether there are as many as there may be; those that are gone do not count, but for the room that they take.
+    /// Whether there are as many as there may be; those that are gone do not count.
     fn has_all_paths(&self) -> bool {
-        let used = self.paths.iter().filter(|path| path.state != State::Gone).count();
-        used >= PATHS_MAX || self.paths.len() > usize::from(u8::MAX)
+        self.paths.iter().filter(|path| path.state != State::Gone).count() >= PATHS_MAX
     }
 
     fn path_at(&self, id: PathId) -> Option<usize> {
@@ -649,14 +653,25 @@ impl Connection {
         if let Some(at) = self.path_at(id) {
             return Some(at);
         }
-        if self.is_client || self.has_all_paths() {
-            return None;
-        }
-        let token = self.draw();
-        let mut path = Path::new(now, id, addresses, self.settings.algorithm, self.settings.mtu_max);
-        path.challenge = Some(Challenge { token, due: now, tries: 0 });
+        (!self.is_client && !self.has_all_paths()).then(|| self.push_path(now, id, addresses))
+    }
+
+    fn push_path(&mut self, now: Instant, id: PathId, addresses: (SocketAddr, SocketAddr)) -> usize {
+        let path = Path::new(now, id, addresses, self.settings.algorithm, self.settings.mtu_max);
         self.paths.push(path);
-        Some(self.paths.len() - 1)
+        self.ask_who_is_there(now, self.paths.len() - 1)
+    }
+
+    /// A path that was gone has other ends, and nothing is known of them.
+    fn begin_again(&mut self, now: Instant, at: usize, addresses: (SocketAddr, SocketAddr)) {
+        self.paths[at].begin_again(now, addresses, self.settings.algorithm, self.settings.mtu_max);
+        self.ask_who_is_there(now, at);
+    }
+
+    fn ask_who_is_there(&mut self, now: Instant, at: usize) -> usize {
+        let token = self.draw();
+        self.paths[at].challenge = Some(Challenge { token, due: now, tries: 0 });
+        at
     }
 
     /// splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014): tokens that nobody on another path can guess,

@@ -256,6 +256,21 @@ impl Path {
         }
     }
 
+    /// A path that was gone, from and to other addresses: as a new one, but that its packets are numbered on. None is sealed twice by a key,
+    /// and none is taken twice.
+    pub(crate) fn begin_again(
+        &mut self,
+        now: Instant,
+        addresses: (SocketAddr, SocketAddr),
+        algorithm: Algorithm,
+        mtu_max: u16,
+    ) {
+        let (next_number, counts) = (self.next_number, self.counts);
+        let received = std::mem::replace(&mut self.received, Received::new(now));
+        let new = Self::new(now, self.id, addresses, algorithm, mtu_max);
+        *self = Self { next_number, first_number: next_number, received, counts, ..new };
+    }
+
     // What comes.
 
     /// A packet came that had not before; `is_asking`: for an acknowledgement.

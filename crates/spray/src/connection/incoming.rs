@@ -135,6 +135,12 @@ impl Connection {
         self.last_received = now;
         self.connected(now);
         let Some(at) = self.path_of(now, header.path, addresses) else { return };
+        let is_newest = self.paths[at].received.is_newest(header.number);
+        let is_challenged = || Frame::all(frames).any(|frame| matches!(frame, Ok(Frame::Challenge(_))));
+        if !self.is_client && self.paths[at].state == State::Gone && is_newest && is_challenged() {
+            // Whoever was told that it is gone asks: it has its number from there, and nothing else.
+            self.begin_again(now, at, addresses);
+        }
         self.follow(now, at, header.number, addresses);
         self.paths[at].handle_bytes(size);
         let mut is_asking = false;

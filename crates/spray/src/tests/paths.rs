@@ -181,6 +181,37 @@ fn paths_come_and_go_during_a_transfer() {
 }
 
 #[test]
+fn paths_may_come_and_go_for_ever() {
+    let mut net = Net::new(Settings::default(), &[Link::of(20, 20); 2], 6);
+    net.links.resize(256, [Link::of(20, 20); 2]);
+    net.busy.resize(256, [Instant::ZERO; 2]);
+    net.ports.resize(256, 1_000);
+    let object = net.sides[0].connection.open();
+    net.sides[0].connection.provide(object, 1 << 40, false);
+    net.run(at(500));
+    let (staying, mut latest) = (PathId(0), PathId(1));
+    for step in 1..700_u16 {
+        let now = at(500 + 50 * u64::from(step));
+        net.sides[0].connection.set_status(now, latest, Status::Gone);
+        let next = usize::from(latest.0) % 255 + 1;
+        net.ports[next] = 1_000 + step;
+        let ends = (client_address(next, net.ports[next]), server_address(next));
+        let added = net.sides[0].connection.add_path(now, ends.0, ends.1);
+        assert_eq!(added, Some(PathId(next as u8)), "step {step}");
+        latest = PathId(next as u8);
+        net.run(at(550 + 50 * u64::from(step)));
+    }
+    let now = net.now;
+    net.run(now + ms(2_000));
+    let goodput = net.goodput(now + ms(1_000), now + ms(2_000));
+    assert!(goodput > 0.9 * PAYLOAD * 40.0, "{goodput:.1} Mbit/s on two");
+    for side in &net.sides {
+        let up: Vec<PathId> = side.connection.paths().filter(|report| report.is_up).map(|report| report.path).collect();
+        assert_eq!(up, [staying, latest]);
+    }
+}
+
+#[test]
 fn a_client_that_comes_from_another_address_goes_on() {
     let mut net = Net::new(Settings::default(), &article()[..2], 7);
     let object = net.sides[0].connection.open();

@@ -286,7 +286,7 @@ impl App for Shown {
         ensure!(!self.is_ended.load(Ordering::Relaxed), "it was interrupted; --resume goes on with it");
         self.sending.advance(connection)?;
         let now = clock::monotonic();
-        let _has_room = self.paths.look(now, connection);
+        self.paths.look(now, connection);
         let id = connection.id();
         let of = |path: PathReport| Passed { of: (id, path.path), name: path.local.ip(), bytes: path.counts.bytes_out };
         let rates = self.rates.look(now, connection.paths().filter(|path| path.is_up).map(of));

@@ -72,6 +72,8 @@ pub struct Paths {
     unsent: BTreeMap<SocketAddr, io::Error>,
     /// Whether it was said that the other side is silent.
     is_silent: bool,
+    /// Whether it was said that there are more than a connection can have.
+    is_full: bool,
 }
 
 impl Paths {
@@ -92,7 +94,11 @@ impl Paths {
             }
         }
         ensure!(!places.is_empty(), "no interface has an address of the receiver's family: name one with --from");
-        ensure!(places.len() <= PATHS_MAX, "more paths than a connection can have");
+        ensure!(
+            places.len() <= PATHS_MAX,
+            "{} interfaces can be sent from, and a connection has {PATHS_MAX} paths at most: name its own with --from",
+            places.len()
+        );
         let bound = places.into_iter().map(|place| Ok((place.bind()?, place)));
         // One that cannot be had now is looked for again, like those that come later.
         let bound: Vec<(Udp, Place)> =
@@ -101,7 +107,16 @@ impl Paths {
         let (sockets, places): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
         let known = (0..).zip(places).map(|(at, place)| Known::new(now, place, PathId(at))).collect();
         Ok((
-            Self { selection, remote, known, looked: now, new: Vec::new(), unsent: BTreeMap::new(), is_silent: false },
+            Self {
+                selection,
+                remote,
+                known,
+                looked: now,
+                new: Vec::new(),
+                unsent: BTreeMap::new(),
+                is_silent: false,
+                is_full: false,
+            },
             sockets,
         ))
     }
@@ -111,48 +126,59 @@ impl Paths {
         sockets.iter().map(|socket| (socket.local(), self.remote)).collect()
     }
 
-    /// Looks, now and then, what came and went, and tells the connection. False: so many have come and gone that it has no room for one that
-    /// came.
-    pub fn look(&mut self, now: Instant, connection: &mut Connection) -> bool {
+    /// Looks, now and then, what came and went, and tells the connection.
+    pub fn look(&mut self, now: Instant, connection: &mut Connection) {
         if now.saturating_since(self.looked) < LOOK_EVERY {
-            return true;
+            return;
         }
         self.looked = now;
         self.warn(now, connection);
         // What cannot be listed is taken for unchanged.
-        let Ok(places) = places(&self.selection, self.remote) else { return true };
-        let mut has_room = true;
+        let Ok(places) = places(&self.selection, self.remote) else { return };
         for known in self.known.iter_mut().filter(|known| known.place.device.is_some()) {
             // One that is only down for a while is found again by the connection itself.
             known.is_there = places.contains(&known.place);
         }
         for place in places {
-            let name = |place: &Place| place.device.as_ref().map(|(name, _)| name.clone());
-            let of_device = |known: &&mut Known| name(&known.place).is_some() && name(&known.place) == name(&place);
             if self.known.iter().any(|known| known.place == place) {
                 continue;
             }
-            let added = place.bind().map(|socket| (connection.add_path(now, socket.local(), self.remote), socket));
-            let (socket, path) = match added {
-                Ok((Some(path), socket)) => (socket, path),
-                Ok((None, _)) => {
-                    has_room = false;
-                    continue;
-                }
+            let socket = match place.bind() {
+                Ok(socket) => socket,
                 Err(problem) => {
                     tracing::debug!("{}: {problem:#}", place.ip);
                     continue;
                 }
             };
-            // It is in the place of those whose addresses its interface has no more.
-            for gone in self.known.iter_mut().filter(of_device).filter(|known| !known.is_there) {
-                connection.set_status(now, gone.path, Status::Gone);
+            let mut path = connection.add_path(now, socket.local(), self.remote);
+            if path.is_none() {
+                // There are enough: those that are not there now make room.
+                self.give_up(now, connection, |_| true);
+                path = connection.add_path(now, socket.local(), self.remote);
             }
-            self.known.retain(|known| known.is_there || name(&known.place) != name(&place));
+            let Some(path) = path else {
+                if !std::mem::replace(&mut self.is_full, true) {
+                    tracing::warn!("{place}: not a path: a connection has {PATHS_MAX} at most");
+                }
+                continue;
+            };
+            // It is in the place of those whose addresses its interface has no more.
+            let name = |place: &Place| place.device.as_ref().map(|(name, _)| name.clone());
+            self.give_up(now, connection, |known| name(known).is_some() && name(known) == name(&place));
             self.new.push(socket);
             self.known.push(Known::new(now, place, path));
         }
-        has_room
+    }
+
+    /// Those of these places that are not there are paths no more.
+    fn give_up(&mut self, now: Instant, connection: &mut Connection, is_one: impl Fn(&Place) -> bool) {
+        self.known.retain(|known| {
+            let is_gone = !known.is_there && is_one(&known.place);
+            if is_gone {
+                connection.set_status(now, known.path, Status::Gone);
+            }
+            !is_gone
+        });
     }
 
     /// Something could not be sent.
