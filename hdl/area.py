@@ -31,8 +31,6 @@ AGAIN = "engine in a switch"
 DESIGNS = {f"{engines} engines": dict(top="drill_switch", elsewhere=["drill_engine"], N=PORTS, E=engines) for engines in reversed(ENGINES)}
 DESIGNS |= {AGAIN: dict(top="drill_switch", N=PORTS)}
 DESIGNS |= dict(engine=dict(top="drill_engine", N=PORTS), component_hash=dict(top="component_hash"), look=dict(top="drill_look", N=PORTS))
-SMALL = {"small component_hash": dict(top="component_hash", C=2, B=4), "small switch": dict(top="drill_switch", N=4, W=8)}
-DESIGNS |= SMALL
 
 
 def nand2_um2():
@@ -133,12 +131,6 @@ def versions():
     return dict(yosys=tool(), verilator=version("verilator", "--version"), icarus=version("iverilog", "-V"))
 
 
-def small(mapped):
-    """A switch of four ports and a choice of two components, which take seconds: tell whether the other numbers are of the Verilog that is here."""
-    switch, component = mapped["small switch"], mapped["small component_hash"]
-    return {"switch": switch | {"all": total(switch, "drill_switch")}, "component_hash": component | {"all": total(component, "component_hash")}}
-
-
 def measure(mapped):
     """Everything, from what DESIGNS are mapped to."""
     engine = mapped["engine"]["drill_engine"]
@@ -171,7 +163,6 @@ def measure(mapped):
         "look": mapped["look"]["drill_look"],
         "switch": designs,
         "component_hash": {"parts": component, "all": total(component, "component_hash")},
-        "small": small(mapped),
     }
 
 

@@ -48,21 +48,20 @@ module drill_engine #(
     reg [GW-1:0] group1;
     reg [N-1:0]  mask1;
     wire [7:0]   count1;
-    drill_count #(.N(N)) counter(.mask(mask1), .count(count1), .left());
+    wire [(8<<P)-1:0] left1;
+    drill_count #(.N(N)) tree(.mask(mask1), .count(count1), .left(left1));
 
     // 2: which places?
     reg               ask2, forget2;
     reg [GW-1:0]      group2;
-    reg [N-1:0]       mask2;
     reg [7:0]         count2;
     reg [R*32-1:0]    words2;
-    wire [(8<<P)-1:0] left2;
+    reg [(8<<P)-1:0]  left2;
     reg [D-1:0]       is_drawn2;
     reg [D*P-1:0]     places2, sorted;
     reg [P-1:0]       place, swapped;
     reg [6:0]         bound;
     reg [22:0]        product;
-    drill_count #(.N(N)) tree(.mask(mask2), .count(), .left(left2));
     always @* begin
         {sorted, swapped} = 0;
         for (i = 0; i < D; i = i + 1) begin
@@ -115,7 +114,7 @@ module drill_engine #(
     wire is_same = ask4 && group4 == group3;
     always @(posedge clk) begin
         {ask1, group1, mask1, forget1} <= {ask && |mask, group, mask, forget};
-        {ask2, group2, mask2, forget2, count2, words2} <= {ask1, group1, mask1, forget1, count1, words};
+        {ask2, group2, left2, forget2, count2, words2} <= {ask1, group1, left1, forget1, count1, words};
         {ask3, group3, forget3, is_drawn3, places3, left3} <= {ask2, group2, forget2, is_drawn2, places2, left2};
         {ask4, group4, is_drawn4, drawn4} <= {ask3, group3, is_drawn3, drawn3};
         is_kept4 <= forget3 || M == 0 ? 0 : is_same ? is_least4 : remembered_is[group3*K +: K];
