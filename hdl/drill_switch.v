@@ -47,8 +47,6 @@ module drill_switch #(
     wire [E*32+31:0] seeds;
     wire [N*W-1:0]   depths;
     wire [N-1:0]     left;
-    wire [E-1:0]     comes;
-    wire [E*P-1:0]   to;
     wire [E*S-1:0]   of;
     genvar e, n;
     assign seeds[31:0] = seed;
@@ -56,18 +54,20 @@ module drill_switch #(
     generate
         if (N < 2 || N > 64 || E < 1 || D < 1 || M < 0 || G < 1 || ENQUEUE < 1) n_has_to_be_2_to_64_and_the_rest_1_but_m_0_at_least refused();
         for (e = 0; e < E; e = e + 1) begin : engine
+            wire comes;
+            wire [P-1:0] to;
             drill_engine #(.N(N), .D(D), .M(M), .W(W), .G(G)) drill(.clk(clk), .reset(reset), .load(load),
                 .seed(seeds[e*32 +: 32]), .seed_out(seeds[e*32+32 +: 32]), .ask(ask[e]), .group(group[e*GW +: GW]),
                 .mask(masks[group[e*GW +: GW]*N +: N] & was_up), .forget(forget), .depths(depths),
                 .picked(picked[e]), .port(port[e*P +: P]));
             drill_delay #(.B(1+P), .CLOCKS(ENQUEUE+LAG-1)) enqueue(.clk(clk), .in({picked[e], port[e*P +: P]}),
-                .out({comes[e], to[e*P +: P]}));
+                .out({comes, to}));
             drill_delay #(.B(S), .CLOCKS(LATENCY+ENQUEUE+LAG-1)) sizes(.clk(clk), .in(size[e*S +: S]), .out(of[e*S +: S]));
         end
         for (n = 0; n < N; n = n + 1) begin : queue
             wire [E-1:0] here;
             for (e = 0; e < E; e = e + 1) begin : from
-                assign here[e] = comes[e] && to[e*P +: P] == n;
+                assign here[e] = engine[e].comes && engine[e].to == n;
             end
             drill_depth #(.E(E), .W(W), .S(S)) register(.clk(clk), .reset(reset), .comes(here), .size(of), .leaves(left[n]),
                 .depth(depths[n*W +: W]));

@@ -29,16 +29,16 @@ DOCS = ROOT / "docs/hardware.md"
 SOURCES = sorted(HDL.glob("*.v"))
 LINES_MAX = 400
 
+# As many engines as the largest switch whose area is given, the first to be run since it takes longest.
+CORNERS = [dict(N=48, D=2, M=1, E=48)]
 # One engine, and every size of the article's that its hardware could have.
-CORNERS = [dict(N=ports, D=d, M=m) for ports in (4, 48, 64) for d in (1, 2) for m in (0, 1, 2)]
+CORNERS += [dict(N=ports, D=d, M=m) for ports in (4, 48, 64) for d in (1, 2) for m in (0, 1, 2)]
 # Several engines that share queues; more drawn than a word has numbers for; depths that reach their highest value; sizes that are no
 # power of two; packets that are in their queue at once.
 SHARED = dict(N=9, D=3, M=2, E=4, G=3, W=6, ENQUEUE=1)
 CORNERS += [SHARED, dict(N=48, D=2, M=1, E=8), dict(N=48, D=2, M=1, E=12)]
 # Many drawn, many remembered.
 CORNERS += [dict(N=16, D=8, M=4), dict(N=64, D=4, M=3)]
-# As many engines as the largest switch whose area is given: by Icarus alone, since Verilator's C++ of it takes a compiler too long.
-MOST = dict(N=48, D=2, M=1, E=48)
 # The least of everything; more engines than ports; depths and sizes of one bit; more looks than ports, one group.
 CORNERS += [
     dict(N=2, D=1, M=1, E=1, G=1, W=4, S=2, ENQUEUE=1),
@@ -49,6 +49,9 @@ CORNERS += [
 DEFAULTS = dict(E=1, G=4, W=16, S=8, ENQUEUE=4)
 OPTIONS = dict(N="ports", D="d", M="m", E="engines", G="groups", W="depth-bits", S="size-bits", ENQUEUE="enqueue")
 COMPONENTS = [dict(C=4, B=16), dict(C=8, B=12), dict(C=2, B=5), dict(C=3, B=9)]
+
+# Of each size, by simulator.
+DECISIONS = dict(verilator=1_000_000, icarus=20_000)
 
 # Faults that the vectors of SHARED, or of the first COMPONENTS, must notice: a file, what stands there, and what is wrong.
 MUTANTS = [
@@ -201,16 +204,16 @@ def check_lint():
     print("hdl: no warnings; sizes that are none are refused", flush=True)
 
 
-def check_vectors(weirgate, test, seed, counts):
-    """Runs a test by each simulator that has a count."""
+def check_vectors(weirgate, test, seed):
+    """Runs a test by each simulator."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         result = dict(test.parameters)
-        for simulator, count in counts.items():
+        for simulator, count in DECISIONS.items():
             vectors = folder / "vectors"
             result[simulator] = test.vectors(weirgate, count, seed, vectors)
             test.run(getattr(test, simulator)(folder), vectors, result[simulator]["decisions"])
-    ran = ", ".join(f"{simulator} {result[simulator]['decisions']:,}" for simulator in counts)
+    ran = ", ".join(f"{simulator} {result[simulator]['decisions']:,}" for simulator in DECISIONS)
     print(f"hdl: {test.bench}: {test.name()}: the same ports as balance: {ran}", flush=True)
     return result
 
@@ -329,9 +332,7 @@ def main():
     lines = sum(len(source.read_text().splitlines()) for source in SOURCES)
     if lines >= LINES_MAX:
         fail(f"{lines} lines of Verilog: the article's has less than {LINES_MAX}")
-    tests = [(Test("switch_test", **MOST), dict(icarus=20_000))]
-    tests += [(Test("switch_test", **corner), dict(verilator=1_000_000, icarus=20_000)) for corner in CORNERS]
-    tests += [(Test("component_test", **sizes), dict(verilator=1_000_000, icarus=20_000)) for sizes in COMPONENTS]
+    tests = [Test("switch_test", **corner) for corner in CORNERS] + [Test("component_test", **sizes) for sizes in COMPONENTS]
     check_lint()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
         for name in ("drill_switch.v", "component_hash.v"):
@@ -339,7 +340,7 @@ def main():
             test.vectors(options.weirgate, MUTANT_DECISIONS, options.seed, Path(folder) / test.bench)
         # The longest first.
         mapped = pool.map(lambda design: area.synthesise(**design), area.DESIGNS.values())
-        corners = pool.map(lambda test: check_vectors(options.weirgate, test[0], options.seed, test[1]), tests)
+        corners = pool.map(lambda test: check_vectors(options.weirgate, test, options.seed), tests)
         mutants = pool.map(lambda mutant: check_mutant(Path(folder), *mutant), MUTANTS)
         proofs = pool.map(lambda proof: check_proof(*proof), PROOFS)
         unproven = pool.map(lambda fault: check_unproven(*fault), UNPROVEN)
