@@ -124,11 +124,13 @@ impl Connection {
         };
         let Some(frames) = keys.opener.open(header, datagram) else { return };
         // From here on it is the other side that speaks.
-        if let Phase::Closing { due, .. } = &mut self.phase {
-            if Frame::all(frames).any(|frame| matches!(frame, Ok(Frame::Close { .. }))) {
-                self.phase = Phase::Closed;
-            } else {
-                *due = (*due).max(1);
+        if let Phase::Closing { due, is_answer, .. } = &mut self.phase {
+            let is_close = Frame::all(frames).any(|frame| matches!(frame, Ok(Frame::Close { .. })));
+            match (is_close, *is_answer) {
+                (false, _) => *due = (*due).max(1),
+                // It is said on every path: who was told first answers still.
+                (true, true) => {}
+                (true, false) => self.phase = Phase::Closed,
             }
             return;
         }

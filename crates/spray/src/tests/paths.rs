@@ -96,6 +96,15 @@ fn an_end_is_heard_by_whatever_path_works() {
 }
 
 #[test]
+fn an_end_that_is_heard_by_two_paths_at_once_is_answered() {
+    let mut net = Net::new(Settings::default(), &[Link::of(50, 20); 2], 3);
+    net.run(at(1_000));
+    net.sides[0].connection.close(at(1_000), 0, "done");
+    net.run(at(1_050));
+    assert!(net.sides.iter().all(|side| side.connection.is_closed()), "in a round trip, and no half a second");
+}
+
+#[test]
 fn a_path_that_becomes_faster_is_filled() {
     let mut net = Net::new(Settings::default(), &[Link { queue: 15_000, ..Link::of(5, 20) }], 3);
     let object = net.sides[0].connection.open();
