@@ -259,8 +259,16 @@ fn a_namespace_goes_with_its_value_and_those_of_the_dead_are_swept() {
     child.wait().unwrap();
     let left = format!("wg-{}-0-left", child.id());
     assert!(std::process::Command::new("ip").args(["netns", "add", &left]).status().unwrap().success());
+    let run = ["netns", "exec", &left, "sleep", "1000"];
+    let mut server = std::process::Command::new("ip").args(run).spawn().unwrap();
+    let inside = || std::fs::read_link(format!("/proc/{}/ns/net", server.id())).unwrap();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while inside() == std::fs::read_link("/proc/self/ns/net").unwrap() && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
     // Another test's sweep may have been faster.
     sweep().unwrap();
+    assert!(!server.wait().unwrap().success(), "what it ran is ended");
     assert!(!std::path::Path::new("/run/netns").join(&left).exists());
     assert!(path.exists(), "the living keep theirs");
     drop(namespace);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+use rustix::process::{Pid, Signal, kill_process};
 use weirgate_linux::netns::Netns;
 
 /// Names are `wg-PID-SERIAL-LABEL`, so that processes and tests beside each other never meet, and whose a left-over is can
@@ -113,14 +114,22 @@ pub fn left_behind() -> Vec<String> {
     names.map(|name| name.to_string_lossy().into_owned()).filter(is_left).collect()
 }
 
-/// Removes those that are [`left_behind`], says which, and puts back the congestion controls that their labs allowed.
+/// Ends what still runs in those that are [`left_behind`], removes them, says which, and puts back the congestion controls that their labs
+/// allowed.
 ///
 /// # Errors
 /// Where one cannot be removed.
 pub fn sweep() -> Result<Vec<String>> {
     super::congestion::sweep()?;
     let swept = left_behind();
-    swept.iter().try_for_each(|name| ip_netns(&["del", name]))?;
+    for name in &swept {
+        // Nobody else has a reason to be there.
+        let pids = ip_netns(&["pids", name])?;
+        for pid in pids.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+            let _has_ended = kill_process(pid, Signal::KILL);
+        }
+        ip_netns(&["del", name])?;
+    }
     Ok(swept)
 }
 
@@ -128,10 +137,11 @@ fn sysctl_path(key: &str) -> std::path::PathBuf {
     Path::new("/proc/sys").join(key.replace('.', "/"))
 }
 
-fn ip_netns(arguments: &[&str]) -> Result<()> {
+/// What it prints.
+fn ip_netns(arguments: &[&str]) -> Result<String> {
     let output =
         Command::new("ip").arg("netns").args(arguments).output().context("cannot run `ip`: install iproute2")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "ip netns {}: {} (it needs root)", arguments.join(" "), said.trim());
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -45,7 +45,7 @@ impl Undo {
         }
     }
 
-    /// What labs that were killed left behind. True: there was something.
+    /// What labs that were killed left behind, and what runs there. True: there was something.
     fn sweep_labs(&self, out: &mut Output) -> Result<bool, Failure> {
         let left = weirgate_lab::net::left_behind();
         // Nobody else's lab could have made any.
