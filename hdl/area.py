@@ -201,7 +201,8 @@ def table(area):
     of_article = [f"{ARTICLE['mm2'] / size['mm2']:.1f} engines alone at {nm} nm" for nm, size in zip(TARGETS_NM, scaled(engine["um2"]).values())]
     lines += [
         "",
-        f"The article's is {ARTICLE['mm2']} mm2, {ARTICLE['share']} of a chip. It names neither process nor chip; that is as much as {' or '.join(of_article)}.",
+        f"The article's is {ARTICLE['mm2']} mm2, {ARTICLE['share']} of a chip. It names neither process nor chip; that is as much as "
+        f"{' or '.join(of_article)}.",
         "",
         f"Mapped within a switch, the same engine comes out {abs(change):.1f} % {'smaller' if change < 0 else 'larger'}, its longest path "
         f"{again['path_ns']:.2f} ns.",

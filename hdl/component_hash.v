@@ -8,7 +8,7 @@ module component_hash #(
     input  wire           clk,
     input  wire [63:0]    flow,       // its hash, the same in every switch
     input  wire [63:0]    seed,
-    input  wire [C*B-1:0] bounds,     // sums of the weights of each component and those before it, three clocks after the flow
+    input  wire [C*B-1:0] bounds,     // three clocks after the flow: each component's weight and those before it, summed; the last above 0
     output reg  [P-1:0]   component
 );
     wire [31:0]        hash;
@@ -17,11 +17,11 @@ module component_hash #(
     reg  [B-1:0]       at;
     reg  [(C-1)*B-1:0] ends;
     reg  [P-1:0]       passed;
-    generate if (C < 2) c_has_to_be_2_at_least refused(); endgenerate
+    generate if (C < 2 || B < 1) c_has_to_be_2_and_b_1_at_least refused(); endgenerate
     integer i;
     always @* begin
         passed = 0;
-        for (i = 0; i < C - 1; i = i + 1) passed = passed + (at >= ends[i*B +: B]);
+        for (i = 1; i < C; i = i + 1) passed = passed + (at >= ends[(i-1)*B +: B]);
     end
     always @(posedge clk) begin
         {at, ends} <= {product[32 +: B], bounds[(C-1)*B-1:0]};

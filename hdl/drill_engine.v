@@ -1,5 +1,5 @@
 // One forwarding engine's DRILL(d,m): a port each clock, five clocks after it was asked for. Read first: docs/hardware.md, and
-// crates/balance/src/drill.rs for what it does; drill_switch.v has the depths that it reads.
+// crates/balance/src/drill.rs for what it does; drill_switch.v has the depths that it reads, and refuses parameters that are none.
 //
 //   clock   0  asked for a port of a group; depths count as they are now
 //           1  how many ports does the group have?

@@ -52,7 +52,8 @@ module drill_switch #(
     assign seeds[31:0] = seed;
     drill_delay #(.B(N), .CLOCKS(LAG)) lag(.clk(clk), .in(leaves), .out(left));
     generate
-        if (N < 2 || N > 64 || E < 1 || D < 1 || M < 0 || G < 1 || ENQUEUE < 1) n_has_to_be_2_to_64_and_the_rest_1_but_m_0_at_least refused();
+        if (N < 2 || N > 64 || E < 1 || D < 1 || M < 0 || W < 1 || S < 1 || G < 1 || ENQUEUE < 1)
+            n_has_to_be_2_to_64_and_the_rest_1_but_m_0_at_least refused();
         for (e = 0; e < E; e = e + 1) begin : engine
             wire comes;
             wire [P-1:0] to;

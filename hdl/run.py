@@ -16,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 
 import area
@@ -128,7 +129,10 @@ def fail(why):
 
 def call(*command, **options):
     """What a command prints, or an end that says what it printed."""
-    ran = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, **options)
+    try:
+        ran = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, **options)
+    except OSError as problem:
+        fail(f"{command[0]}: {problem.strerror}")
     if ran.returncode != 0:
         fail(f"{' '.join(map(str, command))}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
     return ran.stdout
@@ -149,11 +153,11 @@ class Test:
         if self.bench == "component_test":
             sizes = ["components", "--components", self.parameters["C"], "--bits", self.parameters["B"], "--flows", count]
         else:
-            sizes = ["switch", "--json", "--decisions", count]
+            sizes = ["switch", "--decisions", count]
             for name, value in self.parameters.items():
                 sizes += [f"--{OPTIONS[name]}", value]
-        said = call(weirgate, "fabric", "vectors", *sizes, "--seed", seed, "--out", to)
-        summary = json.loads(said) if said else dict(decisions=count)
+        said = call(weirgate, "fabric", "vectors", *sizes, "--json", "--seed", seed, "--out", to)
+        summary = json.loads(said)
         # Several engines decide at once, so there may be some more.
         if not count <= summary["decisions"] < count + self.parameters.get("E", 1):
             fail(f"{self.bench} {self.name()}: {count} decisions were asked for: {said}")
@@ -193,8 +197,8 @@ def check_lint():
     with tempfile.TemporaryDirectory() as folder:
         # Not the null device: Icarus makes its output executable, whatever that is.
         built = Path(folder) / "refused.vvp"
-        none = [("drill_switch", name, value) for name, value in dict(E=0, D=0, G=0, ENQUEUE=0).items()]
-        for top, name, value in (*none, ("drill_switch", "N", 1), ("drill_switch", "N", 65), ("component_hash", "C", 1)):
+        none = [("drill_switch", name, 0) for name in ("N", "E", "D", "W", "G", "S", "ENQUEUE")] + [("drill_switch", "N", 1), ("drill_switch", "N", 65)]
+        for top, name, value in (*none, ("component_hash", "C", 0), ("component_hash", "C", 1), ("component_hash", "B", 0)):
             commands = [["iverilog", "-g2005", "-s", top, f"-P{top}.{name}={value}", "-o", built, *SOURCES],
                         ["yosys", "-q", "-p", f"read_verilog {sources}; chparam -set {name} {value} {top}; hierarchy -check -top {top}"]]
             for command in commands:
@@ -339,13 +343,20 @@ def main():
             test = mutant_test(name)
             test.vectors(options.weirgate, MUTANT_DECISIONS, options.seed, Path(folder) / test.bench)
         # The longest first.
-        mapped = pool.map(lambda design: area.synthesise(**design), area.DESIGNS.values())
-        corners = pool.map(lambda test: check_vectors(options.weirgate, test, options.seed), tests)
-        mutants = pool.map(lambda mutant: check_mutant(Path(folder), *mutant), MUTANTS)
-        proofs = pool.map(lambda proof: check_proof(*proof), PROOFS)
-        unproven = pool.map(lambda fault: check_unproven(*fault), UNPROVEN)
-        mapped = dict(zip(area.DESIGNS, mapped))
-        corners, mutants, proofs, unproven = list(corners), list(mutants), list(proofs), list(unproven)
+        mapped = [pool.submit(area.synthesise, **design) for design in area.DESIGNS.values()]
+        corners = [pool.submit(check_vectors, options.weirgate, test, options.seed) for test in tests]
+        mutants = [pool.submit(check_mutant, Path(folder), *mutant) for mutant in MUTANTS]
+        proofs = [pool.submit(check_proof, *proof) for proof in PROOFS]
+        unproven = [pool.submit(check_unproven, *fault) for fault in UNPROVEN]
+        try:
+            for done in as_completed(chain(mapped, corners, mutants, proofs, unproven)):
+                done.result()
+        except BaseException:
+            # What has not begun need not.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        mapped = dict(zip(area.DESIGNS, (done.result() for done in mapped)))
+        corners, proofs = [done.result() for done in corners], [done.result() for done in proofs]
     print(f"hdl: all of {len(mutants)} faults are noticed, and {len(unproven)} by proofs", flush=True)
     measured = json.loads(json.dumps(area.measure(mapped)))
     result = {

@@ -20,6 +20,7 @@ module component_test;
     initial begin
         if (!$value$plusargs("vectors=%s", name)) name = "/dev/stdin";
         file = $fopen(name, "rb");
+        if (file == 0) $display("there is no such file");
         while (bytes == 8 * FIELDS && !is_wrong) begin
             bytes = $fread(field, file);
             if (bytes == 8 * FIELDS) begin
@@ -38,7 +39,7 @@ module component_test;
             end
         end
         if (bytes > 0 && bytes < 8 * FIELDS) $display("clock %0d: a row of %0d bytes", clocks, bytes);
-        else if (!is_wrong) $display("same: %0d decisions in %0d clocks", flows, clocks);
+        else if (!is_wrong && flows > 0) $display("same: %0d decisions in %0d clocks", flows, clocks);
         $finish;
     end
 endmodule

@@ -314,15 +314,17 @@ impl Components {
     /// Writes so many flows, and the components that they go by, in words as [`Switch::write`] does, a row for each clock: the flow's hash,
     /// the switch's seed; of a flow that came three clocks ago the weights of its components (sums of each one's and those before it, the
     /// first in the lowest bits; two words, the lower first); of one that came five clocks ago whether there is one, and its component.
+    /// How many clocks these are.
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub fn write(self, flows: u64, seed: u64, to: &mut impl Write) -> io::Result<()> {
+    pub fn write(self, flows: u64, seed: u64, to: &mut impl Write) -> io::Result<u64> {
         let mut chance = Lfsr::new(seed, 2);
         let (mut of_switch, mut weights) = (0, Vec::new());
         let mut looked_up = VecDeque::from([0; WEIGHTS_AFTER]);
         let mut known = VecDeque::from([None; COMPONENT_LATENCY]);
-        for clock in 0..flows + COMPONENT_LATENCY as u64 {
+        let clocks = flows + COMPONENT_LATENCY as u64;
+        for clock in 0..clocks {
             if clock % COMPONENT_FLOWS == 0 {
                 (of_switch, weights) = (any(&mut chance), self.weights(&mut chance));
             }
@@ -333,7 +335,7 @@ impl Components {
             let (is_known, component) = (u64::from(component.is_some()), component.unwrap_or(0) as u64);
             write_row(to, &[flow.as_u64(), of_switch, bounds as u64, (bounds >> 64) as u64, is_known, component])?;
         }
-        Ok(())
+        Ok(clocks)
     }
 
     /// Weights, some of them 0, but not all; their sum is below 2^bits.

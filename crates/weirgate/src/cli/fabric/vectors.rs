@@ -51,9 +51,6 @@ pub(super) struct Switch {
     decisions: u64,
     #[command(flatten)]
     common: Common,
-    /// Print what is in them as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -76,16 +73,19 @@ struct Common {
     /// The seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Where they are written
+    /// Where they are written, as docs/hardware.md says: words of 64 bits, a row of them for each clock
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
+    /// Print what is in them as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl Vectors {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         match self {
             Self::Switch(switch) => switch.run(out),
-            Self::Components(components) => components.run(),
+            Self::Components(components) => components.run(out),
         }
     }
 }
@@ -101,11 +101,11 @@ impl Switch {
             size_bits: self.size_bits.into(),
             enqueue: self.enqueue.into(),
         };
-        let Common { seed, out: path } = self.common;
+        let Common { seed, out: path, json } = self.common;
         let mut to = create(&path)?;
         let written = switch.write(self.decisions, seed, &mut to).and_then(|summary| to.flush().map(|()| summary));
         let summary = written.with_context(|| path.display().to_string())?;
-        if self.json {
+        if json {
             return Ok(out.json(&summary)?);
         }
         let vectors::Summary { clocks, decisions, without, changes, downs, depth_max } = summary;
@@ -117,11 +117,15 @@ impl Switch {
 }
 
 impl Components {
-    fn run(self) -> Result<(), Failure> {
+    fn run(self, out: &mut Output) -> Result<(), Failure> {
         let components = vectors::Components { components: self.components.into(), bits: self.bits.into() };
-        let Common { seed, out: path } = self.common;
+        let Common { seed, out: path, json } = self.common;
         let mut to = create(&path)?;
-        let written = components.write(self.flows, seed, &mut to).and_then(|()| to.flush());
-        Ok(written.with_context(|| path.display().to_string())?)
+        let written = components.write(self.flows, seed, &mut to).and_then(|clocks| to.flush().map(|()| clocks));
+        let clocks = written.with_context(|| path.display().to_string())?;
+        if json {
+            return Ok(out.json(&serde_json::json!({ "clocks": clocks, "decisions": self.flows }))?);
+        }
+        Ok(out.line(&format!("{} flows and their components, in {clocks} clocks", self.flows))?)
     }
 }
