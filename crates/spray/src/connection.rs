@@ -145,6 +145,8 @@ pub struct PathReport {
     pub is_up: bool,
     /// Whether nothing is to be hoped of it for now: it is gone, or nothing came back for long. A path that is not up may be back soon.
     pub is_down: bool,
+    /// Whether its address is no more.
+    pub is_gone: bool,
     /// Its smoothed round-trip time; `None`: nothing was answered on it yet.
     pub rtt: Option<Duration>,
     /// The least one of late.
@@ -517,6 +519,7 @@ impl Connection {
             remote: path.remote,
             is_up: path.carries_data(),
             is_down: path.is_down(),
+            is_gone: path.state == State::Gone,
             rtt: path.rtt.is_known().then(|| path.rtt.smoothed()),
             rtt_min: path.rtt.is_known().then(|| path.rtt.min()),
             rate: path.rate(),

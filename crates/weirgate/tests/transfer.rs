@@ -458,11 +458,16 @@ fn strangers_are_refused_and_what_cannot_be_done_is_said() {
     fails(&[&bench.path("missing")], &[], 2, "missing: No such file or directory");
     fails(&[&file, &file], &[], 2, "two of these files would both be file");
     fails(&[&file], &["--from", "nowhere0"], 2, "nowhere0: no such interface");
-    // A folder is in the file's place there.
+    fails(&[&file], &["--from", "127.0.0.2"], 2, "127.0.0.2 of this host: it is named twice");
+    // A folder is in the file's place there; the others arrive.
     fs::create_dir(bench.path("in/file")).unwrap();
-    fails(&[&file], &[], 1, "file: Is a directory");
+    let other = bench.path("other");
+    fs::write(&other, bytes(3_000_000, 1)).unwrap();
+    let why = "1 of 2 files: file: it cannot be put in its place at the receiver: Is a directory";
+    fails(&[&file, &other], &[], 1, why);
+    assert_eq!(fs::read(bench.path("in/other")).unwrap(), bytes(3_000_000, 1));
     fs::remove_dir(bench.path("in/file")).unwrap();
     assert!(bench.sent(&receiver, &[&file], &[]).status.success());
     assert_eq!(fs::read(bench.path("in/file")).unwrap(), b"text");
-    assert_eq!(fs::read_dir(bench.path("in")).unwrap().count(), 1, "nothing else is left");
+    assert_eq!(fs::read_dir(bench.path("in")).unwrap().count(), 2, "nothing else is left");
 }

@@ -44,6 +44,8 @@ pub struct Interface {
     pub index: u32,
     /// Whether it is up.
     pub up: bool,
+    /// Whether neighbours are looked for on it (ARP), as on an Ethernet; else whatever is sent by it is the other end's.
+    pub has_neighbours: bool,
     /// The longest packet that it sends, in bytes, from the IP header on.
     pub mtu: u32,
     /// The bridge or bond that it is a member of.
@@ -213,6 +215,7 @@ fn read(link: &LinkMessage, links: &[LinkMessage]) -> Interface {
     let mut interface = Interface {
         index: link.header.index,
         up: link.header.flags.contains(LinkFlags::Up),
+        has_neighbours: !link.header.flags.intersects(LinkFlags::Noarp | LinkFlags::Pointopoint | LinkFlags::Loopback),
         name: name(link).unwrap_or_default(),
         ..Interface::default()
     };

@@ -56,8 +56,8 @@ pub(super) struct Send {
     /// The receiver's public key, as `weirgate key` says it there
     #[arg(long, value_name = "KEY")]
     peer: Public,
-    /// An interface or a local address to send from; again for each path [default: every interface that is up, from its first
-    /// address of the receiver's family]
+    /// An interface or a local address to send from; again for each path [default: every interface that is up and has a route to the
+    /// receiver, from its first address of the receiver's family]
     #[arg(long, value_name = "INTERFACE")]
     from: Vec<String>,
     /// Go on with an earlier transfer of the same files, of which a part arrived
@@ -143,11 +143,13 @@ impl Send {
         let paths: Vec<PathReport> = connection.paths().collect();
         if self.json {
             let paths: Vec<_> = paths.iter().map(path_json).collect();
-            let said = json!({ "files": sending.files(), "bytes": sending.bytes(), "seconds": seconds, "cpu_seconds": clock::process_cpu().as_secs_f64(), "paths": paths });
+            let said = json!({ "files": sending.files(), "bytes": sending.bytes(), "new_bytes": sending.new_bytes(), "seconds": seconds, "cpu_seconds": clock::process_cpu().as_secs_f64(), "paths": paths });
             return Ok(out.json(&said)?);
         }
-        let rate = sending.bytes() as f64 * 8.0 / 1e6 / seconds;
-        out.line(&format!("{} files, {} bytes in {seconds:.2} s, {rate:.1} Mbit/s", sending.files(), sending.bytes()))?;
+        let (files, bytes, new) = (sending.files(), sending.bytes(), sending.new_bytes());
+        let rate = new as f64 * 8.0 / 1e6 / seconds;
+        let there = if new == bytes { String::new() } else { format!(", {} of them there already", bytes - new) };
+        out.line(&format!("{files} files, {bytes} bytes{there}; in {seconds:.2} s, {rate:.1} Mbit/s"))?;
         out.table(
             &["path", "Mbit/s", "rtt, ms", "lost, %", "datagram"],
             &paths.iter().map(|path| row(path, seconds)).collect::<Vec<_>>(),
@@ -186,6 +188,7 @@ fn path_json(path: &PathReport) -> serde_json::Value {
         "local": path.local,
         "remote": path.remote,
         "up": path.is_up,
+        "gone": path.is_gone,
         "rtt_us": path.rtt.map(|rtt| rtt.as_micros()),
         "rtt_min_us": path.rtt_min.map(|rtt| rtt.as_micros()),
         "rate_bits_per_s": path.rate.as_bits_per_sec(),
@@ -258,7 +261,7 @@ fn show(bar: &indicatif::ProgressBar, rates: &mut Rates, sessions: &Sessions<'_,
             move |path: PathReport| Passed { of: (id, path.path), name: path.remote.ip(), bytes: path.counts.bytes_in };
         session.connection.paths().filter(|path| path.is_up).map(of)
     });
-    bar.set_message(format!("received, Mbit/s by {}", rates.look(clock::monotonic(), paths)));
+    bar.set_message(format!("received; Mbit/s: {}", rates.look(clock::monotonic(), paths)));
     bar.set_length(sessions.open().map(|session| session.app.total()).sum());
     bar.set_position(sessions.open().map(|session| session.app.bytes()).sum());
 }
@@ -292,7 +295,7 @@ impl App for Shown {
         let rates = self.rates.look(now, connection.paths().filter(|path| path.is_up).map(of));
         if !self.bar.is_hidden() {
             self.bar.set_position(self.sending.delivered(connection));
-            self.bar.set_message(format!("sent, Mbit/s by {rates}"));
+            self.bar.set_message(format!("sent; Mbit/s: {rates}"));
         }
         Ok(())
     }
@@ -363,7 +366,7 @@ impl Receive {
 }
 
 fn finished_json(Finished { peer, file, refused }: &Finished) -> serde_json::Value {
-    json!({ "file": file.path, "bytes": file.len, "from": peer.to_string(), "error": refused.map(|why| why.to_string()) })
+    json!({ "file": file.path, "bytes": file.len, "from": peer.to_string(), "error": refused.as_ref().map(ToString::to_string) })
 }
 
 /// Sockets at these addresses, or at all of the host's.
@@ -429,7 +432,7 @@ pub(super) fn resolve(host: &str) -> Result<SocketAddr> {
     let is_number = |port: &&str| !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit());
     let found = match host.rsplit_once(':').map(|(_, port)| port).filter(is_number) {
         Some(port) => {
-            ensure!(port.parse::<u16>().is_ok(), "{host}: a port is at most 65535");
+            ensure!(port.parse::<u16>().is_ok_and(|port| port > 0), "{host}: a port is 1 to 65535");
             host.to_socket_addrs()
         }
         None => (host, PORT).to_socket_addrs(),
@@ -451,7 +454,8 @@ mod tests {
         assert_eq!(of("127.0.0.1:80").unwrap(), "127.0.0.1:80");
         assert_eq!(of("::1").unwrap(), "[::1]:4747");
         assert_eq!(of("[::1]:80").unwrap(), "[::1]:80");
-        assert_eq!(of("127.0.0.1:99999").unwrap_err(), "127.0.0.1:99999: a port is at most 65535");
+        assert_eq!(of("127.0.0.1:99999").unwrap_err(), "127.0.0.1:99999: a port is 1 to 65535");
+        assert!(of("[::1]:0").is_err());
     }
 
     #[test]

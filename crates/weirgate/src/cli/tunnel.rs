@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,8 +61,8 @@ pub(super) struct Open {
     to: Option<SocketAddr>,
     #[command(flatten)]
     packets: Carried,
-    /// An interface or a local address to send from; again for each path [default: every interface that is up, from its first
-    /// address of the other side's family]
+    /// An interface or a local address to send from; again for each path [default: every interface that is up and has a route to the
+    /// other side, from its first address of its family]
     #[arg(long, value_name = "INTERFACE")]
     from: Vec<String>,
     /// This host's key [default: as `weirgate key`]
@@ -194,6 +194,10 @@ impl Open {
 fn entries(listen: &[SocketAddr]) -> Result<Vec<TcpListener>> {
     let options = tcp::Options { transparent: true, ..tcp::Options::default() };
     let at = |local: SocketAddr| tcp::listen(local, &options).with_context(|| local.to_string());
+    // Which may be meant, or a slip: the kernel takes any.
+    for local in listen.iter().filter(|local| UdpSocket::bind((local.ip(), 0)).is_err()) {
+        tracing::warn!("{}: no address of this host: only what is redirected to it comes there", local.ip());
+    }
     if !listen.is_empty() {
         return listen.iter().map(|local| at(*local)).collect();
     }

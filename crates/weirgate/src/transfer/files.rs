@@ -82,7 +82,7 @@ impl Hashing {
 }
 
 /// Why a file is not put in its place, which is no matter of the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// What came has not the hash that the sender has said, or it has said none.
     #[error(
@@ -92,6 +92,19 @@ pub enum Refused {
     /// What was there has not.
     #[error("there is another file of the same length and time: send it without --resume")]
     Other,
+    /// Something else is in its place, or it may not be written there.
+    #[error("it cannot be put in its place at the receiver: {0}")]
+    Place(String),
+}
+
+impl Refused {
+    /// Whether what goes wrong as a file is begun is a matter of this file alone.
+    pub fn of(problem: &anyhow::Error) -> Option<Self> {
+        use Errno as E;
+        let why = problem.root_cause().downcast_ref::<Errno>()?;
+        let its_own = [E::ISDIR, E::NOTDIR, E::ACCESS, E::PERM, E::LOOP, E::NAMETOOLONG, E::EXIST, E::NOTEMPTY];
+        its_own.contains(why).then(|| Self::Place(io::Error::from(*why).to_string()))
+    }
 }
 
 /// A file that was in its place before.
@@ -137,6 +150,10 @@ impl Part {
         let named = || path.display().to_string();
         let folder = folder(root, path.parent().unwrap_or(Path::new(""))).with_context(named)?;
         let name = path.file_name().with_context(named)?.to_owned();
+        let there = rustix::fs::statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW);
+        if there.is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory) {
+            return Err(Errno::ISDIR).with_context(named);
+        }
         let (have, flags) = match resumes.then(|| note(&folder, &name, meta)).flatten() {
             Some(have) => (have, OFlags::CREATE),
             None => {

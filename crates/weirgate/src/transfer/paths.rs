@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::{Context, Result, bail, ensure};
 use weirgate_linux::interface::Interface;
 use weirgate_linux::netns::Netns;
+use weirgate_linux::route;
 use weirgate_linux::udp::Udp;
 use weirgate_spray::Connection;
 use weirgate_spray::connection::PATHS_MAX;
@@ -93,7 +94,15 @@ impl Paths {
                 false => bail!("{name}: {why}"),
             }
         }
-        ensure!(!places.is_empty(), "no interface has an address of the receiver's family: name one with --from");
+        ensure!(
+            !places.is_empty(),
+            "there is no route to {0} by any interface: `ip route get {0}`; what has none is a path where --from names it",
+            remote.ip()
+        );
+        let is_again = |at: usize| places[..at].iter().any(|before| before.ip == places[at].ip);
+        if let Some(again) = (0..places.len()).find(|at| is_again(*at)) {
+            bail!("{}: it is named twice, and is one path", places[again]);
+        }
         ensure!(
             places.len() <= PATHS_MAX,
             "{} interfaces can be sent from, and a connection has {PATHS_MAX} paths at most: name its own with --from",
@@ -249,7 +258,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Which addresses there are to reach `remote` from: those that were named; where none was, one of each interface.
+/// Which addresses there are to reach `remote` from: those that were named; where none was, one of each interface that has a route to it.
 fn places(selection: &Selection, remote: SocketAddr) -> Result<Vec<Place>> {
     let Selection { from, except, .. } = selection;
     let is_wanted = |ip: IpAddr| {
@@ -258,19 +267,31 @@ fn places(selection: &Selection, remote: SocketAddr) -> Result<Vec<Place>> {
     };
     let mut here = Netns::current().and_then(|here| Interface::all(&here)).context("this host's interfaces")?;
     here.retain(|interface| except.as_ref() != Some(&interface.name));
+    let of = |interface: &Interface, ip| Place { device: Some((interface.name.clone(), interface.index)), ip };
     let first = |interface: &Interface| {
         let ip = interface.addresses.iter().copied().find(|ip| is_wanted(*ip))?;
-        Some(Place { device: Some((interface.name.clone(), interface.index)), ip })
+        Some(of(interface, ip))
+    };
+    // By the other end of a point-to-point link IPv4 goes without a route.
+    let has_route = |interface: &Interface, place: &Place| {
+        let is_sent = !interface.has_neighbours && remote.is_ipv4();
+        is_sent || route::is_by(interface.index, place.ip, remote.ip()).unwrap_or(true)
     };
     let mut places: Vec<Place> = Vec::new();
     for name in from {
         match name.parse::<IpAddr>() {
-            Ok(ip) => places.push(Place { device: None, ip }),
+            // It leaves by the interface whose address it is; one that is no interface's own, such as an anycast address, by any.
+            Ok(ip) => {
+                let owner = here.iter().find(|one| one.up && one.addresses.contains(&ip));
+                let place = owner.map(|owner| (owner, of(owner, ip))).filter(|(owner, place)| has_route(owner, place));
+                places.push(place.map_or(Place { device: None, ip }, |(_, place)| place));
+            }
             Err(_) => places.extend(here.iter().filter(|one| one.up && one.name == *name).find_map(first)),
         }
     }
     if from.is_empty() {
-        places.extend(here.iter().filter(|one| one.up).filter_map(first));
+        let up = here.iter().filter(|one| one.up).filter_map(|one| Some((one, first(one)?)));
+        places.extend(up.filter(|(one, place)| has_route(one, place)).map(|(_, place)| place));
     }
     Ok(places)
 }

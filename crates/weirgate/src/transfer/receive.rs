@@ -134,7 +134,7 @@ impl Receiving {
         (self.done, self.files.as_ref().map_or(0, Vec::len))
     }
 
-    /// Bytes that came.
+    /// Bytes of files that came.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -195,15 +195,19 @@ impl Receiving {
     /// Begins files whose objects the sender has opened, and gives them what of them is here already.
     fn begin_opened(&mut self, now: Instant, connection: &mut Connection) -> Result<()> {
         for object in std::mem::take(&mut self.opened) {
-            match self.begin(connection, object) {
-                Err(problem) if is_locked(&problem) => {
-                    let since = *self.locked_since.get_or_insert(now);
-                    if now.saturating_since(since) > LOCKED_MAX {
-                        return Err(problem);
-                    }
-                    self.opened.push(object);
+            let Err(problem) = self.begin(connection, object) else { continue };
+            if is_locked(&problem) {
+                let since = *self.locked_since.get_or_insert(now);
+                if now.saturating_since(since) > LOCKED_MAX {
+                    return Err(problem);
                 }
-                begun => begun?,
+                self.opened.push(object);
+            } else if let (Some(why), Some(number)) = (Refused::of(&problem), manifest::file(object)) {
+                self.early.retain(|(of, ..)| *of != object);
+                self.whole.remove(&number);
+                self.end(connection, number, Some(why))?;
+            } else {
+                return Err(problem);
             }
         }
         if self.opened.is_empty() {
@@ -254,6 +258,14 @@ impl Receiving {
             .with_context(|| manifest::file(object).map_or_else(String::new, |file| self.name(file)))
     }
 
+    /// Something is said that is none of what a sender says.
+    fn unheard(&self, problem: anyhow::Error) -> anyhow::Error {
+        match &self.files {
+            None => anyhow!("no files are sent: here `weirgate receive` runs, and no tunnel ends"),
+            Some(_) => problem,
+        }
+    }
+
     fn name(&self, number: usize) -> String {
         self.files.as_ref().and_then(|files| files.get(number)).map_or_else(String::new, |file| file.path.clone())
     }
@@ -289,19 +301,7 @@ impl Receiving {
             let hash = self.hashes.remove(&number).flatten();
             let part = self.parts.remove(&number).map(|part| part.finish(hash.as_deref())).transpose()?;
             let placed = self.placed.remove(&number).map(|placed| placed.finish(hash.as_deref()));
-            let refused = part.or(placed).and_then(Result::err);
-            connection.forget(manifest::object(number));
-            let line = match refused {
-                None => Line::Done { file: number },
-                Some(why) => Line::Refused { file: number, why: why.to_string() },
-            };
-            *(if refused.is_none() { &mut self.done } else { &mut self.refused }) += 1;
-            let len = self.talk.say(&line)?;
-            connection.provide(TALK, len, false);
-            if let (Some(news), Some(files)) = (&self.news, &self.files) {
-                let finished = Finished { peer: connection.peer(), file: files[number].clone(), refused };
-                let _nobody_listens = news.send(finished);
-            }
+            self.end(connection, number, part.or(placed).and_then(Result::err))?;
         }
         let is_over = self.files.as_ref().is_some_and(|files| self.done + self.refused == files.len());
         if is_over && !std::mem::replace(&mut self.is_over, true) {
@@ -309,6 +309,23 @@ impl Receiving {
             self.folders.iter().rev().try_for_each(|folder| files::finish_folder(&self.root, folder))?;
             let len = self.talk.say(&Line::All)?;
             connection.provide(TALK, len, false);
+        }
+        Ok(())
+    }
+
+    /// A file is in its place, or will not be.
+    fn end(&mut self, connection: &mut Connection, number: usize, refused: Option<Refused>) -> Result<()> {
+        connection.forget(manifest::object(number));
+        let line = match &refused {
+            None => Line::Done { file: number },
+            Some(why) => Line::Refused { file: number, why: why.to_string() },
+        };
+        *(if refused.is_none() { &mut self.done } else { &mut self.refused }) += 1;
+        let len = self.talk.say(&line)?;
+        connection.provide(TALK, len, false);
+        if let (Some(news), Some(files)) = (&self.news, &self.files) {
+            let finished = Finished { peer: connection.peer(), file: files[number].clone(), refused };
+            let _nobody_listens = news.send(finished);
         }
         Ok(())
     }
@@ -351,7 +368,7 @@ impl App for Receiving {
         if let Some(problem) = self.problem.take() {
             return Err(problem);
         }
-        while let Some(line) = self.heard.read()? {
+        while let Some(line) = self.heard.read().map_err(|problem| self.unheard(problem))? {
             self.handle_line(connection, line)?;
         }
         let now = clock::monotonic();
@@ -383,8 +400,12 @@ impl Source for Receiving {
 
 impl Sink for Receiving {
     fn write(&mut self, object: u64, offset: u64, bytes: &[u8]) {
-        self.bytes += bytes.len() as u64;
-        let written = if object == TALK { self.heard.write(offset, bytes) } else { self.put(object, offset, bytes) };
+        let written = if object == TALK {
+            self.heard.write(offset, bytes)
+        } else {
+            self.bytes += bytes.len() as u64;
+            self.put(object, offset, bytes)
+        };
         if let Err(problem) = written {
             self.problem.get_or_insert_with(|| anyhow!(problem));
         }

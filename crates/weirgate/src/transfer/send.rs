@@ -113,6 +113,12 @@ impl Sending {
         self.files.iter().map(|(_, file)| file.len).sum()
     }
 
+    /// Of these, those that the receiver did not have from an earlier transfer.
+    pub fn new_bytes(&self) -> u64 {
+        let had = self.have.iter().flatten().map(|(start, end)| end.saturating_sub(*start)).sum();
+        self.bytes().saturating_sub(had)
+    }
+
     /// How many files there are.
     pub fn files(&self) -> usize {
         self.files.len()
