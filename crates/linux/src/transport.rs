@@ -1,5 +1,6 @@
 //! The loop around a multipath connection (`weirgate_spray`): datagrams in, datagrams out, and timers.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
@@ -52,12 +53,19 @@ pub trait App: Source + Sink {
     fn take_sockets(&mut self) -> Vec<Udp> {
         Vec::new()
     }
+
+    /// Where those are bound whose paths are no more.
+    fn take_gone(&mut self) -> Vec<SocketAddr> {
+        Vec::new()
+    }
 }
 
 /// Sockets, and what is between them and connections.
 #[derive(Debug)]
 pub struct Driver {
-    sockets: Vec<Udp>,
+    /// By the token of each, the last of which is one below this.
+    sockets: BTreeMap<u64, Udp>,
+    next_token: u64,
     waiter: Waiter,
     room: Room,
     out: Vec<u8>,
@@ -83,7 +91,8 @@ impl Driver {
     /// Where the process has too many files open.
     pub fn new(sockets: Vec<Udp>) -> io::Result<Self> {
         let (waiter, room) = (Waiter::new()?, Room::default());
-        let mut driver = Self { sockets: Vec::new(), waiter, room, out: Vec::new(), batches: Vec::new() };
+        let (sockets, next_token) = (BTreeMap::new(), 0);
+        let mut driver = Self { sockets, next_token, waiter, room, out: Vec::new(), batches: Vec::new() };
         sockets.into_iter().try_for_each(|socket| driver.add_socket(socket))?;
         Ok(driver)
     }
@@ -93,8 +102,9 @@ impl Driver {
     /// # Errors
     /// Where it cannot be waited for.
     pub fn add_socket(&mut self, socket: Udp) -> io::Result<()> {
-        self.waiter.add(&socket, self.sockets.len() as u64)?;
-        self.sockets.push(socket);
+        self.waiter.add(&socket, self.next_token)?;
+        self.sockets.insert(self.next_token, socket);
+        self.next_token += 1;
         Ok(())
     }
 
@@ -108,7 +118,7 @@ impl Driver {
 
     /// Where the sockets are bound.
     pub fn locals(&self) -> impl Iterator<Item = SocketAddr> + '_ {
-        self.sockets.iter().map(Udp::local)
+        self.sockets.values().map(Udp::local)
     }
 
     /// Sends what a connection has to send now; whether it has more.
@@ -157,7 +167,7 @@ impl Driver {
 
     /// The one that is bound to this address, or to any.
     fn socket(&self, wanted: SocketAddr) -> Option<&Udp> {
-        self.sockets.iter().find(|socket| {
+        self.sockets.values().find(|socket| {
             let is = socket.local();
             let is_any = is.ip().is_unspecified() && is.is_ipv4() == wanted.is_ipv4() && is.port() == wanted.port();
             is == wanted || is_any
@@ -196,7 +206,7 @@ impl Driver {
         let timeout = until.map(|until| until.saturating_since(clock::monotonic()));
         let ready: Vec<u64> = self.waiter.wait(timeout)?.collect();
         for token in ready {
-            let Some(socket) = self.sockets.get(token as usize) else { continue };
+            let Some(socket) = self.sockets.get(&token) else { continue };
             for _ in 0..RECEIVES {
                 // Nothing is there any more, or the path says that somebody is not there: the connection finds out.
                 if socket.receive(&mut self.room, &mut each).is_err() {
@@ -223,6 +233,9 @@ impl Driver {
             }
             app.take_sockets().into_iter().try_for_each(|socket| self.add_socket(socket))?;
             let has_more = self.transmit(connection, app);
+            for gone in app.take_gone() {
+                self.sockets.retain(|_, socket| socket.local() != gone);
+            }
             if connection.is_closed() {
                 return result;
             }

@@ -312,6 +312,10 @@ impl App for Shown {
     fn take_sockets(&mut self) -> Vec<Udp> {
         self.paths.take_sockets()
     }
+
+    fn take_gone(&mut self) -> Vec<SocketAddr> {
+        self.paths.take_gone()
+    }
 }
 
 impl Receive {

@@ -315,4 +315,8 @@ impl App for Ending {
     fn take_sockets(&mut self) -> Vec<Udp> {
         self.paths.take_sockets()
     }
+
+    fn take_gone(&mut self) -> Vec<SocketAddr> {
+        self.paths.take_gone()
+    }
 }

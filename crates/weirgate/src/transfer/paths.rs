@@ -67,8 +67,9 @@ pub struct Paths {
     remote: SocketAddr,
     known: Vec<Known>,
     looked: Instant,
-    /// Sockets that the loop does not have yet.
+    /// Sockets that the loop does not have yet, and where those are bound that it needs no more.
     new: Vec<Udp>,
+    gone: Vec<SocketAddr>,
     /// Why something could not be sent from an address, the last time.
     unsent: BTreeMap<SocketAddr, io::Error>,
     /// Whether it was said that the other side is silent.
@@ -122,6 +123,7 @@ impl Paths {
                 known,
                 looked: now,
                 new: Vec::new(),
+                gone: Vec::new(),
                 unsent: BTreeMap::new(),
                 is_silent: false,
                 is_full: false,
@@ -149,7 +151,9 @@ impl Paths {
             known.is_there = places.contains(&known.place);
         }
         for place in places {
-            if self.known.iter().any(|known| known.place == place) {
+            // An address that was named is on no interface while its own is down.
+            let is_one = |known: &Place| *known == place || (place.device.is_none() && known.ip == place.ip);
+            if self.known.iter().any(|known| is_one(&known.place)) {
                 continue;
             }
             let socket = match place.bind() {
@@ -185,6 +189,7 @@ impl Paths {
             let is_gone = !known.is_there && is_one(&known.place);
             if is_gone {
                 connection.set_status(now, known.path, Status::Gone);
+                self.gone.extend(connection.paths().find(|path| path.path == known.path).map(|path| path.local));
             }
             !is_gone
         });
@@ -237,6 +242,11 @@ impl Paths {
     /// Sockets of paths that were added.
     pub fn take_sockets(&mut self) -> Vec<Udp> {
         std::mem::take(&mut self.new)
+    }
+
+    /// Where sockets are bound whose paths are no more.
+    pub fn take_gone(&mut self) -> Vec<SocketAddr> {
+        std::mem::take(&mut self.gone)
     }
 
     /// When to [`look`](Self::look) again.
