@@ -89,6 +89,15 @@ impl Asker {
         }
     }
 
+    /// Lets go of what was asked, and how. To be called when the device's name is another one's: sockets are bound to its number, and by
+    /// that of a device that is gone nothing passes, though one of its name was made again; what IPv6 says to it is no more than that there
+    /// is no way.
+    pub fn forget(&mut self) {
+        self.icmp = [None, None];
+        self.tcp.clear();
+        self.train = None;
+    }
+
     /// Asks a host, by ICMP echo, or where a port is given by opening a TCP connection: that it is refused is an answer as well.
     ///
     /// # Errors
@@ -181,12 +190,7 @@ impl Asker {
             let sum = Sum::default().bytes(&bytes).checksum();
             bytes[2..4].copy_from_slice(&sum.to_be_bytes());
         }
-        let sent = sendto(socket, &bytes, SendFlags::empty(), &SocketAddr::new(address, 0));
-        if let Err(Errno::NODEV | Errno::NXIO) = sent {
-            // The device that it was bound to is no more; one of that name may be made again.
-            self.icmp[at] = None;
-        }
-        sent?;
+        sendto(socket, &bytes, SendFlags::empty(), &SocketAddr::new(address, 0))?;
         Ok(())
     }
 

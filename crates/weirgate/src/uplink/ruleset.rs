@@ -284,7 +284,9 @@ impl Ruleset<'_> {
             let is_its = is(and(ct("mark"), self.marks.names()), self.marks.of(place));
             let reset = json!({ "reject": { "type": "tcp reset" } });
             let lives = [is(meta("nfproto"), nfproto(family)), is(meta("nfproto"), "@alive")];
-            let parts = [is_not(meta("iifname"), devices()), is_its, is(meta("l4proto"), "tcp"), reset];
+            // Who was not answered yet sends the same by another uplink, once the daemon has had it forgotten.
+            let answered = is(ct("state"), "established");
+            let parts = [is_not(meta("iifname"), devices()), is_its, is(meta("l4proto"), "tcp"), answered, reset];
             to.push(rule("forward", [lives.to_vec(), parts.to_vec()].concat()));
         }
         to.push(rule("postrouting", vec![by_device("oifname", "out")]));

@@ -7,6 +7,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use weirgate_linux::netns::Netns;
+
 use super::ground::{Daemon, PATIENCE, Space, ip, text, until};
 
 /// Beyond both uplinks.
@@ -512,6 +514,78 @@ fn an_uplink_whose_device_is_missing_is_down_and_taken_up_when_it_comes() {
     // The kernel has forgotten its default route; a person, or DHCP, writes it again.
     ip_at(&site.router, "route add default via 203.0.113.1 metric 20");
     until("it is back", || row(&daemon, "up1")["state"] == "up");
+}
+
+/// Modems and USB adapters go and come: the device has its name again, and another number.
+#[test]
+fn an_uplink_whose_device_is_made_anew_is_taken_up_again_for_both_families() {
+    let Some(site) = Site::make() else { return };
+    let daemon = site.daemon("");
+    until("it is up for both families", || is_up(&daemon, "up1"));
+    ip_at(&site.router, "link del up1");
+    until("it is down", || row(&daemon, "up1")["state"] == "down");
+    ip_at(&site.router, &format!("link add up1 type veth peer name isp1 netns {}", site.far.name));
+    for (space, device, addresses) in [
+        (&site.router, "up1", ["203.0.113.2/30", "2001:db8:0:2::2/64 nodad"]),
+        (&site.far, "isp1", ["203.0.113.1/30", "2001:db8:0:2::1/64 nodad"]),
+    ] {
+        ip_at(space, &format!("link set {device} up"));
+        addresses.iter().for_each(|address| ip_at(space, &format!("addr add dev {device} {address}")));
+    }
+    ip_at(&site.router, "route add default via 203.0.113.1 metric 20");
+    ip_at(&site.router, "-6 route add default via 2001:db8:0:2::1 metric 20");
+    until("it is back for both families", || is_up(&daemon, "up1"));
+}
+
+/// Connections whose beginning nobody answers: their ends send no reset, so connection tracking would know them for two minutes more.
+#[test]
+fn a_silent_uplink_s_half_open_connections_leave_nothing_behind() {
+    let Some(site) = Site::make() else { return };
+    let daemon = site.daemon("");
+    let flows = || ["up0", "up1"].map(|name| row(&daemon, name)["flows_tcp"].as_u64().unwrap());
+    let listener = site.far.ns.within(|| TcpListener::bind((FAR_V4, 5_900)).unwrap()).unwrap();
+    let begin = |from: &Space| -> Vec<_> {
+        let threads = (0..9).map(|_| {
+            let ns = Netns::by_name(&from.name).unwrap();
+            std::thread::spawn(move || ns.within(|| TcpStream::connect((FAR_V4, 5_900))).unwrap())
+        });
+        threads.collect()
+    };
+    // Questions are answered, so that all of them begin where their turn is: two of three there, or one more or less where the daemon
+    // counted in between.
+    site.black_hole_of("isp0", Some("ip tcp flags syn"));
+    let own = begin(&site.router);
+    until("the router's have begun", || flows().iter().sum::<u64>() == 9);
+    let [own_there, _] = flows();
+    let forwarded = begin(&site.host);
+    until("the host's have begun", || flows().iter().sum::<u64>() == 18);
+    let [there, elsewhere] = flows();
+    assert!(own_there >= 3 && there - own_there >= 3, "{own_there} of {there}");
+    site.black_hole("isp0", true);
+    let own: Vec<_> = own.into_iter().map(|one| one.join().unwrap()).collect();
+    let ended = |one: &&std::io::Result<TcpStream>| {
+        one.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionAborted)
+    };
+    assert_eq!(own.iter().filter(ended).count() as u64, own_there, "{own:?}");
+    // Who is within notices nothing: what it sends again goes by the other one.
+    let forwarded: Vec<_> = forwarded.into_iter().map(|one| one.join().unwrap()).collect();
+    assert!(forwarded.iter().all(Result::is_ok), "{forwarded:?}");
+    until("none is left there", || flows() == [0, elsewhere + there - own_there]);
+    // Once: there was nothing left at the looks that followed.
+    std::thread::sleep(Duration::from_secs(3));
+    let log = daemon.log();
+    let said: Vec<&str> = log.lines().filter(|line| line.contains("connections of this host ended")).collect();
+    let wanted = format!(
+        "{own_there} connections of this host ended, 0 forwarded ones are reset, {} other flows are forgotten",
+        there - own_there
+    );
+    assert!(said.len() == 1 && said[0].contains(&wanted), "{log}");
+    drop((own, forwarded, listener));
+    site.black_hole("isp0", false);
+    until("it is back, and all have ended", || is_up(&daemon, "up0") && flows() == [0, 0]);
+    std::thread::sleep(Duration::from_millis(600));
+    let open: Vec<_> = (0..6).map(|at| site.seen(&site.router, FAR_V4, 5_910 + at)).collect();
+    assert_eq!(tally(open.iter().map(|(.., peer)| *peer)), counted([("192.0.2.2", 4), ("203.0.113.2", 2)]));
 }
 
 /// `ip` in a namespace.

@@ -71,7 +71,7 @@ pub(super) struct Driver {
     pub(super) trouble: Option<String>,
     /// When the whole table is to be made anew.
     pub(super) rules_at: Option<Instant>,
-    askers: Vec<Asker>,
+    pub(super) askers: Vec<Asker>,
     next_alive: Instant,
     next_show: Instant,
     orders: Receiver<Order>,

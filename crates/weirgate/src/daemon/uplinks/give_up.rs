@@ -1,5 +1,6 @@
 //! The end of a silent uplink's flows, so that whoever has them tries again: TCP cannot live on with another source address.
 
+use std::io;
 use std::net::IpAddr;
 
 use weirgate_linux::conntrack::{SYN_SENT, Tuple};
@@ -29,8 +30,9 @@ struct Doomed {
 }
 
 impl Driver {
-    /// Ends the flows of an uplink: connections of this host by its own kernel, forwarded ones by resets to who is within, all others by
-    /// forgetting them, so that their next packet goes by another uplink.
+    /// Ends the flows of an uplink: connections of this host by its own kernel, forwarded ones by resets to who is within. All others are
+    /// forgotten, so that their next packet goes by another uplink: forwarded connections that nobody has answered yet as well, for which
+    /// the next SYN is as good as the first.
     pub(super) fn give_up(&mut self, place: Place, doom: Doom<'_>) {
         let marks = self.fleet.settings().marks;
         let mut doomed = Vec::new();
@@ -59,49 +61,61 @@ impl Driver {
         }
         let [mut own, mut forwarded, mut forgotten] = [0_u32; 3];
         for flow in doomed {
-            if !flow.is_tcp {
-                let is_v4 = flow.original.source.is_ipv4();
-                forgotten += u32::from(self.conntrack.remove(is_v4, &flow.key).unwrap_or(false));
-            } else if self.kill(place, &flow) {
-                own += 1;
-            } else {
-                forwarded += 1;
-                self.nudge(place, &flow);
+            let killed = if flow.is_tcp { self.kill(place, &flow) } else { Ok(false) };
+            match killed {
+                Ok(true) => {
+                    own += 1;
+                    // The kernel sends no reset for one that was beginning, nor by a device that is down: tracking would know them on.
+                    self.forget(place, &flow);
+                }
+                _ if !flow.is_tcp || flow.is_beginning => forgotten += u32::from(self.forget(place, &flow)),
+                Ok(false) => forwarded += u32::from(self.nudge(place, &flow)),
+                Err(error) => {
+                    let Tuple { source, destination } = flow.original;
+                    tracing::debug!("uplink `{}`: {source} {destination} cannot be ended: {error}", self.name(place));
+                }
             }
         }
         if own + forwarded + forgotten > 0 {
             tracing::info!(
-                "uplink `{}`: {own} connections of this host ended, {forwarded} forwarded ones are reset, {forgotten} other flows go elsewhere",
+                "uplink `{}`: {own} connections of this host ended, {forwarded} forwarded ones are reset, {forgotten} other flows are \
+                 forgotten: what they send next goes elsewhere",
                 self.name(place)
             );
         }
     }
 
-    /// Whether it was a connection of this host.
-    fn kill(&mut self, place: Place, flow: &Doomed) -> bool {
+    /// Whether it was a connection of this host, which is ended.
+    fn kill(&mut self, place: Place, flow: &Doomed) -> io::Result<bool> {
         let interface = self.devices[place].as_ref().map_or(0, |device| device.interface);
         for Tuple { source, destination } in [flow.original, flow.reply] {
-            match self.killer.kill(source, destination, interface) {
-                Ok(true) => return true,
-                Ok(false) => {}
-                Err(error) => tracing::debug!("uplink `{}`: {source} {destination}: {error}", self.name(place)),
+            if self.killer.kill(source, destination, interface)? {
+                return Ok(true);
             }
         }
-        false
+        Ok(false)
     }
 
-    /// Makes who is within send something, which the rules answer with a reset. One that is still beginning does so by itself.
-    fn nudge(&mut self, place: Place, flow: &Doomed) {
-        if flow.is_beginning {
-            return;
-        }
+    /// Whether connection tracking knew it until now.
+    fn forget(&mut self, place: Place, flow: &Doomed) -> bool {
+        let source = flow.original.source;
+        self.conntrack.remove(source.is_ipv4(), &flow.key).unwrap_or_else(|error| {
+            tracing::debug!("uplink `{}`: {source} cannot be forgotten: {error}", self.name(place));
+            false
+        })
+    }
+
+    /// Makes who is within send something, which the rules answer with a reset. Whether that could be sent.
+    fn nudge(&mut self, place: Place, flow: &Doomed) -> bool {
         let own = &self.fleet.uplinks()[place];
         let address = flow.original.destination.ip();
         let is_from_without =
             own.site.addresses.contains(&address) || own.settings.prefixes.iter().any(|net| net.contains(address));
         let Tuple { source, destination } = if is_from_without { flow.reply } else { flow.original };
-        if let Err(error) = self.nudger.nudge(source, destination) {
+        let nudged = self.nudger.nudge(source, destination);
+        if let Err(error) = &nudged {
             tracing::debug!("uplink `{}`: {source} cannot be nudged: {error}", self.name(place));
         }
+        nudged.is_ok()
     }
 }

@@ -99,6 +99,12 @@ impl Driver {
             }
             sites.push(site);
         }
+        let number = |device: &Option<Device>| device.as_ref().map(|device| device.interface);
+        for (place, device) in found.iter().enumerate() {
+            if number(device) != number(&self.devices[place]) {
+                self.askers[place].forget();
+            }
+        }
         self.devices = found;
         let mut is_other = ways != self.ways_in_force;
         for (place, site) in sites.into_iter().enumerate() {

@@ -92,7 +92,7 @@ fn the_whole_table_is_the_golden_one_and_nft_takes_it() {
         "oifname \"eth1\" fib saddr . oif type != 2 masquerade",
         "oifname \"eth1\" ip6 saddr fd00:1::/48 snat ip6 prefix to 2001:db8:100::/48",
         "oifname \"wwan0\" ip6 saddr 2001:db8:100::/48 snat ip6 prefix to 2001:db8:200::/48",
-        "meta l4proto 6 reject with tcp reset",
+        "meta l4proto 6 ct state == 0x2 reject with tcp reset",
     ] {
         assert!(listed.contains(rule), "{rule} is not in\n{listed}");
     }
