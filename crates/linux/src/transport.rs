@@ -63,7 +63,7 @@ pub trait App: Source + Sink {
 /// Sockets, and what is between them and connections.
 #[derive(Debug)]
 pub struct Driver {
-    /// By the token of each, the last of which is one below this.
+    /// By their tokens, of which each is used once.
     sockets: BTreeMap<u64, Udp>,
     next_token: u64,
     waiter: Waiter,
@@ -90,9 +90,14 @@ impl Driver {
     /// # Errors
     /// Where the process has too many files open.
     pub fn new(sockets: Vec<Udp>) -> io::Result<Self> {
-        let (waiter, room) = (Waiter::new()?, Room::default());
-        let (sockets, next_token) = (BTreeMap::new(), 0);
-        let mut driver = Self { sockets, next_token, waiter, room, out: Vec::new(), batches: Vec::new() };
+        let mut driver = Self {
+            sockets: BTreeMap::new(),
+            next_token: 0,
+            waiter: Waiter::new()?,
+            room: Room::default(),
+            out: Vec::new(),
+            batches: Vec::new(),
+        };
         sockets.into_iter().try_for_each(|socket| driver.add_socket(socket))?;
         Ok(driver)
     }
