@@ -94,7 +94,7 @@ impl Flow {
             destination: start.destination,
             hash: FlowHash::new(&tuple, settings.seed).as_u64() as u32,
             last,
-            ack_tree: if matches!(path, Path::Cells(_)) { chance.bits() as u16 } else { 0 },
+            ack_tree: if matches!(path, Path::Cells(_)) { chance.bits() as u16 >> 8 } else { 0 },
             class: start.class,
             is_measured,
             is_waking: false,
@@ -127,9 +127,9 @@ impl Flow {
             Path::Cells(cells) => {
                 if let Some(group) = group {
                     let cell = cells.next(&group.schedule, weirgate_units::Bytes::new(u64::from(payload)));
+                    tree = cell.tree;
                     // Above its leaf each flow begins with another one, as it does there.
-                    let above = u64::from(self.ack_tree) + cell.number / group.ports.len() as u64;
-                    tree = u16::from_be_bytes([cell.tree as u8, above as u8]);
+                    hash = hash.wrapping_add((cell.number / group.ports.len() as u64) as u32);
                 }
             }
             Path::Label(path) => hash ^= path.label.get() << 12,

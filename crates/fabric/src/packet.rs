@@ -8,7 +8,8 @@ pub(crate) struct Packet {
     pub(crate) flow: u32,
     /// Of data, the segment; of an ACK, the segment that is expected next.
     pub(crate) seq: u32,
-    /// What switches hash: the flow's, or a label's or an entropy's.
+    /// What switches hash: the flow's, or a label's or an entropy's. With Presto, the number of its way above its leaf, of which each switch
+    /// that has a choice takes a digit.
     pub(crate) hash: u32,
     /// The host that it goes to.
     pub(crate) host: u32,
@@ -19,7 +20,7 @@ pub(crate) struct Packet {
     pub(crate) from_leaf: u16,
     /// Bytes on the wire.
     pub(crate) wire: u16,
-    /// The path that its sender chose (Presto): the place of its uplink, and a number for the stages above.
+    /// The place of the uplink that its sender chose (Presto).
     pub(crate) tree: u16,
     pub(crate) kind: Kind,
     /// Congestion was experienced; of an ACK, it is echoed.

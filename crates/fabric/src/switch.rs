@@ -155,10 +155,13 @@ impl Switch {
                 let Some(Flows::LetFlow(flows)) = &mut self.flows else { unreachable!("made with the scheme") };
                 flows.pick(now, flow, ports, &mut self.chance)
             }
+            Scheme::Presto if self.leaf == packet.from_leaf => ports[usize::from(packet.tree) % ports.len()],
             Scheme::Presto => {
-                // Its own place at the leaf that it comes from, the number above it at the next stage.
-                let [place, above] = packet.tree.to_be_bytes();
-                ports[usize::from(if self.leaf == packet.from_leaf { place } else { above }) % ports.len()]
+                // A digit for each choice above the leaf: by the same number at two stages half of the ways there would be left out.
+                let count = ports.len() as u32;
+                let digit = packet.hash % count;
+                packet.hash /= count;
+                ports[digit as usize]
             }
             Scheme::Conga(_) => match &mut self.conga {
                 Some(conga) if self.leaf == packet.from_leaf => {

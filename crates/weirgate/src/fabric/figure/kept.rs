@@ -16,7 +16,7 @@ use crate::fabric::files::write_whole;
 use crate::fabric::scenario::Scenario;
 
 /// What a file begins with; another number, where what is kept of a run has changed, or something that no probe sees.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// A folder of runs.
 #[derive(Debug)]
