@@ -12,8 +12,8 @@ FUZZ_SECONDS ?= 10
 # Beside the release's libraries; what it leaves where the release binary is, RELEASED takes back.
 CHECKED := --release --config .cargo/checked.toml
 RELEASED := cargo build --release --locked --quiet
-# Clippy in the compiler's place, for our own crates: what is linted is what is tested. `cargo clippy` would look at all libraries as well,
-# for three minutes.
+# Clippy in the compiler's place, for our own crates: what is linted is what is tested. `cargo clippy` would look at all of them, and at what
+# their tests need, once more.
 LINTED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
 # zlib-rs as a libz, which an experiment measures beside ours.
 RIVAL := $(CARGO_TARGET_DIR)/libz/release/libweirgate_rival.so
