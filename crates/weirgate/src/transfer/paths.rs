@@ -100,8 +100,8 @@ impl Paths {
             "there is no route to {0} by any interface: `ip route get {0}`; what has none is a path where --from names it",
             remote.ip()
         );
-        let is_again = |at: usize| places[..at].iter().any(|before| before.ip == places[at].ip);
-        if let Some(again) = (0..places.len()).find(|at| is_again(*at)) {
+        // Two uplinks may have the same address.
+        if let Some(again) = (0..places.len()).find(|at| places[..*at].contains(&places[*at])) {
             bail!("{}: it is named twice, and is one path", places[again]);
         }
         ensure!(
