@@ -30,16 +30,14 @@ fn an_interface_without_a_route_reaches_its_own_network_only() {
         ip("-6 route add 2001:db8:fffe::/48 via 2001:db8:2::1 dev up1 table 7");
         ip("-6 rule add from 2001:db8:2::2 table 7");
         let all = Interface::all(&Netns::current().unwrap()).unwrap();
-        let reaches = |name: &str, from: &str, to: &str| {
-            let interface = all.iter().find(|interface| interface.name == name).unwrap();
-            assert!(interface.has_neighbours);
-            is_by(interface.index, from.parse::<IpAddr>().unwrap(), to.parse().unwrap()).unwrap()
-        };
+        let named = |name: &str| all.iter().find(|interface| interface.name == name).unwrap();
         let reached = |to: &str| {
+            let to: IpAddr = to.parse().unwrap();
             ["up0", "up1", "lan0"].map(|name| {
-                let n = all.iter().find(|interface| interface.name == name).unwrap();
-                let from = n.addresses.iter().find(|ip| ip.is_ipv6() == to.contains(':')).unwrap();
-                reaches(name, &from.to_string(), to)
+                let interface = named(name);
+                assert!(interface.has_neighbours);
+                let from = interface.addresses.iter().find(|from| from.is_ipv6() == to.is_ipv6()).unwrap();
+                is_by(interface.index, *from, to).unwrap()
             })
         };
         for far in ["198.51.100.1", "2001:db8:ffff::1", "2001:db8:fffe::1"] {
@@ -48,6 +46,6 @@ fn an_interface_without_a_route_reaches_its_own_network_only() {
         for near in ["10.0.3.77", "2001:db8:3::77"] {
             assert_eq!(reached(near), [true, true, true], "{near}");
         }
-        assert!(!all.iter().find(|interface| interface.name == "lo").unwrap().has_neighbours);
+        assert!(!named("lo").has_neighbours);
     });
 }

@@ -661,8 +661,10 @@ impl Connection {
 
     fn push_path(&mut self, now: Instant, id: PathId, addresses: (SocketAddr, SocketAddr)) -> usize {
         let path = Path::new(now, id, addresses, self.settings.algorithm, self.settings.mtu_max);
+        let at = self.paths.len();
         self.paths.push(path);
-        self.ask_who_is_there(now, self.paths.len() - 1)
+        self.ask_who_is_there(now, at);
+        at
     }
 
     /// A path that was gone has other ends, and nothing is known of them.
@@ -671,10 +673,9 @@ impl Connection {
         self.ask_who_is_there(now, at);
     }
 
-    fn ask_who_is_there(&mut self, now: Instant, at: usize) -> usize {
+    fn ask_who_is_there(&mut self, now: Instant, at: usize) {
         let token = self.draw();
         self.paths[at].challenge = Some(Challenge { token, due: now, tries: 0 });
-        at
     }
 
     /// splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014): tokens that nobody on another path can guess,

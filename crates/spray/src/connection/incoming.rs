@@ -137,9 +137,12 @@ impl Connection {
         self.last_received = now;
         self.connected(now);
         let Some(at) = self.path_of(now, header.path, addresses) else { return };
-        let is_newest = self.paths[at].received.is_newest(header.number);
-        let is_challenged = || Frame::all(frames).any(|frame| matches!(frame, Ok(Frame::Challenge(_))));
-        if !self.is_client && self.paths[at].state == State::Gone && is_newest && is_challenged() {
+        let path = &self.paths[at];
+        if !self.is_client
+            && path.state == State::Gone
+            && path.received.is_newest(header.number)
+            && Frame::all(frames).any(|frame| matches!(frame, Ok(Frame::Challenge(_))))
+        {
             // Whoever was told that it is gone asks: it has its number from there, and nothing else.
             self.begin_again(now, at, addresses);
         }
@@ -168,14 +171,13 @@ impl Connection {
 
     /// The other side may come from another address: a NAT has forgotten it, or it has moved.
     fn follow(&mut self, now: Instant, at: usize, number: u64, (local, remote): (SocketAddr, SocketAddr)) {
-        let token = self.draw();
         let path = &mut self.paths[at];
         if self.is_client || path.state == State::Gone || path.remote == remote || !path.received.is_newest(number) {
             return;
         }
         (path.local, path.remote) = (local, remote);
         let shown = path.doubt();
-        path.challenge = Some(Challenge { token, due: now, tries: 0 });
+        self.ask_who_is_there(now, at);
         self.handle_shown(at, shown);
     }
 
