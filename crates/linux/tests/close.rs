@@ -140,7 +140,11 @@ fn a_normal_close_gives_both_ends_last_numbers_whoever_closes_first() {
                 ((client.local(), client.remote()), (server.local(), server.remote())),
                 (client_ends, server_ends)
             );
-            assert_eq!((client.bytes_received, server.bytes_sent), (200_000 + 1, 200_000), "a FIN counts as received");
+            // A FIN counts as received, but who closed first is gone once its own FIN is acknowledged: the other's FIN is
+            // there by then only if it came with that acknowledgement, which waits at most 40 ms for the other to close.
+            let fins = client.bytes_received.checked_sub(200_000);
+            assert!(fins == Some(1) || client_first && fins == Some(0), "{client:?}");
+            assert_eq!(server.bytes_sent, 200_000);
             assert!(server.bytes_acked >= 200_000 && server.busy_us < 60_000_000, "{server:?}");
             assert!(client.is(flag::CONNECTED) && !client.is(flag::ACCEPTED));
             assert!(server.is(flag::ACCEPTED) && !server.is(flag::CONNECTED));

@@ -343,7 +343,7 @@ fn neither_a_nat_that_changes_ports_nor_who_changes_and_repeats_datagrams_harms_
     assert!(given >= 3 + 4, "{given} ports for three paths");
     assert!(fs::read(&file).unwrap() == fs::read(bench.path("in/file")).unwrap());
     let rest = receiver.rest();
-    assert!(rest.starts_with("1 of 1 files, "), "{rest}");
+    assert!(rest.starts_with("1 of 1 file, "), "{rest}");
 }
 
 #[test]

@@ -149,7 +149,7 @@ impl Send {
         let (files, bytes, new) = (sending.files(), sending.bytes(), sending.new_bytes());
         let rate = new as f64 * 8.0 / 1e6 / seconds;
         let there = if new == bytes { String::new() } else { format!(", {} of them there already", bytes - new) };
-        out.line(&format!("{files} files, {bytes} bytes{there}; in {seconds:.2} s, {rate:.1} Mbit/s"))?;
+        out.line(&format!("{}, {bytes} bytes{there}; in {seconds:.2} s, {rate:.1} Mbit/s", of_files(files)))?;
         out.table(
             &["path", "Mbit/s", "rtt, ms", "lost, %", "datagram"],
             &paths.iter().map(|path| row(path, seconds)).collect::<Vec<_>>(),
@@ -416,9 +416,14 @@ fn report(session: &Session<Receiving>, as_json: bool, out: &mut Output) -> Resu
         )?;
     } else {
         let ended = error.map_or_else(String::new, |error| format!(": {error}"));
-        out.line(&format!("{done} of {all} files, {bytes} bytes in {seconds:.2} s, of {}{ended}", &peer[..16]))?;
+        out.line(&format!("{done} of {}, {bytes} bytes in {seconds:.2} s, of {}{ended}", of_files(all), &peer[..16]))?;
     }
     Ok(out.flush()?)
+}
+
+/// So many files, for people.
+fn of_files(count: usize) -> String {
+    format!("{count} file{}", if count == 1 { "" } else { "s" })
 }
 
 /// A folder to put files below.

@@ -89,10 +89,14 @@ impl Paths {
         for name in named() {
             let is_it = |place: &Place| place.device.as_ref().is_some_and(|(device, _)| device == name);
             let why = "no such interface, or it is down, or has no address of the receiver's family";
-            match places.iter().any(is_it) {
-                true => {}
-                false if selection.may_lack => tracing::warn!("{name}: {why}; it is a path once it has"),
-                false => bail!("{name}: {why}"),
+            match places.iter().find(|place| is_it(place)) {
+                Some(place) if place.has_no_route(remote.ip()) => tracing::warn!(
+                    "{name}: no route to {} leads by it: only who is on its link is reached so",
+                    remote.ip()
+                ),
+                Some(_) => {}
+                None if selection.may_lack => tracing::warn!("{name}: {why}; it is a path once it has"),
+                None => bail!("{name}: {why}"),
             }
         }
         ensure!(
@@ -260,6 +264,11 @@ impl Place {
         let device = self.device.as_ref().map(|(name, _)| name.as_str());
         Udp::bind(SocketAddr::new(self.ip, 0), device).with_context(|| self.to_string())
     }
+
+    /// Whether it is known that no route leads from there to `remote`.
+    fn has_no_route(&self, remote: IpAddr) -> bool {
+        self.device.as_ref().is_some_and(|(_, index)| matches!(route::is_by(*index, self.ip, remote), Ok(false)))
+    }
 }
 
 impl fmt::Display for Place {
@@ -285,7 +294,7 @@ fn places(selection: &Selection, remote: SocketAddr) -> Result<Vec<Place>> {
     // By the other end of a point-to-point link IPv4 goes without a route.
     let has_route = |interface: &Interface, place: &Place| {
         let is_sent = !interface.has_neighbours && remote.is_ipv4();
-        is_sent || route::is_by(interface.index, place.ip, remote.ip()).unwrap_or(true)
+        is_sent || !place.has_no_route(remote.ip())
     };
     let mut places: Vec<Place> = Vec::new();
     for name in from {

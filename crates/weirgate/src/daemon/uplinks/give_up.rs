@@ -88,12 +88,16 @@ impl Driver {
     /// Whether it was a connection of this host, which is ended.
     fn kill(&mut self, place: Place, flow: &Doomed) -> io::Result<bool> {
         let interface = self.devices[place].as_ref().map_or(0, |device| device.interface);
+        let mut refused = None;
+        // Who began it is here, or who was called.
         for Tuple { source, destination } in [flow.original, flow.reply] {
-            if self.killer.kill(source, destination, interface)? {
-                return Ok(true);
+            match self.killer.kill(source, destination, interface) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) => refused = Some(error),
             }
         }
-        Ok(false)
+        refused.map_or(Ok(false), Err)
     }
 
     /// Whether connection tracking knew it until now.
