@@ -78,6 +78,12 @@ impl Load {
 }
 
 impl Loaded {
+    /// So many requests by so much time of the server.
+    #[cfg(test)]
+    pub(super) fn of(done: u64, cpu: Duration) -> Self {
+        Self { done, failed: 0, seconds: 1.0, cpu, waited: Duration::ZERO, faults: 0, times: Vec::new() }
+    }
+
     /// Processor time of the server.
     pub(super) fn us_per_request(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.done as f64
