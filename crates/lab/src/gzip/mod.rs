@@ -114,8 +114,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         }
     }
 
-    // What is saved is a small part of all that the server does: it takes more rounds to see it.
-    let share_rounds = if full { 40 } else { 9 };
+    let share_rounds = if full { 20 } else { 5 };
     let shares = share::run(options, &servers, &bodies, &image, (share_rounds, seconds), &dir)?;
     failed += shares.failed;
     options.say("a slow page");
@@ -233,8 +232,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             "nginx of Debian with one worker on the first core, `gzip_comp_level 6`, files of four kinds: pages, scripts and answers made by \
              the project from a seed, and text found below /usr/share. h2load with 16 connections on the second core asks for them in turn, \
              {seconds} s at a time, {rounds} rounds; in each all libraries one after the other, in another order each time. Processor time is \
-             the worker's (schedstat), for all that it does; zlib's share is of perf's samples in libz while its server has the load under which it is compared, and \
-             what is saved of it the median of {share_rounds} rounds; load is that and the time in which it waited for a processor, over the time that \
+             the worker's (schedstat), for all that it does; what is saved of zlib's share is the median of {share_rounds} rounds in which zlib's server and another have the same load at once, on \
+             one core, and the share is of perf's samples in libz then; load is that and the time in which it waited for a processor, over the time that \
              passed. Ratios are means of logarithms of those of the rounds. Every body was fetched \
              once from every server and decompressed; zlib's level 1 makes them in this process."
         ),
