@@ -62,8 +62,8 @@ pub(super) fn write_image(root: &Path) -> Result<String> {
     Ok("image.png".into())
 }
 
-/// Loads the first server, which is zlib's, with bodies of 25 KB and so many images that zlib's share is a fifth, and all of them with
-/// the same at the same rate.
+/// Loads the first server, which is zlib's, with bodies of 25 KB and so many images that zlib's share is a fifth, and each other one
+/// beside it with the same at the same rate.
 pub(super) fn run(
     options: &Options,
     servers: &[Server],
