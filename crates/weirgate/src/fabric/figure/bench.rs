@@ -108,28 +108,25 @@ impl Bench {
         self.lengths.lock().unwrap_or_else(PoisonError::into_inner).extend(arms.iter().map(Arm::length));
         let jobs: Vec<(usize, u64)> =
             arms.iter().enumerate().flat_map(|(at, arm)| of(arm).iter().map(move |seed| (at, *seed))).collect();
-        self.say(format!("{} runs", jobs.len()));
+        let kept: Vec<Option<Observed>> = jobs.iter().map(|(arm, seed)| self.kept.read(&arms[*arm], *seed)).collect();
+        let missing: Vec<(usize, u64)> =
+            jobs.iter().zip(&kept).filter(|(_, kept)| kept.is_none()).map(|(job, _)| *job).collect();
+        self.say(format!("{} runs, {} of them kept from an earlier figure", jobs.len(), jobs.len() - missing.len()));
         let done = AtomicUsize::new(0);
         let began = std::time::Instant::now();
-        let observed = on_threads(self.threads, &jobs, |(arm, seed)| {
-            let observed = self.observe_one(&arms[*arm], *seed);
-            self.say_progress(done.fetch_add(1, Ordering::Relaxed) + 1, jobs.len(), began);
-            observed
-        });
+        let mut fresh = on_threads(self.threads, &missing, |(arm, seed)| -> Result<Observed> {
+            let observed = arms[*arm].observe(*seed)?;
+            self.kept.write(&arms[*arm], *seed, &observed)?;
+            self.say_progress(done.fetch_add(1, Ordering::Relaxed) + 1, missing.len(), began);
+            Ok(observed)
+        })
+        .into_iter();
         let mut all: Vec<Vec<Observed>> = arms.iter().map(|_| Vec::new()).collect();
-        for ((arm, _), observed) in jobs.iter().zip(observed) {
+        for ((arm, _), kept) in jobs.iter().zip(kept) {
+            let observed = kept.map(Ok).or_else(|| fresh.next()).expect("each job is kept or was run");
             all[*arm].push(observed?);
         }
         Ok(all)
-    }
-
-    fn observe_one(&self, arm: &Arm, seed: u64) -> Result<Observed> {
-        if let Some(observed) = self.kept.read(arm, seed) {
-            return Ok(observed);
-        }
-        let observed = arm.observe(seed)?;
-        self.kept.write(arm, seed, &observed)?;
-        Ok(observed)
     }
 
     fn say_progress(&self, done: usize, jobs: usize, began: std::time::Instant) {
