@@ -152,7 +152,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         format!(
             "Four CUBIC connections (iperf3) between two namespaces of this machine, through TAP devices with TSO, the switch and a router: \
              from the one at the tenant's port, and to it. Without a limit {} and {} Mbit/s were carried; the limit is the highest \
-             step that is at most {:.0} % of the lower one. The arms take turns, {blocks} times {seconds} s after one that is not counted. \
+             step that is at most {:.0} % of the lower one. The arms take turns, {blocks} times {seconds} s after one that is not counted, and before \
+             the last, in which senders stop before the receiver does. \
              Numbers are payload with the headers put back, in each second, at the receiver. `gate` does not read the queue that the \
              traffic comes by: of the tenant's TAP, or of the uplink's, which is all this tenant's here; a TAP's sender is not held back by \
              that: as many packets wait as its senders' windows hold, which is in the round-trip time. `borrow` reads all that there is and then nothing \
@@ -198,8 +199,12 @@ impl Cell {
     fn measure(&mut self, seconds: u64) -> Result<()> {
         let reverse = if self.direction == Direction::To { "-R" } else { "" };
         let before = self.missed()?;
-        let iperf = self.ground.iperf(&format!("-P 4 -O 1 {reverse}"), Duration::from_secs(seconds))?;
-        let seconds = iperf.by_second().into_iter().map(|payload| payload / TCP_PAYLOAD).collect();
+        let iperf = self.ground.iperf(&format!("-P 4 -O 1 {reverse}"), Duration::from_secs(seconds + 1))?;
+        let mut each = iperf.by_second();
+        // The receiver's last second ends some milliseconds after the senders have stopped. A gate's long queue fills them, a short one
+        // cannot; and one of the gate's was a tenth too small.
+        each.truncate(usize::try_from(seconds)?);
+        let seconds = each.into_iter().map(|payload| payload / TCP_PAYLOAD).collect();
         self.blocks.push(Block { seconds, missed: self.missed()? - before });
         self.again += iperf.retransmits();
         self.rtt_ms.push(iperf.rtt_ms());
