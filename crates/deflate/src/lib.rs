@@ -26,6 +26,7 @@ pub mod zlib;
 mod arena;
 mod cards;
 mod cuda;
+mod inflate;
 mod library;
 #[cfg(test)]
 mod tests;
@@ -33,5 +34,5 @@ mod wrapper;
 
 pub use choice::Choice;
 pub use count::Counters;
-pub use engine::gunzip;
+pub use inflate::gunzip;
 pub use scratch::Scratch;

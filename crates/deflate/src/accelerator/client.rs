@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::memory::{BODY_MAX, Memory};
 use super::word::{Hold, State};
 use crate::count::Reason;
-use crate::engine::Inflater;
+use crate::inflate::Inflater;
 
 /// How long a caller waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::count::Reason;
-use crate::engine::{Inflater, bound};
+use crate::engine::bound;
+use crate::inflate::Inflater;
 
 /// The device's memory, as a file and mapped.
 fn memory(instances: u32) -> (OwnedFd, Memory) {
