@@ -414,6 +414,14 @@ impl<T> Pacer<T> {
         self.stamp(now, limit);
     }
 
+    /// Has CoDel leave alone what waits below a limit at `now`, and begin anew with what comes later: to be called where the rate that
+    /// queues were kept short for is no longer the limit's. Steps: the classes.
+    pub fn spare(&mut self, now: Instant, limit: LimitId) {
+        for class in self.classes.iter_mut().filter(|class| class.chain.contains(&limit)) {
+            class.spared = Some(now);
+        }
+    }
+
     /// Makes the wheel anew where its ticks or slots are others; what waits keeps its instants. Steps: slots and limits.
     pub fn set_granularity(&mut self, now: Instant, tick: Duration, slots: usize) {
         let wheel = Wheel::new(now, tick, slots);

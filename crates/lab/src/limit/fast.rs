@@ -144,7 +144,10 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             of_seconds(bare, its_bare),
             of_seconds(article, its_article),
         );
-        expectations.measured_figure(bound, (value, interval), false, &explanation)
+        let noted = expectations.measured(bound, value)?;
+        noted.explanation =
+            Some(format!("95 % interval {} to {}. {explanation}", number(interval.low), number(interval.high)));
+        Ok(())
     };
     judge("pace_minus_gate_to_vm_mbit", Direction::To, &nearer)?;
     judge("pace_over_gate_stdev_from_vm", Direction::From, &steadier)?;

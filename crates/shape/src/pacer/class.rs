@@ -31,6 +31,8 @@ pub(super) struct Class<T> {
     pub(super) head: Option<Head<T>>,
     /// Which of the chain held up a head last: of these, for longest.
     pub(super) held_by: usize,
+    /// What has waited since then or longer is none of CoDel's business.
+    pub(super) spared: Option<Instant>,
 }
 
 /// Flow queues among which a flow finds its own; there from the first packet on that is for one of them, since most classes have few
@@ -118,6 +120,7 @@ impl<T> Class<T> {
             memory: Bytes::ZERO,
             head: None,
             held_by: 0,
+            spared: None,
         }
     }
 
@@ -217,6 +220,8 @@ impl<T> Class<T> {
             let mut too_many = false;
             if waiting.signal == Signal::Backpressure {
                 flow.backpressured = flow.backpressured.saturating_sub(size);
+            } else if self.spared.is_some_and(|spared| waiting.since <= spared) {
+                flow.codel = Codel::default();
             } else if let Some(codel) = &self.settings.codel {
                 let sojourn = now.saturating_since(waiting.since);
                 let left = flow.waiting.saturating_sub(flow.backpressured);

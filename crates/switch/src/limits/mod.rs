@@ -457,10 +457,12 @@ impl<T> Limits<T> {
         counters
     }
 
-    /// Changes a limit's rate from `now` on, for what waits as well; nothing is lost. Where it is shared, the other members hear of
-    /// it when they [`balance`](Self::balance). Steps: the limits, and slots of the wheel where it is made anew.
+    /// Changes a limit's rate from `now` on, for what waits as well: nothing of that is lost, however long it takes to leave, by CoDel
+    /// either. Where it is shared, the other members hear of it when they [`balance`](Self::balance). Steps: the limits, the classes, and
+    /// slots of the wheel where it is made anew.
     pub fn set_rate(&mut self, now: Instant, limit: LimitId, rate: BitRate) {
         self.limits[limit.index()].rate = rate;
+        self.spare(now, limit);
         self.fit_wheel(now);
         let share = self.shared(limit).map_or(rate, |(shared, member)| {
             shared.set_rate(now, rate);
@@ -492,6 +494,13 @@ impl<T> Limits<T> {
     fn shared(&self, limit: LimitId) -> Option<(&SharedLimit, usize)> {
         let part = self.shared.iter().find(|part| part.limit == limit)?;
         Some((&part.shared, part.member))
+    }
+
+    /// What waits for a limit is not to be dropped for a rate that it has no more.
+    fn spare(&mut self, now: Instant, limit: LimitId) {
+        if let Means::Pace(limit) | Means::Gate(_, limit) = &self.limits[limit.index()].means {
+            self.pacer.spare(now, *limit);
+        }
     }
 
     /// Holds at `share` of a limit's rate, with as much of its burst.

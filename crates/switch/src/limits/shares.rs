@@ -44,7 +44,10 @@ impl<T> Limits<T> {
             }
             let (rate, share) = (shared.rate(), shared.share(*member));
             *seen = (rate, share);
-            changed |= core::mem::replace(&mut self.limits[limit.index()].rate, rate) != rate;
+            if core::mem::replace(&mut self.limits[limit.index()].rate, rate) != rate {
+                self.spare(now, *limit);
+                changed = true;
+            }
             if share != before {
                 self.set_share(now, *limit, share);
             }

@@ -284,6 +284,45 @@ fn of_a_chain_the_limit_that_holds_up_counts_what_it_does() {
     }
 }
 
+/// CoDel is at work below a limit that then stands still, or becomes a two-hundredth, or far more, and is set again later: all that waited
+/// leaves, and what comes later is CoDel's again.
+#[test]
+fn a_new_rate_loses_nothing_that_waits() {
+    let slow = BitRate::from_bits_per_sec(100_000);
+    for (first, seconds, then) in [(BitRate::ZERO, 3, mbit(20)), (BitRate::ZERO, 1, mbit(10_000)), (slow, 1, slow)] {
+        let mut limits = limits();
+        let id = limit(&mut limits, mbit(20), Mode::Pace);
+        let class = limits.add_class(ClassSettings::default(), &[id]);
+        // 25 Mbit/s, after which the limit has other rates, and 25 again.
+        let offer = |limits: &mut Limits<u64>, from: u64| {
+            for n in 0..5_000 {
+                let now = at(from + n * 480_000);
+                limits.handle_packet(now, &arrival(class, None), 0);
+                while limits.poll(now).is_some() {}
+            }
+        };
+        let settle = |limits: &mut Limits<u64>, from: u64, to: u64| {
+            for now in (from..to).step_by(1_000_000) {
+                while limits.poll(at(now)).is_some() {}
+            }
+        };
+        offer(&mut limits, 0);
+        let before = limits.counters(id, at(2_400_000_000));
+        assert!(before.dropped_codel > 20 && before.waiting > 50, "{before:?}");
+        limits.set_rate(at(2_400_000_000), id, first);
+        let set_again = 2_400_000_000 + seconds * 1_000_000_000;
+        settle(&mut limits, 2_400_000_000, set_again);
+        limits.set_rate(at(set_again), id, then);
+        let later = set_again + 200_000_000_000;
+        settle(&mut limits, set_again, later);
+        let after = limits.counters(id, at(later));
+        assert_eq!((after.dropped_codel, after.waiting), (before.dropped_codel, 0), "{first:?}, {then:?}");
+        limits.set_rate(at(later), id, mbit(20));
+        offer(&mut limits, later);
+        assert!(limits.counters(id, at(later + 2_400_000_000)).dropped_codel > before.dropped_codel + 20);
+    }
+}
+
 /// Offers a flow of 20 Mbit/s to 10 for five seconds, read while less than 60,000 B of it wait: packets that were marked and that
 /// CoDel dropped, as they came out and as the limit counted them.
 fn told(signal: Signal) -> ([u64; 2], [u64; 2]) {

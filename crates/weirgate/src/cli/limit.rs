@@ -59,13 +59,7 @@ impl Limit {
                     out.line("no limits: write [[port]], [[limit]] and [[class]] into the configuration")?;
                     return ports(&answer, out);
                 }
-                out.line(&format!(
-                    "{:<20} {:>6} {:>12} {:>14} {:>10} {:>9} {:>9}",
-                    "limit", "mode", "rate", "passed", "p99 wait", "dropped", "marked"
-                ))?;
-                for limit in limits {
-                    out.line(&line(limit))?;
-                }
+                table(limits, out)?;
                 ports(&answer, out)
             }
             What::Show { name, plain } => {
@@ -77,7 +71,7 @@ impl Limit {
                 let config = plain.common.load()?;
                 named(&ask(&config, &Request::LimitList)?, &name)?;
                 let answer = ask(&config, &Request::LimitSet { name, rate: rate.to_string() })?;
-                if plain.json { Ok(out.json(&answer)?) } else { Ok(out.line(&line(&answer))?) }
+                if plain.json { Ok(out.json(&answer)?) } else { table(&[answer], out) }
             }
         }
     }
@@ -119,6 +113,17 @@ fn wait(us: &Value) -> String {
 
 fn dropped(limit: &Value) -> u64 {
     ["dropped_rate", "dropped_room", "dropped_codel"].iter().map(|key| number(limit, key)).sum()
+}
+
+fn table(limits: &[Value], out: &mut Output) -> Result<(), Failure> {
+    out.line(&format!(
+        "{:<20} {:>6} {:>12} {:>14} {:>10} {:>9} {:>9}",
+        "limit", "mode", "rate", "passed", "p99 wait", "dropped", "marked"
+    ))?;
+    for limit in limits {
+        out.line(&line(limit))?;
+    }
+    Ok(())
 }
 
 fn line(limit: &Value) -> String {

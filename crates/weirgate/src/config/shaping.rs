@@ -388,6 +388,9 @@ impl Names {
                     problems.push(problem(line, what, format!("{a} {what} needs a `name`")));
                 }
                 Some(name) if name.value.is_empty() => problems.push(name.problem("a name has letters")),
+                Some(name) if name.value.contains(char::is_control) => {
+                    problems.push(name.problem("a name is letters, digits and signs, of one line"));
+                }
                 Some(name) if places.contains_key(&name.value) => {
                     problems.push(name.problem(format!("there is another {what} called `{}`", name.value)));
                 }
