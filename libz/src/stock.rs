@@ -38,5 +38,5 @@ jumps! {
     "inflate" "inflateBack" "inflateBackEnd" "inflateBackInit_" "inflateCodesUsed" "inflateCopy" "inflateEnd"
     "inflateGetDictionary" "inflateGetHeader" "inflateInit2_" "inflateInit_" "inflateMark" "inflatePrime" "inflateReset"
     "inflateReset2" "inflateResetKeep" "inflateSetDictionary" "inflateSync" "inflateSyncPoint" "inflateUndermine"
-    "inflateValidate" "zError" "zlibCompileFlags"
+    "inflateValidate" "uncompress" "uncompress2" "zError" "zlibCompileFlags"
 }

@@ -35,6 +35,66 @@ pub const fn bound(len: usize) -> usize {
     len + (len >> 3) + 64
 }
 
+/// What a gzip file (RFC 1952) of one member holds, of which `len` bytes are expected. `None`: it is not whole, not right, or longer.
+pub fn gunzip(file: &[u8], len: usize) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    Inflater::new()?.whole(lib::libdeflate_gzip_decompress_ex, file, len, &mut out).then_some(out)
+}
+
+/// libdeflate's other direction.
+#[derive(Debug)]
+pub(crate) struct Inflater(NonNull<lib::libdeflate_decompressor>);
+
+// SAFETY: a decompressor is memory that is used by one call at a time.
+unsafe impl Send for Inflater {}
+
+/// One of libdeflate's functions.
+type Inflate = unsafe extern "C" fn(
+    *mut lib::libdeflate_decompressor,
+    *const c_void,
+    usize,
+    *mut c_void,
+    usize,
+    *mut usize,
+    *mut usize,
+) -> lib::libdeflate_result;
+
+impl Inflater {
+    /// `None`: no memory.
+    pub(crate) fn new() -> Option<Self> {
+        // SAFETY: makes a decompressor of its own, or none.
+        NonNull::new(unsafe { lib::libdeflate_alloc_decompressor() }).map(Self)
+    }
+
+    /// Makes `out` what `raw` (RFC 1951) holds. False: it is not whole, not right, more than `len` bytes, or something comes after it.
+    pub(crate) fn inflate(&mut self, raw: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
+        self.whole(lib::libdeflate_deflate_decompress_ex, raw, len, out)
+    }
+
+    fn whole(&mut self, inflate: Inflate, from: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        out.reserve(len);
+        let (mut taken, mut given) = (0, 0);
+        // SAFETY: it reads the one and writes at most `len` bytes of the other, and says how many.
+        unsafe {
+            let (from_at, to) = (from.as_ptr().cast(), out.as_mut_ptr().cast());
+            let code = inflate(self.0.as_ptr(), from_at, from.len(), to, len, &raw mut taken, &raw mut given);
+            if code != lib::libdeflate_result_LIBDEFLATE_SUCCESS || taken != from.len() {
+                return false;
+            }
+            out.set_len(given);
+        }
+        true
+    }
+}
+
+impl Drop for Inflater {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and not used again.
+        unsafe { lib::libdeflate_free_decompressor(self.0.as_ptr()) }
+    }
+}
+
 /// libdeflate at a level of its own, 0 to 12: what 6 makes is as long as what zlib's 6 does.
 #[derive(Debug)]
 pub struct Libdeflate(NonNull<lib::libdeflate_compressor>);

@@ -26,7 +26,6 @@ pub mod zlib;
 mod arena;
 mod cards;
 mod cuda;
-mod inflate;
 mod library;
 #[cfg(test)]
 mod tests;
@@ -34,5 +33,5 @@ mod wrapper;
 
 pub use choice::Choice;
 pub use count::Counters;
-pub use inflate::gunzip;
+pub use engine::gunzip;
 pub use scratch::Scratch;

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
 
 use crate::cuda::{Gpu, Pinned, Rows, ok};
-use crate::inflate::Inflater;
+use crate::engine::Inflater;
 use crate::library::{Library, functions};
 
 /// A body of a batch.

@@ -8,7 +8,6 @@ use crate::cards::Cards;
 use crate::choice::{Choice, Mode, Pick};
 use crate::count::{Maker, Reason};
 use crate::engine::{Effort, Engine, Igzip, Libdeflate, Part, Stock, ZlibRs, bound};
-use crate::inflate::Uncompress;
 use crate::zlib::{FINISH, SYNC_FLUSH};
 
 /// Of outputs that were longer than this, the room is given back.
@@ -24,7 +23,6 @@ pub struct Scratch {
     cards: Cards,
     /// For parts, by the bits of their window: 9 to 15.
     pub(crate) zlib_rs: [Option<ZlibRs>; 7],
-    uncompress: Option<Uncompress>,
     /// For an engine's output.
     out: Vec<MaybeUninit<u8>>,
     /// For that of a body that is compared.
@@ -168,15 +166,6 @@ impl Scratch {
             *kept = None;
         }
         len.map(|len| (len, Maker::ZlibRs))
-    }
-
-    /// Decompresses the zlib stream (RFC 1950) that `input` begins with, by zlib-rs: how many bytes were taken, and how many given. `None`:
-    /// it is not whole, not right, or longer than `out`, or there is no memory; stock zlib knows which.
-    pub fn uncompress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<(usize, usize)> {
-        if self.uncompress.is_none() {
-            self.uncompress = Uncompress::new();
-        }
-        self.uncompress.as_mut()?.whole(input, out)
     }
 
     /// Room for `len` bytes of output, to be handed back.

@@ -185,9 +185,6 @@ pub mod stock {
         /// `compress2`.
         #[link_name = "weirgate_stock_compress2"]
         pub fn compress2(dest: *mut u8, len: *mut c_ulong, source: *const u8, size: c_ulong, level: c_int) -> c_int;
-        /// `uncompress2`.
-        #[link_name = "weirgate_stock_uncompress2"]
-        pub fn uncompress2(dest: *mut u8, len: *mut c_ulong, source: *const u8, size: *mut c_ulong) -> c_int;
         /// `crc32_combine`.
         #[link_name = "weirgate_stock_crc32_combine"]
         pub fn crc32_combine(first: c_ulong, second: c_ulong, len: c_long) -> c_ulong;

@@ -2,8 +2,7 @@
 //! is, and zlib-rs give the same codes, take and give the same bytes, and stay at the same place.
 #![no_main]
 
-use std::ffi::{c_int, c_uint, c_ulong};
-use std::mem::MaybeUninit;
+use std::ffi::{c_int, c_uint};
 
 use libfuzzer_sys::fuzz_target;
 use libz_rs_sys as rs;
@@ -87,25 +86,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     both.end();
-    // Where there is none at all stock zlib has room of its own to look for the end in.
-    let room = body.len() * (usize::from(*times) % 4) + usize::from(*level).max(1);
-    whole(&stream, room);
 });
-
-/// `uncompress`, which is zlib-rs's where the stream is whole, right and fits.
-fn whole(stream: &[u8], room: usize) {
-    let (mut theirs, mut ours) = (vec![0; room], vec![MaybeUninit::new(0); room]);
-    let (mut len, mut given) = (stream.len() as c_ulong, room as c_ulong);
-    // SAFETY: both are as long as is said.
-    let code = unsafe { stock::uncompress2(theirs.as_mut_ptr(), &raw mut given, stream.as_ptr(), &raw mut len) };
-    let (len, given) = (len as usize, given as usize);
-    let had = Scratch::default().uncompress(stream, &mut ours);
-    assert_eq!(had, (code == OK).then_some((len, given)));
-    if had.is_some() {
-        // SAFETY: all of it is initialised.
-        assert!(ours[..given].iter().zip(&theirs).all(|(our, their)| unsafe { our.assume_init() } == *their));
-    }
-}
 
 /// A stream of ours, of a body that comes again and again.
 fn compressed(body: &[u8], times: usize, level: c_int, bits: c_int) -> Vec<u8> {

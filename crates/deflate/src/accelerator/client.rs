@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::memory::{BODY_MAX, Memory};
 use super::word::{Hold, State};
 use crate::count::Reason;
-use crate::inflate::Inflater;
+use crate::engine::Inflater;
 
 /// How long a caller waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::count::Reason;
-use crate::engine::bound;
-use crate::inflate::Inflater;
+use crate::engine::{Inflater, bound};
 
 /// The device's memory, as a file and mapped.
 fn memory(instances: u32) -> (OwnedFd, Memory) {
