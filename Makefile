@@ -121,6 +121,7 @@ check: setup web ## formatting, lints, documentation, licences and sources of de
 	cargo clippy -p weirgate-linux --no-default-features --locked $(CHECKED) -- -D warnings
 	cd libz && cargo clippy --release --locked --target-dir $(CARGO_TARGET_DIR)/libz -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet $(CHECKED)
+	scripts/figures.py --check
 	cargo deny --all-features check --hide-inclusion-graph bans licenses sources
 	$(LINTED) cargo test --workspace --locked $(CHECKED) --test walls; status=$$?; $(RELEASED); exit $$status
 
@@ -129,6 +130,7 @@ prove: setup setup-rivals build $(RIVAL) ## the experiments in full; their dated
 
 figures: build ## the figures of the DRILL article in full, some hours on two cores (their short forms: weirgate fabric figure all --quick)
 	scripts/prove.sh $(WEIRGATE) "fabric figure" $(FIGURES)
+	scripts/figures.py
 
 clean: ## remove what was built here (the shared target directory stays)
 	rm -rf web/dist web/node_modules lab-out

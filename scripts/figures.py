@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Writes docs/figures.md from the figures' results in docs/results, the newest of each.
+usage: scripts/figures.py [--check]"""
+import glob
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAD = """# The figures of the DRILL article, in full
+
+Written by `scripts/figures.py` (`make figures`) from the results that are kept; the short forms of all figures are run by
+`weirgate fabric figure all --quick`. Ratios are over DRILL(2,1), where nothing else is said, with 95 % intervals over ten seeds; then the same
+with what the article leaves open varied: the smallest retransmission timeout (200 ms, Linux 2.6's), a TCP that learns how far packets overtake
+each other, and the buffer of a port (300 KB). Where the article has a plot and no words, more lines are in the results.
+"""
+VARIANTS = ["min RTO 5 ms", "TCP learns of re-ordering", "buffer 100 KB", "buffer 900 KB"]
+
+
+def newest():
+    """Each figure's newest result: name, path, what is in it; the article's first."""
+    found = {}
+    for path in sorted(glob.glob(str(ROOT / "docs/results/*.json"))):
+        result = json.loads(Path(path).read_text())
+        if any(table.startswith("Ratios") for table in result.get("numbers", {})):
+            found[result["name"]] = (Path(path), result)
+    number = lambda name: int("".join(c for c in name[3:] if c.isdigit())) if name.startswith("fig") else 99
+    return sorted(found.items(), key=lambda item: (number(item[0]), item[0]))
+
+
+def rows(result, silent):
+    for table, lines in result["numbers"].items():
+        if not table.startswith("Ratios"):
+            continue
+        for line in lines:
+            what = line.get("over DRILL(2,1)", line.get(""))
+            if what is None or str(line["article"]) in silent:
+                continue
+            load = f", {line['load, %']:g} %" if "load, %" in line else ""
+            cells = [f"{what}{load}", str(line["article"]), f"**{line['here']}**"] + [line[v] for v in VARIANTS]
+            yield "| " + " | ".join(cells) + " |"
+
+
+def page():
+    out = [HEAD]
+    for name, (path, result) in newest():
+        out.append(f"## {result['title']}\n")
+        out.append(f"`weirgate fabric figure {name}`, {result['date'][:10]}, {result['machine']['commit']}: [result](results/{path.name})\n")
+        out.append("| | article | here | " + " | ".join(VARIANTS) + " |")
+        out.append("|---" * (3 + len(VARIANTS)) + "|")
+        out.extend(list(rows(result, {"a plot", "-"})) or rows(result, {"-"}))
+        out.append("")
+        for expected in result["expectations"]:
+            if not expected["holds"]:
+                out.append(f"`{expected['name']}` is {expected['measured']:.3g}, not {expected['bound']}. {expected['explanation']}\n")
+    return "\n".join(out).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    target = ROOT / "docs/figures.md"
+    if "--check" not in sys.argv[1:]:
+        target.write_text(page())
+    elif target.read_text() != page():
+        sys.exit("docs/figures.md is not what docs/results has: run scripts/figures.py")
