@@ -73,6 +73,19 @@ impl Expectations {
         self.measured.last_mut().context("just pushed")
     }
 
+    /// The same where there is more to say: the value's 95 % interval, and `explanation`.
+    pub fn measured_explained(
+        &mut self,
+        name: &str,
+        (value, interval): (f64, Interval),
+        explanation: &str,
+    ) -> Result<&mut Expectation> {
+        let noted = self.measured(name, value)?;
+        let [low, high] = [interval.low, interval.high].map(number);
+        noted.explanation = Some(format!("95 % interval {low} to {high}. {explanation}"));
+        Ok(noted)
+    }
+
     /// The same for a run too short to tell: where `value` does not keep to the bound and an end of its 95 % interval does, it counts
     /// as kept, and the explanation says so. What is reported is what was measured.
     pub fn measured_roughly(&mut self, name: &str, value: f64, interval: Interval) -> Result<&mut Expectation> {
@@ -106,10 +119,8 @@ impl Expectations {
             return Ok(());
         }
         ensure!(value.is_finite(), "`{name}`: what was measured is no number");
-        let noted = self.measured(name, value)?;
+        let noted = self.measured_explained(name, (value, interval), explanation)?;
         noted.contradicts = !noted.holds;
-        let [low, high] = [interval.low, interval.high].map(number);
-        noted.explanation = Some(format!("95 % interval {low} to {high}. {explanation}"));
         Ok(())
     }
 

@@ -144,9 +144,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             of_seconds(bare, its_bare),
             of_seconds(article, its_article),
         );
-        let noted = expectations.measured(bound, value)?;
-        noted.explanation =
-            Some(format!("95 % interval {} to {}. {explanation}", number(interval.low), number(interval.high)));
+        expectations.measured_explained(bound, (value, interval), &explanation)?;
         Ok(())
     };
     judge("pace_minus_gate_to_vm_mbit", Direction::To, &nearer)?;
