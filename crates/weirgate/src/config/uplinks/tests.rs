@@ -67,6 +67,7 @@ fn what_cannot_be_is_refused_with_its_line() {
     let one = |more: &str| refused(&uplinks(&[("a", more)]));
     for (text, said) in [
         (refused("[[uplink]]\ndevice = \"eth0\"\n"), "line 1: uplink: an uplink needs a `name`"),
+        (refused(&uplinks(&[("a\\nb", "")])), "a name is letters, digits and signs, of one line"),
         (
             refused(&uplinks(&[("a", "device = \"eth0\"\n"), ("b", "device = \"eth0\"\n")])),
             "line 4: uplink: `b` has the same device as `a`",
