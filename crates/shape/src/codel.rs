@@ -28,10 +28,14 @@ impl Settings {
     /// before it is told again. (At 1 Gbit/s and 50 ms, with an interval of 100 ms, a connection that had overshot at its
     /// start was told twice, and had a tenth to a third less than the rate for ten seconds and more.)
     pub fn for_rtt(rtt: Duration) -> Self {
-        let default = Self::default();
+        Self::default().and_for_rtt(rtt)
+    }
+
+    /// These, or those for a flow whose round trip is known, whichever are more patient.
+    pub(crate) fn and_for_rtt(self, rtt: Duration) -> Self {
         Self {
-            target: default.target.max(Duration::from_nanos(rtt.as_nanos() / 4)),
-            interval: default.interval.max(Duration::from_nanos(rtt.as_nanos().saturating_mul(4))),
+            target: self.target.max(Duration::from_nanos(rtt.as_nanos() / 4)),
+            interval: self.interval.max(Duration::from_nanos(rtt.as_nanos().saturating_mul(4))),
         }
     }
 }

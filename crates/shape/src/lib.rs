@@ -32,5 +32,5 @@ pub use codel::{Codel, Settings as CodelSettings};
 pub use division::{Division, INTERVAL, Want, max_min};
 pub use gate::{Gate, QueueId, quantum};
 pub use meter::{Color, EfTcm, SrTcm, TrTcm};
-pub use pacer::{ClassId, ClassSettings, Fate, LimitId, Load, Out, Pacer, Signal, granularity};
+pub use pacer::{ClassId, ClassSettings, Fate, Flow, LimitId, Load, Out, Pacer, Signal, granularity};
 pub use wheel::{Bitmap, Wheel};

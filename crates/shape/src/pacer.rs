@@ -80,6 +80,8 @@ pub struct ClassSettings {
     pub quantum: Bytes,
     /// When a flow's queue is too long; `None`: never.
     pub codel: Option<CodelSettings>,
+    /// Whether a [flow](Flow) whose round trip is known has [what is for that](CodelSettings::for_rtt), where it is more patient.
+    pub by_flow_rtt: bool,
     /// Packets that waited longer than this say so, to be marked (ECN, RFC 3168) by those who can.
     pub mark_above: Option<Duration>,
 }
@@ -92,6 +94,7 @@ impl Default for ClassSettings {
             memory_max: Bytes::new(u64::MAX),
             quantum: Bytes::new(1_514),
             codel: Some(CodelSettings::default()),
+            by_flow_rtt: true,
             mark_above: None,
         }
     }
@@ -107,6 +110,21 @@ pub enum Signal {
     /// By backpressure: it can send no more until some of this has left. What waits of it is bounded by who reads from it, and not
     /// by CoDel, which neither drops nor marks it, nor by the class's room.
     Backpressure,
+}
+
+/// Whose a packet is. Of a number alone the round trip is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Any number that the flow's packets share and others' hardly ever, a hash of their addresses.
+    pub number: u32,
+    /// Its round trip without queues, where it is known; what was said of it is believed until its queue is another flow's.
+    pub rtt: Option<Duration>,
+}
+
+impl From<u32> for Flow {
+    fn from(number: u32) -> Self {
+        Self { number, rtt: None }
+    }
 }
 
 /// What a packet takes: of its limits' rates, and of memory while it waits. Of a size alone that is as much memory.
@@ -327,9 +345,8 @@ impl<T> Pacer<T> {
         passes
     }
 
-    /// Puts a packet into its class; `flow` is any number that packets of one flow share, a hash of their addresses, and `signal`
-    /// says how its sender learns of a queue that is too long. Constant time, but for the allocator where a queue grows, and
-    /// logarithmic in the classes that wait for the same limit.
+    /// Puts a packet into its class; `signal` says how its sender learns of a queue that is too long. Constant time, but for the
+    /// allocator where a queue grows, and logarithmic in the classes that wait for the same limit.
     ///
     /// # Errors
     /// The packet, where there is no room for it.
@@ -337,15 +354,15 @@ impl<T> Pacer<T> {
         &mut self,
         now: Instant,
         class: ClassId,
-        flow: u32,
+        flow: impl Into<Flow>,
         load: impl Into<Load>,
         signal: Signal,
         item: T,
     ) -> Result<(), T> {
-        let load = load.into();
+        let (flow, load) = (flow.into(), load.into());
         let free = self.memory_max.saturating_sub(self.memory);
         let state = &mut self.classes[class.index()];
-        let at = state.flow(flow);
+        let at = state.flow(flow.number);
         let has_room = match signal {
             Signal::Backpressure => state.memory + load.memory <= free.min(state.settings.memory_max),
             Signal::Loss | Signal::Mark => state.has_room(at, load, free),

@@ -8,7 +8,7 @@
 use anyhow::Result;
 use serde_json::json;
 use weirgate_switch::bridge::Direction;
-use weirgate_switch::limits::{CodelSettings, Mode};
+use weirgate_switch::limits::{ClassSettings, CodelSettings, Mode};
 use weirgate_units::{BitRate, Duration};
 
 use super::TCP_PAYLOAD;
@@ -193,7 +193,8 @@ impl Cell {
         };
         let plan = Plan { arm: Arm::Switch(mode), rate, rtt: Duration::ZERO };
         let codel = (way == Way::Pace).then(CodelSettings::default);
-        let ground = Ground::limited(plan, direction, codel)?;
+        let queue = ClassSettings { codel, ..ClassSettings::default() };
+        let ground = Ground::limited(plan, direction, queue)?;
         Ok(Self { direction, way, ground, blocks: Vec::new(), again: 0, rtt_ms: Vec::new(), cores: Vec::new() })
     }
 

@@ -20,7 +20,7 @@ use weirgate_port::{Impair, Settings, Wire};
 use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, Direction};
 use weirgate_switch::class::Rule;
 use weirgate_switch::frame::Accounting;
-use weirgate_switch::limits::{ClassSettings, CodelSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
+use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
 use weirgate_units::{BitRate, Bytes, Duration};
 
 use super::ovs::Ovs;
@@ -123,14 +123,13 @@ pub(super) struct Ground {
 impl Ground {
     /// What comes from the sender is limited.
     pub(super) fn new(plan: Plan) -> Result<Self> {
-        // The round trip is known here, as it can be to whoever configures a class.
-        Self::limited(plan, Direction::From, Some(CodelSettings::for_rtt(plan.rtt)))
+        Self::limited(plan, Direction::From, ClassSettings::default())
     }
 
-    /// What comes from `a`'s port is limited, or what goes to it; with CoDel in the switch's queues or without. The kernel's limits and
+    /// What comes from `a`'s port is limited, or what goes to it; `queue` is the switch's, but for its length. The kernel's limits and
     /// Open vSwitch's know only the first. A gate does not read the queue that this comes by; the article's does so only for what comes
     /// from `a`.
-    pub(super) fn limited(plan: Plan, direction: Direction, codel: Option<CodelSettings>) -> Result<Self> {
+    pub(super) fn limited(plan: Plan, direction: Direction, queue: ClassSettings) -> Result<Self> {
         let [a, m, b] = ["a", "m", "b"].map(Namespace::create);
         let (a, m, b) = (a?, m?, b?);
         let (carrier, limit, released) = match plan.arm {
@@ -139,7 +138,7 @@ impl Ground {
                 (Carrier::Ovs(Ovs::start(&a, &m, policer)?), None, Record::default())
             }
             _ => {
-                let (switch, limit, released) = switch(plan, direction, codel, &a, &m)?;
+                let (switch, limit, released) = switch(plan, direction, queue, &a, &m)?;
                 (Carrier::Switch(switch), limit, released)
             }
         };
@@ -384,7 +383,7 @@ pub(super) const fn burst_ms(mode: Mode) -> u64 {
 fn switch(
     plan: Plan,
     direction: Direction,
-    codel: Option<CodelSettings>,
+    queue: ClassSettings,
     a: &Namespace,
     m: &Namespace,
 ) -> Result<(Handle, Option<LimitId>, Record)> {
@@ -394,8 +393,7 @@ fn switch(
         Arm::Switch(mode) => {
             let settings = LimitSettings { rate: plan.rate, burst: burst(plan.rate, mode), mode };
             let id = bridge.add_limit(now, settings);
-            let queue_max = queue_max(plan.rate);
-            let queue = ClassSettings { queue_max, codel, ..ClassSettings::default() };
+            let queue = ClassSettings { queue_max: queue_max(plan.rate), ..queue };
             let class = bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
             // The first port is the sender's.
             let rules = vec![Rule { port: Some(0), ..Rule::any(0, class) }];

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use weirgate_linux::clock;
 use weirgate_switch::bridge::Direction;
-use weirgate_switch::limits::{LimitCounters, Mode};
+use weirgate_switch::limits::{ClassSettings, LimitCounters, Mode};
 use weirgate_units::{BitRate, Duration, Instant};
 
 use super::ground::{Arm, CORES, Ground, Plan, burst_ms};
@@ -186,7 +186,7 @@ fn measure_well(rate: BitRate, udp: bool, seconds: u64) -> Result<(One, u32)> {
 fn measure(rate: BitRate, udp: bool, seconds: u64) -> Result<One> {
     // Without CoDel something always waits.
     let plan = Plan { arm: Arm::Switch(Mode::Pace), rate, rtt: Duration::ZERO };
-    let ground = Ground::limited(plan, Direction::From, None)?;
+    let ground = Ground::limited(plan, Direction::From, ClassSettings { codel: None, ..ClassSettings::default() })?;
     let bits = rate.as_bits_per_sec();
     let arguments = if udp {
         ground.set_mtu(JUMBO as u32)?;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::json;
 use weirgate_switch::bridge::Direction;
-use weirgate_switch::limits::{CodelSettings, Mode};
+use weirgate_switch::limits::{ClassSettings, Mode};
 use weirgate_units::{BitRate, Duration};
 
 use super::ground::{Arm, CORES, Ground, Plan};
@@ -13,7 +13,7 @@ use crate::net::AllowedCongestion;
 use crate::report::{Report, Table, number};
 use crate::stats::mean;
 
-/// Each with whether the switch is told the round trip.
+/// Each with whether a connection's own round trip says how patient CoDel is with it.
 const ARMS: [(Arm, bool); 7] = [
     (Arm::Switch(Mode::Drop), true),
     (Arm::Tbf, true),
@@ -24,7 +24,7 @@ const ARMS: [(Arm, bool); 7] = [
     (Arm::Switch(Mode::Pace), false),
 ];
 
-/// At 20 ms CoDel is the same, told and not.
+/// At 20 ms CoDel is the same in both.
 const ARMS_QUICK: [(Arm, bool); 3] =
     [(Arm::Switch(Mode::Drop), true), (Arm::Htb, true), (Arm::Switch(Mode::Pace), true)];
 
@@ -47,20 +47,21 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         rows: Vec::new(),
     };
     let mut worst = f64::INFINITY;
-    for (arm, told) in arms {
-        let name = if *told { arm.name().to_owned() } else { format!("{}, round trip not told", arm.name()) };
+    for (arm, by_flow_rtt) in arms {
+        let more = if *by_flow_rtt { "" } else { ", whatever the round trip" };
+        let name = format!("{}{more}", arm.name());
         let mut row = vec![name.clone()];
         let (mut again, mut cores) = (0, Vec::new());
         for ms in rtts {
             options.say(format!("{name}, {ms} ms"));
             let rtt = Duration::from_millis(*ms);
-            let codel = if *told { CodelSettings::for_rtt(rtt) } else { CodelSettings::default() };
-            let ground = Ground::limited(Plan { arm: *arm, rate, rtt }, Direction::From, Some(codel))?;
+            let queue = ClassSettings { by_flow_rtt: *by_flow_rtt, ..ClassSettings::default() };
+            let ground = Ground::limited(Plan { arm: *arm, rate, rtt }, Direction::From, queue)?;
             let iperf = ground.iperf(&format!("-O {omit}"), Duration::from_secs(seconds))?;
             let goodput = iperf.received() / super::TCP_PAYLOAD / rate.as_bits_per_sec() as f64 * 100.0;
             again = iperf.retransmits();
             cores.push(iperf.cores_per_gbit());
-            if *arm == Arm::Switch(Mode::Pace) && *told {
+            if *arm == Arm::Switch(Mode::Pace) && *by_flow_rtt {
                 worst = worst.min(goodput);
             }
             row.push(number(goodput));
@@ -76,9 +77,9 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             "One CUBIC connection (iperf3, buffers of up to 64 MB) through the switch, which has the limit or only the delay, and a router, \
              which has the kernel's limit in its arms. All arms have the same path. Goodput is the payload received in {seconds} s after \
              the first {omit}, with headers put back, over the limit, which counts IP bytes; tbf and htb count 14 bytes more of each packet, \
-             its Ethernet header, which is 0.9 %. `drop` has a burst of 50 ms, tbf and htb their manual's. `pace` is told the round trip of \
-             each cell (`rtt` of a class), by which CoDel's target is a quarter of that where it is more than 5 ms, and its interval four of \
-             them where these are more than 100 ms. Its rivals have nothing of the kind; what it does where it is not told, as it comes, is \
+             its Ethernet header, which is 0.9 %. `drop` has a burst of 50 ms, tbf and htb their manual's. `pace` is as it comes: it has seen \
+             the connection's handshake, by whose round trip CoDel's target is a quarter of that where it is more than 5 ms, and its interval \
+             four of them where these are more than 100 ms. The same with 5 and 100 ms whatever the round trip, which is RFC 8289's CoDel, is \
              beside it and not judged. `gate` and `borrow` do not read the TAP, whose \
              queue then holds 10,000 super-packets: a TAP's sender is not held back by that."
         ),

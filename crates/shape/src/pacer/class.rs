@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use weirgate_units::{Bytes, Duration, Instant};
 
-use super::{ClassSettings, LimitId, Load, Signal};
+use super::{ClassSettings, Flow, LimitId, Load, Signal};
 use crate::codel::Codel;
 
 /// Flow queues that a flow's number leaves the choice of (Hoeiland-Joergensen, Taht, Morton, "Piece of CAKE", 2018). With one, of 28 flows
@@ -39,7 +39,7 @@ pub(super) struct Class<T> {
 /// flows.
 #[derive(Debug)]
 struct Set<T> {
-    flows: [Flow<T>; WAYS],
+    flows: [FlowQueue<T>; WAYS],
     /// Whose queue each is, or was last.
     owners: [u32; WAYS],
 }
@@ -49,7 +49,7 @@ struct Set<T> {
 const _: () = assert!(size_of::<Set<()>>() == 992);
 
 #[derive(Debug)]
-struct Flow<T> {
+struct FlowQueue<T> {
     queue: VecDeque<Waiting<T>>,
     /// How many leave until none is left of flows that only share it.
     guests: usize,
@@ -60,6 +60,8 @@ struct Flow<T> {
     memory: Bytes,
     deficit: i64,
     listed: bool,
+    /// Of the flow that it is, or was last, the round trip in microseconds; 0: it is not known.
+    rtt_us: u32,
     codel: Codel,
 }
 
@@ -86,11 +88,11 @@ pub(super) struct Head<T> {
 
 impl<T> Default for Set<T> {
     fn default() -> Self {
-        Self { flows: std::array::from_fn(|_| Flow::default()), owners: [0; WAYS] }
+        Self { flows: std::array::from_fn(|_| FlowQueue::default()), owners: [0; WAYS] }
     }
 }
 
-impl<T> Default for Flow<T> {
+impl<T> Default for FlowQueue<T> {
     fn default() -> Self {
         Self {
             queue: VecDeque::new(),
@@ -100,6 +102,7 @@ impl<T> Default for Flow<T> {
             memory: Bytes::ZERO,
             deficit: 0,
             listed: false,
+            rtt_us: 0,
             codel: Codel::default(),
         }
     }
@@ -141,7 +144,7 @@ impl<T> Class<T> {
     pub(super) fn has_room(&self, at: usize, load: Load, free_memory: Bytes) -> bool {
         let free = self.settings.queue_max.saturating_sub(self.waiting.saturating_sub(self.backpressured));
         let memory_free = self.settings.memory_max.min(free_memory).saturating_sub(self.memory);
-        let of = |flow: &Flow<T>| (flow.waiting.saturating_sub(flow.backpressured), flow.memory);
+        let of = |flow: &FlowQueue<T>| (flow.waiting.saturating_sub(flow.backpressured), flow.memory);
         let none = (Bytes::ZERO, Bytes::ZERO);
         let (waiting, held) = self.sets[at / WAYS].as_ref().map_or(none, |set| of(&set.flows[at % WAYS]));
         waiting + load.size <= free && held + load.memory <= memory_free
@@ -157,12 +160,19 @@ impl<T> Class<T> {
         }
     }
 
-    pub(super) fn push(&mut self, at: usize, number: u32, waiting: Waiting<T>) {
+    pub(super) fn push(&mut self, at: usize, of: Flow, waiting: Waiting<T>) {
+        let Flow { number, rtt } = of;
         let set = self.sets[at / WAYS].get_or_insert_default();
         let (flow, owner) = (&mut set.flows[at % WAYS], &mut set.owners[at % WAYS]);
         if !flow.listed && *owner != number {
             *owner = number;
+            flow.rtt_us = 0;
             flow.codel = Codel::default();
+        }
+        if let Some(rtt) = rtt
+            && *owner == number
+        {
+            flow.rtt_us = u32::try_from(rtt.as_nanos() / 1_000).unwrap_or(u32::MAX);
         }
         let Load { size, memory } = waiting.load;
         self.waiting += size;
@@ -222,10 +232,12 @@ impl<T> Class<T> {
                 flow.backpressured = flow.backpressured.saturating_sub(size);
             } else if self.spared.is_some_and(|spared| waiting.since <= spared) {
                 flow.codel = Codel::default();
-            } else if let Some(codel) = &self.settings.codel {
+            } else if let Some(codel) = self.settings.codel {
+                let rtt = if self.settings.by_flow_rtt { flow.rtt_us } else { 0 };
+                let codel = codel.and_for_rtt(Duration::from_micros(rtt.into()));
                 let sojourn = now.saturating_since(waiting.since);
                 let left = flow.waiting.saturating_sub(flow.backpressured);
-                too_many = flow.codel.handle_dequeue(now, sojourn, left, self.settings.quantum, codel);
+                too_many = flow.codel.handle_dequeue(now, sojourn, left, self.settings.quantum, &codel);
             }
             if too_many && waiting.signal == Signal::Loss {
                 self.forget(&waiting);

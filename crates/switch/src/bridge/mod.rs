@@ -12,6 +12,7 @@
 //! limit may want left unread, and with holds and offloads that it keeps; whoever read it is told what it counts for; and a device may
 //! have no room for what is sent, and gets it again. A `Port`, one way for packets that it takes in any case, says none of that.
 
+mod handshakes;
 #[cfg(test)]
 mod tests;
 mod ways;
@@ -23,11 +24,12 @@ use slab::Slab;
 use weirgate_port::{Offload, Packet};
 use weirgate_units::{BitRate, Bytes, Duration, Instant, Packets};
 
+use self::handshakes::Handshakes;
 use self::ways::Ways;
 use crate::class::{Cached, Classifier, Rule, RuleError};
 use crate::frame::{Accounting, Ecn, Frame, Mac, Segments, Sums};
 use crate::limits::{
-    Admission, Arrival, ClassId, ClassSettings, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate,
+    Admission, Arrival, ClassId, ClassSettings, Flow, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate,
     SharedLimit, Signal, SourceId,
 };
 use crate::macs::{Decision, MacsFull};
@@ -138,8 +140,8 @@ struct Item {
     stages: [Option<Stage>; 2],
     passed: usize,
     source: Option<SourceId>,
-    /// A hash of its addresses, once it has waited.
-    flow: u32,
+    /// Whose it is, once it has waited.
+    flow: Flow,
     signal: Signal,
 }
 
@@ -169,6 +171,7 @@ struct Class {
 pub struct Bridge {
     ports: Vec<Port>,
     ways: Ways,
+    handshakes: Handshakes,
     classes: Vec<Class>,
     from: Cached<ClassRef>,
     to: Cached<ClassRef>,
@@ -195,6 +198,7 @@ impl Bridge {
         Self {
             ports: Vec::new(),
             ways: Ways::new(seed),
+            handshakes: Handshakes::new(seed),
             classes: Vec::new(),
             from: none(),
             to: none(),
@@ -223,9 +227,11 @@ impl Bridge {
         self.ports[b.index()].peer = Some(a);
     }
 
-    /// Learns addresses together with `other`, which serves other queues of the same ports on another thread.
+    /// Learns addresses and round trips together with `other`, which serves other queues of the same ports on another thread and has
+    /// the same seed.
     pub fn learn_with(&mut self, other: &Self) {
         self.ways = Ways::with(&other.ways);
+        self.handshakes = Handshakes::with(&other.handshakes);
     }
 
     /// Adds a limit.
@@ -388,6 +394,7 @@ impl Bridge {
             self.ports[port.index()].dropped.malformed += 1;
             return packet.size();
         }
+        self.handshakes.handle_frame(now, frame);
         let class = self.from.classify(port.0, frame);
         let to = match self.decide(now, port, frame) {
             Decision::To(to) => Target::Port(to),
@@ -485,7 +492,9 @@ impl Bridge {
         });
         let counted = counted.unwrap_or(packet.size());
         match self.segments_max(classes, frame, packet.offload()) {
-            None => self.offer(now, Item { packet, to, stages, passed: 0, source, flow: 0, signal }, Some(frame)),
+            None => {
+                self.offer(now, Item { packet, to, stages, passed: 0, source, flow: 0.into(), signal }, Some(frame))
+            }
             Some(most) => {
                 let Ok(pieces) = Segments::new(packet.bytes(), frame, packet.offload(), most, Sums::Partial) else {
                     self.ports[port.index()].dropped.malformed += 1;
@@ -499,7 +508,7 @@ impl Bridge {
                     match Frame::ethernet(piece.bytes()) {
                         Ok(frame) => {
                             let stages = classes.map(|class| self.stage(class, &frame, &piece));
-                            let item = Item { packet: piece, to, stages, passed: 0, source, flow: 0, signal };
+                            let item = Item { packet: piece, to, stages, passed: 0, source, flow: 0.into(), signal };
                             self.offer(now, item, Some(&frame));
                         }
                         Err(_) => self.ports[port.index()].dropped.malformed += 1,
@@ -524,7 +533,7 @@ impl Bridge {
                     Admission::Refused => return self.drop_limited(&item),
                     Admission::Wait => {
                         if let Some(hash) = read.and_then(|frame| frame.flow_hash(self.seed)) {
-                            item.flow = hash as u32;
+                            item.flow = Flow { number: hash as u32, rtt: self.handshakes.rtt(hash) };
                         }
                         return self.queue(now, class, size, item);
                     }

@@ -200,6 +200,45 @@ fn a_frame_is_marked_dropped_or_left_alone_as_its_sender_listens() {
     }
 }
 
+/// What CoDel drops of a connection in the second after its handshake, of a round trip of so many milliseconds: frames come twice as
+/// fast as they leave, in the direction that the connection was opened in or in the other.
+fn dropped_of(rtt: u64, opened: bool, by_flow_rtt: bool) -> u64 {
+    let (mut bridge, ports) = bridge(2);
+    bridge.join(ports[0], ports[1]);
+    let id = bridge.add_limit(at(0), LimitSettings { rate: mbit(4), burst: Bytes::new(3_000), mode: Mode::Pace });
+    let queue = ClassSettings { queue_max: Bytes::new(u64::MAX), by_flow_rtt, ..ClassSettings::default() };
+    let class = bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
+    bridge.set_rules(vec![Rule { port: Some(ports[0].0), ..Rule::any(0, class) }], vec![]).expect("sound rules");
+    let (client, server) = if opened { (0, 1) } else { (1, 0) };
+    let mut send = |ms: u64, from: usize, flags: u8, payload: usize| {
+        // The two hosts stand on either side.
+        let build = Build { flags, payload: vec![1; payload], ..Build::default() };
+        let bytes = if from == client { build.bytes() } else { build.answered() };
+        bridge.handle_frame(at(ms * 1_000_000), ports[from], None, Packet::copy_of(&bytes));
+        run(&mut bridge, at(ms * 1_000_000));
+    };
+    send(0, client, 0x02, 0);
+    send(rtt / 2, server, 0x12, 0);
+    send(rtt, client, 0x10, 0);
+    for ms in rtt..rtt + 1_000 {
+        send(ms, 0, 0x10, 960);
+    }
+    bridge.limit_counters(id, at((rtt + 1_000) * 1_000_000)).dropped_codel
+}
+
+#[test]
+fn codel_gives_a_connection_four_of_its_own_round_trips() {
+    for opened in [true, false] {
+        let usual = dropped_of(1, opened, true);
+        assert!(usual > 10, "{usual} with 100 ms");
+        assert_eq!(dropped_of(25, opened, true), usual, "as without");
+        let patient = dropped_of(200, opened, true);
+        assert!((1..usual / 2).contains(&patient), "{patient} with 800 ms, {usual} with 100 ms");
+        assert_eq!(dropped_of(250, opened, true), 0, "a second");
+        assert_eq!(dropped_of(250, opened, false), usual, "where another interval is said");
+    }
+}
+
 #[test]
 fn joined_ports_are_a_wire_for_whatever_is_a_frame() {
     let (mut bridge, ports) = bridge(2);

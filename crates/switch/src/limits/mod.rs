@@ -24,7 +24,7 @@ use weirgate_shape::{
 };
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
-pub use weirgate_shape::{ClassSettings, CodelSettings, Signal};
+pub use weirgate_shape::{ClassSettings, CodelSettings, Flow, Signal};
 
 pub use self::count::{Delays, LimitCounters};
 pub use self::shared::SharedLimit;
@@ -113,8 +113,8 @@ pub struct Arrival {
     pub class: ClassId,
     /// The queue that it was read from.
     pub source: Option<SourceId>,
-    /// A number that packets of one flow share, a hash of their addresses.
-    pub flow: u32,
+    /// Whose it is.
+    pub flow: Flow,
     /// As the class's limits count it.
     pub size: Bytes,
     /// What it takes of memory while it waits.

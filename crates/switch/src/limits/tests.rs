@@ -46,7 +46,7 @@ fn limit(limits: &mut Limits<u64>, rate: BitRate, mode: Mode) -> LimitId {
 }
 
 fn arrival(class: ClassId, source: Option<SourceId>) -> Arrival {
-    Arrival { class, source, flow: 1, size: MTU, memory: MTU, signal: Signal::Loss }
+    Arrival { class, source, flow: 1.into(), size: MTU, memory: MTU, signal: Signal::Loss }
 }
 
 /// Offers packets of an MTU every `gap` for `time` from the beginning, and gives the bytes that leave.
@@ -80,7 +80,7 @@ fn who_fills_the_memory_leaves_room_for_others() {
     });
     let waiting = classes.map(|class| {
         let waits = |flow: &u32| {
-            let arrival = Arrival { flow: flow * 977, ..arrival(class, None) };
+            let arrival = Arrival { flow: (flow * 977).into(), ..arrival(class, None) };
             matches!(limits.handle_packet(at(0), &arrival, 0), Verdict::Wait)
         };
         (0..1_000_u32).filter(waits).count() as u64 * MTU.as_u64()
@@ -107,7 +107,7 @@ fn small_packets_have_the_room_that_their_memory_takes() {
     let mut offer = |class, flow: u32, packets: u64| {
         let (size, memory) = (Bytes::new(46), Bytes::new(BUFFER));
         let waits = |_: &u64| {
-            let arrival = Arrival { flow: flow * 977, size, memory, ..arrival(class, None) };
+            let arrival = Arrival { flow: (flow * 977).into(), size, memory, ..arrival(class, None) };
             matches!(limits.handle_packet(at(0), &arrival, 0), Verdict::Wait)
         };
         (0..packets).filter(waits).count() as u64
@@ -255,7 +255,7 @@ fn of_a_chain_the_limit_that_holds_up_counts_what_it_does() {
         let (mut now, end, mut passed, mut marked, mut codel, mut room) = (at(0), at(2_000_000_000), 0, 0, 0, 0);
         while now < end {
             // 20 Mbit/s offered, by two flows.
-            let arrival = Arrival { flow: (now.as_nanos() / 600_000 % 2) as u32, ..arrival(class, None) };
+            let arrival = Arrival { flow: ((now.as_nanos() / 600_000 % 2) as u32).into(), ..arrival(class, None) };
             match limits.handle_packet(now, &arrival, 0) {
                 Verdict::Pass(_) => passed += 1,
                 Verdict::Wait => {}
@@ -597,7 +597,7 @@ proptest! {
                     into += 1;
                     let (class, size) = (classes[which], Bytes::new(size));
                     let signal = [Signal::Loss, Signal::Mark, Signal::Backpressure][usize::from(what) % 3];
-                    let arrival = Arrival { class, source: None, flow: size.as_u64() as u32, size, memory: size, signal };
+                    let arrival = Arrival { class, source: None, flow: (size.as_u64() as u32).into(), size, memory: size, signal };
                     match limits.handle_packet(now, &arrival, 7) {
                         Verdict::Pass(_) => out += 1,
                         Verdict::Wait => {}

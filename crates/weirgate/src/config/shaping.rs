@@ -145,6 +145,8 @@ pub struct Class {
     pub queue: Option<Bytes>,
     /// When a flow's packets have waited for too long; `None`: never.
     pub codel: Option<CodelSettings>,
+    /// Whether a connection whose round trip was seen has it by that, where it is longer: nobody said `target` or `interval`.
+    pub by_flow_rtt: bool,
     /// After which wait packets are marked with congestion.
     pub mark_above: Option<Duration>,
 }
@@ -634,7 +636,8 @@ fn class(
         );
         problems.push(chain.problem(what));
     }
-    let codel = chosen.iter().fold(typed.codel, |codel, at| codel.or(codels[*at])).settings();
+    let said = chosen.iter().fold(typed.codel, |codel, at| codel.or(codels[*at]));
+    let codel = said.settings();
     if let Some(codel) = codel.filter(|codel| codel.interval <= codel.target) {
         let what = format!("an `interval` of {} is no longer than the `target`, {}", codel.interval, codel.target);
         problems.push(problem(line, "class", what));
@@ -646,6 +649,7 @@ fn class(
         limits: chosen,
         queue: typed.queue.map(|queue| queue.value),
         codel,
+        by_flow_rtt: said.target.is_none() && said.interval.is_none(),
         mark_above: typed.mark_above.map(|above| above.value),
     })
 }

@@ -225,6 +225,13 @@ fn a_known_round_trip_says_when_a_queue_is_too_long() {
     assert_eq!(codel("rtt = \"200 ms\"\n"), Some((50, 800)));
     assert_eq!(codel("rtt = \"200 ms\"\ntarget = \"8 ms\"\n"), Some((8, 800)));
     assert_eq!(codel("target = \"off\"\n"), None);
+    // A connection's own round trip counts where nobody said what it would change.
+    for (more, by_flow_rtt) in
+        [("", true), ("rtt = \"9 ms\"\n", true), ("target = \"8 ms\"\n", false), ("interval = \"80 ms\"\n", false)]
+    {
+        let config = Config::from_text(&format!("{ground}{class}{more}"), &root()).unwrap();
+        assert_eq!(config.shaping.classes[0].by_flow_rtt, by_flow_rtt, "{more}");
+    }
     let long = problems(&format!("{ground}{class}target = \"200 ms\"\n"));
     assert!(long.contains("no longer than the `target`"), "{long}");
     // A limit's is for all its classes; a class's own, and the nearest limit's, come first.

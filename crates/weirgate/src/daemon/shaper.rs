@@ -235,6 +235,7 @@ fn queue(class: &Class, lowest: BitRate) -> ClassSettings {
     ClassSettings {
         queue_max: class.queue.unwrap_or_else(|| queue_max(lowest)),
         codel: class.codel,
+        by_flow_rtt: class.by_flow_rtt,
         mark_above: class.mark_above,
         ..ClassSettings::default()
     }

@@ -193,7 +193,7 @@ fn flows_of_a_shared_limit_are_equal_on_whatever_threads() {
             for (flow, passed) in passed.iter_mut().enumerate() {
                 if (step + flow as u64).is_multiple_of(6) {
                     number += 1;
-                    let arrival = Arrival { flow: flow as u32 * 977, ..arrival(*class, None) };
+                    let arrival = Arrival { flow: (flow as u32 * 977).into(), ..arrival(*class, None) };
                     if let Verdict::Pass(_) = limits.handle_packet(now, &arrival, flow as u64) {
                         *passed += 1;
                     }
