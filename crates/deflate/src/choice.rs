@@ -4,8 +4,8 @@
 //! "Same ratio" promises that responses are not larger than zlib's at the level that was asked for, by more than a share. Whether
 //! an engine holds that depends on the data, so it is looked at: of the bodies of each level and size class that it has, every so many is
 //! compressed by stock zlib as well, and where its output has been too large it goes one level up, and from the last level out of the
-//! choice. Of those that are left the one that kept its caller's thread busy for the shortest time is chosen; a part of the time in which a
-//! device had it sleep counts as well. What a device costs changes
+//! choice. Of those that are left, stock zlib among them, the one that kept its caller's thread busy for the shortest time is chosen; a part
+//! of the time in which a device had it sleep counts as well. What a device costs changes
 //! with its load, so where there is one it is tried now and then, and where it is chosen the engines beside it are; among those the first
 //! few bodies decide, so that equal bodies have equal output from then on.
 
@@ -65,6 +65,15 @@ const TRY_EVERY: u32 = 64;
 /// After so many bodies it is known what an engine costs.
 const KNOWN_AFTER: u32 = 4;
 
+/// Of the engines in the caller's thread the first so many bodies do not count, by which caches and predictors come to know them, and
+/// those up to so many decide.
+const WARM_AFTER: u32 = 8;
+const DECIDED_AFTER: u32 = 40;
+
+/// What an engine takes before its first byte is reckoned as so many bytes, or the costs of bodies of a class could not be compared: it is
+/// most of what the shortest ones take.
+const BEFORE: u64 = 1 << 10;
+
 /// Bytes of output after which older ones count half: those of a few hundred responses.
 const HALF_AT: u64 = 4 << 20;
 
@@ -100,12 +109,14 @@ struct Route {
     stock: AtomicU64,
     /// Nanoseconds of the caller's thread for 1,024 bytes, a moving mean; 0: not known.
     cost: AtomicU32,
+    /// The mean of those that decide.
+    first: AtomicU32,
     /// Of so many bodies.
     known: AtomicU32,
 }
 
-/// Below 2 KB, 8 KB, 32 KB, 128 KB, and all others.
-const CLASSES: usize = 5;
+/// Below 512 bytes, 2 KB, 8 KB, 32 KB, 128 KB, and all others.
+const CLASSES: usize = 6;
 
 /// The last level of zlib's, which every engine is asked for in its stead.
 const LEVEL_MAX: i32 = 9;
@@ -137,13 +148,13 @@ impl Choice {
 
     /// Who compresses a body of `len` bytes for which zlib's `level` was asked for.
     pub fn pick(&self, level: i32, len: usize) -> Pick {
-        let Some(class) = self.class(level, len) else { return Pick::STOCK };
+        let Some(class) = self.class(level, len) else { return self.stock(level) };
         let all = || self.candidates(class, level, len, true);
         let seen = class.seen.fetch_add(1, Ordering::Relaxed);
         if self.offload == Offload::Always && all().any(|maker| maker == Maker::Accelerator) {
             return self.route(class, level, len, Maker::Accelerator);
         }
-        let Some(best) = class.cheapest(all()) else { return Pick::STOCK };
+        let Some(best) = class.cheapest(all()) else { return self.stock(level) };
         if seen % TRY_EVERY < TRY_EVERY - 1 {
             return self.route(class, level, len, best);
         }
@@ -156,9 +167,14 @@ impl Choice {
 
     /// Who does so where no device can.
     pub fn pick_here(&self, level: i32, len: usize) -> Pick {
-        let Some(class) = self.class(level, len) else { return Pick::STOCK };
+        let Some(class) = self.class(level, len) else { return self.stock(level) };
         let best = class.cheapest(self.candidates(class, level, len, false));
-        best.map_or(Pick::STOCK, |best| self.route(class, level, len, best))
+        best.map_or_else(|| self.stock(level), |best| self.route(class, level, len, best))
+    }
+
+    /// Stock zlib, where `level` was asked for.
+    pub fn stock(&self, level: i32) -> Pick {
+        Pick { maker: Maker::Stock, level: self.streaming(level), compare: false }
     }
 
     /// Whether a body that is longer than what is collected may be compressed part by part: it may until that was too large.
@@ -202,13 +218,19 @@ impl Choice {
     /// Takes note that a body of `len` bytes for which `level` was asked kept its thread busy for so many nanoseconds.
     pub fn cost(&self, level: i32, len: usize, maker: Maker, nanos: u64) {
         let Some(class) = self.class(level, len) else { return };
-        let Route { cost, known, .. } = &class.routes[maker as usize];
-        let new = nanos.saturating_mul(1_024) / (len as u64).max(1);
+        let Route { cost, first, known, .. } = &class.routes[maker as usize];
+        let new = nanos.saturating_mul(1_024) / (len as u64).saturating_add(BEFORE);
         let old = u64::from(cost.load(Ordering::Relaxed));
         // One that another process interrupted is not ten times as much work.
         let mean = if old == 0 { new } else { (old * 15 + new.min(old * 4)) / 16 };
-        cost.store(u32::try_from(mean).unwrap_or(u32::MAX).max(1), Ordering::Relaxed);
-        known.fetch_add(1, Ordering::Relaxed);
+        let store =
+            |to: &AtomicU32, nanos: u64| to.store(u32::try_from(nanos).unwrap_or(u32::MAX).max(1), Ordering::Relaxed);
+        store(cost, mean);
+        let before = known.fetch_add(1, Ordering::Relaxed);
+        if (WARM_AFTER..DECIDED_AFTER).contains(&before) {
+            let (of, old) = (u64::from(before - WARM_AFTER), u64::from(first.load(Ordering::Relaxed)));
+            store(first, if of == 0 { new } else { (old * of + new.min(old * 4)) / (of + 1) });
+        }
     }
 
     /// Takes note that a body of `len` bytes became `ours` long by an engine, and `stock` by stock zlib at `level`.
@@ -243,8 +265,8 @@ impl Choice {
         away: bool,
     ) -> impl Iterator<Item = Maker> + Clone + 'a {
         let all: &[Maker] = match self.mode {
-            Mode::Same => &[Maker::Qatzip, Maker::Accelerator, Maker::Libdeflate],
-            Mode::Fast => &[Maker::Qatzip, Maker::Accelerator, Maker::Igzip, Maker::Libdeflate],
+            Mode::Same => &[Maker::Qatzip, Maker::Accelerator, Maker::Libdeflate, Maker::Stock],
+            Mode::Fast => &[Maker::Qatzip, Maker::Accelerator, Maker::Igzip, Maker::Libdeflate, Maker::Stock],
         };
         let missing = self.missing.load(Ordering::Relaxed);
         let device = len > 0 && self.accelerator.as_ref().is_some_and(|client| client.takes(len));
@@ -261,6 +283,9 @@ impl Choice {
     }
 
     fn route(&self, class: &Class, level: i32, len: usize, maker: Maker) -> Pick {
+        if maker == Maker::Stock {
+            return self.stock(level);
+        }
         let route = &class.routes[maker as usize];
         let level = match self.mode {
             Mode::Fast => 1,
@@ -281,12 +306,13 @@ impl Choice {
 
     /// `None`: there is nothing to choose at such a level.
     fn class(&self, level: i32, len: usize) -> Option<&Class> {
-        let class = match len >> 10 {
-            ..2 => 0,
-            2..8 => 1,
-            8..32 => 2,
-            32..128 => 3,
-            _ => 4,
+        let class = match len >> 9 {
+            0 => 0,
+            1..4 => 1,
+            4..16 => 2,
+            16..64 => 3,
+            64..256 => 4,
+            _ => 5,
         };
         self.classes.get(usize::try_from(level - 1).ok()?).map(|classes| &classes[class])
     }
@@ -297,23 +323,17 @@ const fn is_away(maker: Maker) -> bool {
     matches!(maker, Maker::Accelerator | Maker::Qatzip)
 }
 
-impl Pick {
-    /// Stock zlib at the level that was asked for.
-    pub const STOCK: Self = Self { maker: Maker::Stock, level: 0, compare: false };
-}
-
 impl Class {
     const fn new() -> Self {
         Self { seen: AtomicU32::new(0), routes: [const { Route::new() }; Maker::ALL.len()] }
     }
 
     /// The first one of which it is not known what it costs, or the one that costs the least.
-    fn cheapest(&self, candidates: impl Iterator<Item = Maker>) -> Option<Maker> {
-        candidates.min_by_key(|maker| {
-            let route = &self.routes[*maker as usize];
-            let is_known = route.known.load(Ordering::Relaxed) >= KNOWN_AFTER;
-            if is_known { route.cost.load(Ordering::Relaxed) } else { 0 }
-        })
+    fn cheapest(&self, candidates: impl Iterator<Item = Maker> + Clone) -> Option<Maker> {
+        let of = |maker: Maker| &self.routes[maker as usize];
+        let here = candidates.clone().filter(|maker| !is_away(*maker)).min_by_key(|maker| of(*maker).decided());
+        let away = candidates.filter(|maker| is_away(*maker));
+        away.chain(here).min_by_key(|maker| of(*maker).known())
     }
 }
 
@@ -325,8 +345,21 @@ impl Route {
             ours: AtomicU64::new(0),
             stock: AtomicU64::new(0),
             cost: AtomicU32::new(0),
+            first: AtomicU32::new(0),
             known: AtomicU32::new(0),
         }
+    }
+
+    /// What it costs, once that is known; 0 before.
+    fn known(&self) -> u32 {
+        let is_known = self.known.load(Ordering::Relaxed) >= KNOWN_AFTER;
+        if is_known { self.cost.load(Ordering::Relaxed) } else { 0 }
+    }
+
+    /// What it cost when that was decided by; 0 before.
+    fn decided(&self) -> u32 {
+        let is_decided = self.known.load(Ordering::Relaxed) >= DECIDED_AFTER;
+        if is_decided { self.first.load(Ordering::Relaxed) } else { 0 }
     }
 
     /// Whether the next body of its is compressed by zlib as well.
@@ -371,7 +404,7 @@ mod tests {
             assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, level), "half of a per cent is allowed");
             choice.compare(6, 5_000, Maker::Libdeflate, 1_010, 1_000);
         }
-        assert_eq!(choice.pick(6, 5_000), Pick::STOCK);
+        assert_eq!(picked(&choice, 6, 5_000), by(Maker::Stock, 6));
         assert_eq!(picked(&choice, 6, 50_000), by(Maker::Libdeflate, 6), "other sizes are other classes");
         assert_eq!(picked(&choice, 7, 5_000), by(Maker::Libdeflate, 7), "and so are other levels");
     }
@@ -405,7 +438,7 @@ mod tests {
     fn no_engine_stands_in_for_no_compression() {
         for mode in [Mode::Same, Mode::Fast] {
             let choice = Choice::new(mode, 0.005);
-            assert_eq!((choice.pick(0, 5_000), choice.streaming(0)), (Pick::STOCK, 0));
+            assert_eq!((picked(&choice, 0, 5_000), choice.streaming(0)), (by(Maker::Stock, 0), 0));
         }
     }
 
@@ -424,10 +457,37 @@ mod tests {
         let choice = Choice::new(Mode::Fast, 0.005);
         choice.lacks(Maker::Qatzip);
         let picks = run(&choice, 1_000, |maker| if maker == Maker::Igzip { 2_000 } else { 1_000 });
-        assert_eq!(picks[..4], [Maker::Igzip; 4]);
-        assert_eq!(picks[4..], [Maker::Libdeflate; 996]);
+        assert_eq!(picks[..40], [Maker::Igzip; 40]);
+        assert_eq!(picks[40..80], [Maker::Libdeflate; 40]);
+        assert_eq!(picks[80..120], [Maker::Stock; 40]);
+        assert_eq!(picks[120..], [Maker::Libdeflate; 880], "as cheap as zlib");
         choice.lacks(Maker::Libdeflate);
-        assert_eq!(choice.pick(6, 1_000).maker, Maker::Igzip);
+        assert_eq!(picked(&choice, 6, 1_000), by(Maker::Stock, 1));
+    }
+
+    #[test]
+    fn zlib_has_what_it_does_cheapest_for_good() {
+        let choice = usual();
+        // Whatever it takes later, a body that is compressed again is compressed alike.
+        let so_far = std::cell::Cell::new(0);
+        let picks = run(&choice, 1_000, |maker| match maker {
+            Maker::Stock => 2_000 + so_far.replace(so_far.get() + 50),
+            _ => 5_000,
+        });
+        assert_eq!(picks[80..], [Maker::Stock; 920]);
+        assert_eq!(picked(&choice, 6, 100), by(Maker::Libdeflate, 6), "another class");
+    }
+
+    #[test]
+    fn what_an_engine_takes_for_its_first_bodies_does_not_count() {
+        let choice = usual();
+        let so_far = std::cell::Cell::new(0);
+        let picks = run(&choice, 200, |maker| match maker {
+            _ if so_far.replace(so_far.get() + 1) < 8 => 1_000_000,
+            Maker::Stock => 1_200,
+            _ => 1_000,
+        });
+        assert_eq!(picks[80..], [Maker::Libdeflate; 120]);
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Scratch {
         // Engines other than zlib look back 32 KB.
         let fits = input.len() <= 1 << settings.window_bits || settings.window_bits == 15;
         let (level, len) = (settings.level, input.len());
-        let mut pick = if fits { choice.pick(level, len) } else { Pick::STOCK };
+        let mut pick = if fits { choice.pick(level, len) } else { choice.stock(level) };
         let mut began = clock();
         let mut why = None;
         if matches!(pick.maker, Maker::Accelerator | Maker::Qatzip) {
@@ -136,7 +136,7 @@ impl Scratch {
         match pick.maker {
             Maker::Libdeflate => self.libdeflate(pick.level),
             Maker::Igzip => self.igzip(),
-            Maker::Stock => Some(self.stock(settings)),
+            Maker::Stock => Some(self.stock(&Settings { level: pick.level, ..*settings })),
             Maker::ZlibRs | Maker::Qatzip | Maker::Accelerator | Maker::Stream => None,
         }
     }
