@@ -112,7 +112,8 @@ impl Sizes {
                 Some((bytes.trim().parse::<u64>().ok()?, share.trim().parse::<f64>().ok()?))
             });
             let Some(knot) = knot else {
-                let what = format!("`{line}` is not `bytes,share`, a whole number and one of 0 to 1");
+                let what =
+                    format!("`{line}` is not `bytes,share`, numbers as `10000,0.5`; a line of words begins with `#`");
                 return Err(SizesTextError { line: at + 1, what });
             };
             knots.push(knot);
@@ -200,7 +201,10 @@ mod tests {
     #[test]
     fn a_wrong_line_is_named() {
         let wrong = |text: &str| Sizes::parse(text).unwrap_err().to_string();
-        assert_eq!(wrong("# head\n1,0\n2;1\n"), "line 3: `2;1` is not `bytes,share`, a whole number and one of 0 to 1");
+        assert_eq!(
+            wrong("# head\n1,0\n2;1\n"),
+            "line 3: `2;1` is not `bytes,share`, numbers as `10000,0.5`; a line of words begins with `#`"
+        );
         assert_eq!(wrong("1,0\n\n3,0.5\n2,1\n"), "line 4: knot 3: less than the knot before; bytes and shares rise");
         assert_eq!(wrong("1,0\n2,0.5\n"), "line 2: the last share is 0.5, and must be 1: are they percent?");
         assert!(wrong("").starts_with("line 1: a distribution needs two knots"));

@@ -35,6 +35,9 @@ pub struct Report {
     pub machine: Machine,
     /// What was measured, how, and what was not: one paragraph.
     pub method: String,
+    /// Where that differs from what an article says, and why: a sentence or a few each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differs: Vec<String>,
     /// Settings, as data.
     pub settings: Value,
     /// Every number.
@@ -71,6 +74,7 @@ impl Report {
             seed: options.seed,
             machine: Machine::look(),
             method: String::new(),
+            differs: Vec::new(),
             settings: Value::Null,
             numbers: Map::new(),
             expectations: Vec::new(),
@@ -94,6 +98,13 @@ impl Report {
         Ok(Self { method, settings, numbers, expectations: expectations.finish()?, tables, ..self })
     }
 
+    /// With where it differs from an article.
+    #[must_use]
+    pub fn differing(mut self, differs: impl IntoIterator<Item = String>) -> Self {
+        self.differs.extend(differs);
+        self
+    }
+
     /// Numbers that are in no table.
     pub fn add_numbers<const N: usize>(&mut self, numbers: [(&str, Value); N]) {
         self.numbers.extend(numbers.map(|(name, value)| (name.to_owned(), value)));
@@ -111,8 +122,9 @@ impl Report {
             table.rows.iter_mut().flatten().for_each(|cell| *cell = cell.replace(old, new));
             self.numbers.insert(table.caption.clone(), table.json());
         }
-        for explanation in self.expectations.iter_mut().filter_map(|of| of.explanation.as_mut()) {
-            *explanation = explanation.replace(old, new);
+        let explanations = self.expectations.iter_mut().filter_map(|of| of.explanation.as_mut());
+        for said in explanations.chain(&mut self.differs) {
+            *said = said.replace(old, new);
         }
     }
 
@@ -123,6 +135,11 @@ impl Report {
         let mut tables = std::mem::take(&mut self.tables);
         tables.iter_mut().for_each(|table| rename(&mut table.caption, name));
         self.plots.iter_mut().for_each(|(caption, _)| rename(caption, name));
+        self.differs.iter_mut().for_each(|said| rename(said, name));
+        self.differs.extend(other.differs.into_iter().map(|mut said| {
+            rename(&mut said, other_name);
+            said
+        }));
         self.numbers.clear();
         tables.extend(other.tables.into_iter().map(|mut table| {
             rename(&mut table.caption, other_name);
@@ -233,6 +250,13 @@ impl Report {
                 write!(out, "<p><b>{}</b>: {}</p>", escape(&e.name), escape(e.explanation.as_deref().unwrap_or("")));
         }
         let _ = write!(out, "<h2>What was measured, and what was not</h2><p>{}</p>", escape(&self.method));
+        if !self.differs.is_empty() {
+            out.push_str("<h2>Where this differs from the article</h2><ul>");
+            for said in &self.differs {
+                let _ = write!(out, "<li>{}</li>", escape(said));
+            }
+            out.push_str("</ul>");
+        }
         for (caption, Plot { svg, .. }) in &self.plots {
             let _ = write!(out, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(caption));
         }

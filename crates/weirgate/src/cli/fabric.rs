@@ -103,6 +103,7 @@ impl Run {
         if let Some(folder) = &self.out {
             fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         }
+        scenario.notes().iter().for_each(|note| eprintln!("weirgate: {note}"));
         let is_interrupted = interruption().context("signals cannot be caught")?;
         let mut bar = Bar::new();
         let ran = run(&scenario, &is_interrupted, &mut |progress| bar.tell(progress))

@@ -3,6 +3,7 @@
 mod balance;
 mod fit;
 mod network;
+mod notes;
 mod overrides;
 mod workload;
 

@@ -81,27 +81,27 @@ impl Sweep {
                 "interrupted, so this is partial: {missing} runs are missing; the same command goes on"
             )));
         }
-        match unfinished {
-            0 => Ok(()),
-            runs => Err(Failure::Work(anyhow!(
-                "{runs} runs did not end in their time ([run] time): the table has what had ended then; `weirgate fabric run` says why"
-            ))),
-        }
+        all_ended(unfinished)
+    }
+}
+
+fn all_ended(unfinished: usize) -> Result<(), Failure> {
+    match unfinished {
+        0 => Ok(()),
+        runs => Err(Failure::Work(anyhow!(
+            "{runs} runs did not end in their time ([run] time): the table has what had ended then; `weirgate fabric run` says why"
+        ))),
     }
 }
 
 impl Merge {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         let Lacks { unfinished, missing, planned } = self.table(out)?;
+        out.flush()?;
         if missing > 0 {
-            eprintln!("weirgate: {missing} of {planned} runs are missing: the table is of the others");
+            return Err(Failure::Work(anyhow!("{missing} of {planned} runs are missing: the table is of the others")));
         }
-        if unfinished > 0 {
-            eprintln!(
-                "weirgate: {unfinished} runs did not end in their time ([run] time): the table has what had ended then; `weirgate fabric run` says why"
-            );
-        }
-        Ok(())
+        all_ended(unfinished)
     }
 
     fn table(&self, out: &mut Output) -> Result<Lacks, Failure> {

@@ -23,6 +23,8 @@ pub(super) enum Article {
     Above(f64),
     /// That two are alike: "very similar".
     Alike,
+    /// That it is 1, give or take so much.
+    Within(f64),
 }
 
 /// Two of which the one is less than 9 % above the other are alike: the article calls that no clear benefit.
@@ -39,6 +41,7 @@ impl Article {
             Self::Below(bound) => low >= bound,
             Self::Above(bound) => high <= bound,
             Self::Alike => low >= ALIKE || high <= 1.0 / ALIKE,
+            Self::Within(share) => low >= 1.0 + share || high <= 1.0 - share,
         }
     }
 
@@ -61,6 +64,7 @@ impl fmt::Display for Article {
             Self::Below(bound) => write!(f, "< {bound}"),
             Self::Above(bound) => write!(f, "> {bound}"),
             Self::Alike => f.write_str("alike"),
+            Self::Within(share) => write!(f, "1 within {} %", 100.0 * share),
         }
     }
 }
@@ -82,18 +86,14 @@ impl Beside {
     }
 }
 
-/// A sentence for each of the article's numbers that the interval here contradicts; empty, where there is none.
-pub(super) fn differences(all: impl IntoIterator<Item = Beside>) -> String {
+/// A sentence for each of the article's numbers that the interval here contradicts.
+pub(super) fn differences(all: impl IntoIterator<Item = Beside>) -> Vec<String> {
     let sentence = |Beside { what, article, here, cause }: Beside| {
         let article = article.filter(|article| article.is_contradicted(here.1))?;
         let sentence = format!("{what}: {article} there, {} here. {cause}", with_interval(here));
         Some(sentence.trim_end().to_owned())
     };
-    let sentences: Vec<String> = all.into_iter().filter_map(sentence).collect();
-    if sentences.is_empty() {
-        return String::new();
-    }
-    format!("Where this differs from the article: {}", sentences.join(" "))
+    all.into_iter().filter_map(sentence).collect()
 }
 
 /// Texts one after the other, without the empty ones.
@@ -132,8 +132,8 @@ impl Grid<'_> {
         self.claims.iter().filter(|claim| claim.article.is_some() || claim.bound.is_some())
     }
 
-    /// A sentence for each of the article's numbers that the interval here contradicts.
-    pub(super) fn differences<'a>(&self, at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>) -> String {
+    /// A sentence for each of the article's numbers that the interval here contradicts, and why, where that is known.
+    pub(super) fn differences<'a>(&self, at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>) -> Vec<String> {
         let of_claims = self.claims.iter().filter_map(|claim| {
             let (one, drill) = at(claim.load, claim.of).zip(at(claim.load, &DRILL.name()))?;
             Some(Beside {
@@ -147,8 +147,11 @@ impl Grid<'_> {
             let what = format!("{} at {} % load", beside.what, number(100.0 * load));
             Beside { what, ..beside }
         });
-        let said = differences(of_claims.chain(of_waits));
-        if said.is_empty() { said } else { joined(&[&said, self.why]) }
+        let mut said = differences(of_claims.chain(of_waits));
+        if !said.is_empty() && !self.why.is_empty() {
+            said.push(self.why.to_owned());
+        }
+        said
     }
 
     /// How much longer packets of ECMP wait at the first hop than others', and how much of their waiting is at a hop; with the load of each.
@@ -165,7 +168,7 @@ impl Grid<'_> {
                 let [of_ecmp, of_other] = [ecmp, runs].map(|runs| number(mean(runs.iter().map(wait))));
                 let beside = Beside {
                     what: format!("wait at the first hop, ecmp over {name}"),
-                    article: article.map(|(_, ratio)| Article::Value(*ratio)),
+                    article: article.map(|(_, article)| *article),
                     here: paired(wait)(ecmp, runs),
                     cause: format!("A packet waits {of_ecmp} us there with ecmp, {of_other} us with {name}."),
                 };
@@ -300,12 +303,14 @@ mod tests {
         let bounds = [Article::Below(1.09), Article::Below(1.006), Article::Above(2.86), Article::Above(1.0)];
         assert_eq!(bounds.map(|article| article.to_string()), ["< 1.09", "< 1.006", "> 2.86", "> 1"]);
         assert_eq!([Article::cell(Some(Article::Alike), "-"), Article::cell(None, "-")], ["alike", "-"]);
+        assert_eq!(Article::Within(0.01).to_string(), "1 within 1 %");
         let is_contradicted = |article: Article, low, high| article.is_contradicted(Interval { low, high });
         for (article, contradicted, kept) in [
             (Article::Value(1.3), [[1.0, 1.2], [1.4, 1.5]], [[1.2, 1.4], [1.3, 1.3]]),
             (Article::Below(1.09), [[1.09, 1.2], [1.5, 2.0]], [[0.9, 1.0], [1.0, 1.2]]),
             (Article::Above(2.86), [[1.0, 2.0], [2.0, 2.86]], [[2.0, 3.0], [20.0, 30.0]]),
             (Article::Alike, [[1.09, 1.2], [0.7, 0.9]], [[0.9, 1.08], [1.08, 2.0]]),
+            (Article::Within(0.01), [[1.02, 1.2], [0.7, 0.9]], [[0.9, 1.0], [1.0, 2.0]]),
         ] {
             assert!(contradicted.iter().all(|[low, high]| is_contradicted(article, *low, *high)), "{article}");
             assert!(!kept.iter().any(|[low, high]| is_contradicted(article, *low, *high)), "{article}");
@@ -320,11 +325,11 @@ mod tests {
         let here = (1.0, Interval { low: 0.5, high: 1.5 });
         let beside = |article| Beside { what: "a".into(), article, here, cause: String::new() };
         let kept = [None, Some(Article::Value(1.2)), Some(Article::Below(1.09)), Some(Article::Above(1.4))];
-        assert_eq!(differences(kept.map(beside)), "");
+        assert!(differences(kept.map(beside)).is_empty());
         let with_cause = Beside { cause: "Since.".into(), ..Beside::new("b", Article::Below(0.5), here) };
         assert_eq!(
             differences([beside(Some(Article::Value(2.0))), beside(None), with_cause]),
-            "Where this differs from the article: a: 2 there, 1 [0.500 to 1.50] here. b: < 0.5 there, 1 [0.500 to 1.50] here. Since."
+            ["a: 2 there, 1 [0.500 to 1.50] here.", "b: < 0.5 there, 1 [0.500 to 1.50] here. Since."]
         );
     }
 
@@ -346,7 +351,7 @@ mod tests {
             schemes: vec![Scheme::Ecmp, DRILL],
             loads: &[0.8],
             claims,
-            first_hops: &[("drill(2,1)", 2.3)],
+            first_hops: &[("drill(2,1)", Article::Value(2.3))],
             shares: &[(0.8, FIRST_HOP, 54.0)],
             why: "For a reason.",
             at: &[0.8],
@@ -373,13 +378,13 @@ mod tests {
         ];
         let grid = grid(&claims);
         let said = grid.differences(&at);
-        assert!(said.contains(" the article: ecmp, mean at 80 % load: 1.6 there, "), "{said}");
-        assert!(said.contains("load: < 1.09 there, ") && said.contains("load: > 3.5 there, "), "{said}");
-        assert!(said.matches(" there, ").count() == 3 && said.ends_with(" For a reason."), "{said}");
+        assert!(said[0].starts_with("ecmp, mean at 80 % load: 1.6 there, "), "{said:?}");
+        assert!(said[1].contains("load: < 1.09 there, ") && said[2].contains("load: > 3.5 there, "), "{said:?}");
+        assert_eq!(said[3..], ["For a reason."]);
         let table = grid.claims_table(&at, &|_: f64, _: &str, _: &str| None);
         let cells: Vec<&str> = table.rows.iter().map(|row| row[2].as_str()).collect();
         assert_eq!(cells, ["1.6", "< 1.09", "> 3.5", "3", "< 3.1", "a plot"]);
-        assert_eq!(Grid { claims: &claims[3..6], ..grid }.differences(&at), "");
+        assert!(Grid { claims: &claims[3..6], ..grid }.differences(&at).is_empty());
     }
 
     #[test]
@@ -403,7 +408,7 @@ mod tests {
         let rows = grid(&[]).waits_table(&at).rows;
         assert!(rows[0][..3] == ["wait at the first hop, ecmp over drill(2,1)", "80", "2.3"], "{rows:?}");
         assert!(rows[1][0].contains("\"leaf, up\"") && rows[1][2..] == ["54", "75 [75 to 75]"], "{rows:?}");
-        let said = grid(&[]).differences(&at);
+        let said = grid(&[]).differences(&at).join(" ");
         assert!(said.contains("drill(2,1) at 80 % load: 2.3 there, 6"), "{said}");
         assert!(said.contains("A packet waits 3 us there with ecmp, 0.500 us with drill(2,1)."), "{said}");
         assert!(said.contains("% at 80 % load: 54 there, 75 "), "{said}");

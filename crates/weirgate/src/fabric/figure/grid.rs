@@ -13,7 +13,7 @@ use weirgate_units::{BitRate, Duration};
 
 use super::Bench;
 use super::arm::{Arm, Observed, Order};
-use super::claims::{Claim, joined};
+use super::claims::{Article, Claim, joined};
 use super::ratios::{STATISTICS, What, cell, pooled, ratio, with_interval};
 use super::variants::variants;
 use crate::fabric::outcome::HopCounts;
@@ -38,7 +38,7 @@ pub(super) struct Grid<'a> {
     pub(super) loads: &'a [f64],
     pub(super) claims: &'a [Claim],
     /// How much longer the article has packets of ECMP wait at the first hop, over those of others, at the last of `at`.
-    pub(super) first_hops: &'a [(&'a str, f64)],
+    pub(super) first_hops: &'a [(&'a str, Article)],
     /// At which load, at which hop, and how much of ECMP's waiting in switches the article has there, in percent.
     pub(super) shares: &'a [(f64, &'a str, f64)],
     /// What speaks for this where the article is contradicted.
@@ -174,8 +174,8 @@ impl Grid<'_> {
             "scenario": "scenarios/article.toml", "loads": self.loads, "flows of a run": self.base.run.flows,
             "seeds": bench.seeds(), "balancers": self.schemes.iter().map(Scheme::name).collect::<Vec<_>>(),
         });
-        let method = joined(&[self.method, &self.differences(&at), &self.falling(&at).unwrap_or_default()]);
-        let mut report = report.finish(method, settings, expectations, tables)?;
+        let method = joined(&[self.method, &self.falling(&at).unwrap_or_default()]);
+        let mut report = report.finish(method, settings, expectations, tables)?.differing(self.differences(&at));
         report.plots = plots;
         Ok(report)
     }

@@ -179,10 +179,10 @@ pub(super) fn fig2(bench: &Bench) -> Result<Report> {
                   the lengths of each leaf's uplink queues, and of the queues that lead to each leaf, averaged over leaves and time. A packet of \
                   1,538 bytes is 1. Engines do not see a packet before it is enqueued. The article, which measures for 100 s: at 80 % load DRILL(2,1) \
                   is more than 65 % below random, which is 94 % below ECMP; at 30 % load it is about 20 % better with 48 engines and 75 % with one.";
-    let method = joined(&[method, &differences(beside), &steadiness(&arms, &observed)]);
+    let method = joined(&[method, &steadiness(&arms, &observed)]);
     let settings =
         json!({ "scenario": "scenarios/article.toml", "engines": engines, "loads": [80, 30], "seeds": bench.seeds() });
-    report = report.finish(method, settings, expectations, tables)?;
+    report = report.finish(method, settings, expectations, tables)?.differing(differences(beside));
     let caption = "Mean standard deviation of queues that should be alike, at 80 % load.".to_owned();
     report.plots.push((caption, plot::curves("engines", "packets", true, &lines)?));
     Ok(report)
@@ -259,9 +259,9 @@ pub(super) fn fig3(bench: &Bench) -> Result<Report> {
         Some(format!("{name} (engines: {engines}, enqueued after {} ns)", delay.as_nanos()))
     });
     let evenest = format!("Here queues are the most even with {}.", evenest.collect::<Vec<_>>().join(", "));
-    let method = joined(&[method, &evenest, &differences(beside), &steadiness(&arms, &observed)]);
+    let method = joined(&[method, &evenest, &steadiness(&arms, &observed)]);
     let settings = json!({ "scenario": "scenarios/article.toml", "engines": [many, 1], "seeds": bench.seeds() });
-    report = report.finish(method, settings, Expectations::of("fig3")?, tables)?;
+    report = report.finish(method, settings, Expectations::of("fig3")?, tables)?.differing(differences(beside));
     let caption =
         format!("Mean standard deviation of queues that should be alike, engines: {many}, enqueued after 100 ns.");
     report.plots.push((caption, plot::curves("samples or memories", "packets", false, &lines)?));

@@ -7,7 +7,7 @@ use weirgate_lab::report::{Report, Table, number};
 
 use super::Bench;
 use super::arm::{Arm, SHIM};
-use super::claims::{Article, Beside, differences, joined};
+use super::claims::{Article, Beside, differences};
 use super::grid::{DRILL, Grid, at_load, per_10_000};
 use super::ratios::{What, ratio, with_interval};
 use crate::fabric::scenario::Scenario;
@@ -18,13 +18,12 @@ impl Grid<'_> {
         let mut report = self.run(bench)?;
         let (table, said) = shims(bench, &self.base, load, drill)?;
         report.add_table(table);
-        report.method = joined(&[&report.method, &said]);
-        Ok(report)
+        Ok(report.differing(said))
     }
 }
 
 /// DRILL and Presto with and without, at a load, and a sentence where the article is contradicted.
-fn shims(bench: &Bench, base: &Scenario, load: f64, article: Option<Article>) -> Result<(Table, String)> {
+fn shims(bench: &Bench, base: &Scenario, load: f64, article: Option<Article>) -> Result<(Table, Vec<String>)> {
     let base = at_load(base, load);
     let mut with_shim = base.clone();
     with_shim.settings.tcp.shim = Some(SHIM);
@@ -47,7 +46,7 @@ fn shims(bench: &Bench, base: &Scenario, load: f64, article: Option<Article>) ->
         let cells = statistics.map(|what| with_interval(ratio(&observed[one], &observed[other], what)));
         table.rows.push([name.to_owned(), Article::cell(article, "-")].into_iter().chain(cells).collect());
     }
-    let said = differences(statistics.map(|what| Beside {
+    let mut said = differences(statistics.map(|what| Beside {
         what: format!("DRILL(2,1) with a shim over DRILL(2,1) without, {} at {:.0} % load", what.name(), 100.0 * load),
         article,
         here: ratio(&observed[drill_shim], &observed[drill], what),
@@ -58,8 +57,8 @@ fn shims(bench: &Bench, base: &Scenario, load: f64, article: Option<Article>) ->
     }
     let [timers_with, timers] = [drill_shim, drill].map(|at| number(per_10_000(&observed[at], |order| order.timeouts)));
     let [again_with, again] = [drill_shim, drill].map(|at| number(per_10_000(&observed[at], |order| order.sent_again)));
-    let cause = format!(
+    said.push(format!(
         "Of 10,000 flows timers run out {timers_with} times with a shim and {timers} times without, and {again_with} and {again} segments are sent again."
-    );
-    Ok((table, format!("{said} {cause}")))
+    ));
+    Ok((table, said))
 }

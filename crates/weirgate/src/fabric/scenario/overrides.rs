@@ -107,6 +107,10 @@ impl<'a> Overridden<'a> {
     pub(super) fn tables(&self) -> Result<Spanned<DeTable<'_>>, Problem> {
         let mut tables = document(&self.text[..self.file])?;
         // The blanks are one line.
+        let mut keys = std::collections::BTreeSet::new();
+        if let Some(twice) = self.overrides.iter().find(|set| !keys.insert(&set.key)) {
+            return Err(problem(0, &twice.key, "is set twice on the command line: leave one of them out"));
+        }
         let set = document(&self.padded).map_err(|found| Problem { line: found.line + self.lines - 1, ..found })?;
         for taken in self.overrides.iter().filter(|set| set.value.is_empty()) {
             remove(tables.get_mut(), &taken.key);

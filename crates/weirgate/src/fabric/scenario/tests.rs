@@ -286,7 +286,7 @@ fn what_is_wrong_with_it_is_said_as_of_the_file() {
         ),
         (&["balance.schema=drill"], "balance.schema: unknown key; did you mean `scheme`? (set on the command line)"),
         (&["seed=3", "failures.links=[\"leaf0\"]"], "failures.links: `leaf0` is not \"leaf0 - spine1\" (set on"),
-        (&["seed=3", "seed=4"], "seed: not TOML: duplicate key (set on the command line)"),
+        (&["seed=3", "seed=4"], "seed: is set twice on the command line: leave one of them out"),
         (&["balance=3"], "balance: must be a table, not integer"),
         (&["failures.random=64"], "failures.random: there is no way from host0 to host20 while leaf"),
     ] {
