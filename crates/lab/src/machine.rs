@@ -44,11 +44,12 @@ impl Machine {
         }
     }
 
-    /// In one line.
-    pub(crate) fn line(&self) -> String {
+    /// In one line, with how noisy it was where that matters.
+    pub(crate) fn line(&self, is_timed: bool) -> String {
         let Self { commit, kernel, cpu, cores, noise_pct, steal_pct } = self;
         let commit = commit.as_ref().map_or(String::new(), |commit| format!("; commit {commit}"));
-        format!("Linux {kernel}, {cores} cores of {cpu}; noise {noise_pct:.1} %, steal {steal_pct:.1} %{commit}")
+        let noise = if is_timed { format!("; noise {noise_pct:.1} %, steal {steal_pct:.1} %") } else { String::new() };
+        format!("Linux {kernel}, {cores} cores of {cpu}{noise}{commit}")
     }
 }
 

@@ -33,6 +33,9 @@ pub struct Report {
     pub seed: u64,
     /// Where it ran, and how noisy it was there.
     pub machine: Machine,
+    /// Whether its numbers depend on the machine, as all do that are taken by a clock of its.
+    #[serde(skip)]
+    pub is_timed: bool,
     /// What was measured, how, and what was not: one paragraph.
     pub method: String,
     /// Where that differs from what an article says, and why: a sentence or a few each.
@@ -73,6 +76,7 @@ impl Report {
             quick: options.form != Form::Full,
             seed: options.seed,
             machine: Machine::look(),
+            is_timed: true,
             method: String::new(),
             differs: Vec::new(),
             settings: Value::Null,
@@ -240,7 +244,7 @@ impl Report {
             "<p class=\"meta\">{} · {form} · seed {} · {}</p>",
             self.date,
             self.seed,
-            escape(&self.machine.line())
+            escape(&self.machine.line(self.is_timed))
         );
         if !self.expectations.is_empty() {
             out.push_str(&self.expectation_table().html());

@@ -1,6 +1,7 @@
 //! The round trips of TCP connections, by their handshakes: who opens one sends its SYN, and what it sends next is a round trip
 //! later, from wherever on the path one looks (what Wireshark calls iRTT): the way from here to the server and back, and from here to
-//! the client and back. Nothing is kept of connections that began elsewhere or before.
+//! the client and back. Nothing is kept of connections that began elsewhere or before. Connections are told apart by their addresses and
+//! ports alone: of two with the same ones in two VLANs the last one is known.
 //!
 //! Threads have one table together, a word for each place, without a lock: of connections that meet in a place the last one is
 //! known, and whoever reads a word that another thread writes finds the old one or the new one.

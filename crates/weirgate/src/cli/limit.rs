@@ -1,8 +1,10 @@
 //! `weirgate limit`: the running daemon's rate limits.
 
+use std::time::Instant;
+
 use clap::{Args, Subcommand};
-use serde_json::Value;
-use weirgate_units::BitRate;
+use serde_json::{Value, json};
+use weirgate_units::{BitRate, Duration};
 
 use super::output::Output;
 use super::{Common, Failure, ask};
@@ -18,7 +20,13 @@ pub(super) struct Limit {
 #[derive(Debug, Subcommand)]
 enum What {
     /// All limits: rate, what passed, what waits, what was dropped
-    List(Plain),
+    List {
+        /// What passes from now on for so long, as "5 s", and how long that waits, in place of all since the daemon began
+        #[arg(long, value_name = "TIME", conflicts_with = "json")]
+        over: Option<Duration>,
+        #[command(flatten)]
+        plain: Plain,
+    },
     /// One limit: everything counted, and how long packets waited
     Show {
         /// Its name in the configuration
@@ -49,10 +57,19 @@ struct Plain {
 impl Limit {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         match self.what {
-            What::List(plain) => {
-                let answer = ask(&plain.common.load()?, &Request::LimitList)?;
+            What::List { over, plain } => {
+                let config = plain.common.load()?;
+                let mut answer = ask(&config, &Request::LimitList)?;
                 if plain.json {
                     return Ok(out.json(&answer)?);
+                }
+                if let Some(over) = over {
+                    let (before, began) = (answer, Instant::now());
+                    std::thread::sleep(std::time::Duration::from_nanos(over.as_nanos()));
+                    answer = ask(&config, &Request::LimitList)?;
+                    let seconds = began.elapsed().as_secs_f64();
+                    let limits = answer["limits"].as_array_mut().map_or(&mut [][..], Vec::as_mut_slice);
+                    limits.iter_mut().for_each(|limit| subtract(limit, &before, seconds));
                 }
                 let limits = answer["limits"].as_array().map_or(&[][..], Vec::as_slice);
                 if limits.is_empty() {
@@ -84,6 +101,35 @@ fn named<'a>(answer: &'a Value, name: &str) -> Result<&'a Value, Failure> {
         let known: Vec<&str> = limits.iter().filter_map(|limit| limit["name"].as_str()).collect();
         Failure::Usage(anyhow::anyhow!(unknown("limit", name, &known)))
     })
+}
+
+/// Leaves of a limit's counters what they grew by since the daemon had listed `before`, so many seconds ago.
+fn subtract(limit: &mut Value, before: &Value, seconds: f64) {
+    let nothing = Value::Null;
+    let earlier = before["limits"].as_array().and_then(|all| all.iter().find(|other| other["name"] == limit["name"]));
+    let earlier = earlier.unwrap_or(&nothing);
+    for key in ["passed_bytes", "marked", "dropped_rate", "dropped_room", "dropped_codel"] {
+        limit[key] = number(limit, key).saturating_sub(number(earlier, key)).into();
+    }
+    let slots = |of: &Value| of["delays"].as_array().cloned().unwrap_or_default();
+    let packets = |slots: &[Value], bound: &Value| {
+        slots.iter().find(|slot| slot["below_us"] == *bound).map_or(0, |slot| number(slot, "packets"))
+    };
+    let had = slots(earlier);
+    let grown = slots(limit).into_iter().map(|slot| {
+        let bound = slot["below_us"].clone();
+        (number(&slot, "packets").saturating_sub(packets(&had, &bound)), bound)
+    });
+    let grown: Vec<(u64, Value)> = grown.collect();
+    let all: u64 = grown.iter().map(|(packets, _)| packets).sum();
+    let mut so_far = 0;
+    let mut reaches = |packets: &u64| {
+        so_far += packets;
+        all > 0 && so_far * 100 >= all * 99
+    };
+    let p99 = grown.iter().find(|(packets, _)| reaches(packets)).map_or(Value::Null, |(_, bound)| bound.clone());
+    limit["delay_p99_us"] = p99;
+    limit["passed_bits_per_s"] = json!(number(limit, "passed_bytes") as f64 * 8.0 / seconds.max(1e-9));
 }
 
 fn number(limit: &Value, key: &str) -> u64 {
@@ -127,12 +173,16 @@ fn table(limits: &[Value], out: &mut Output) -> Result<(), Failure> {
 }
 
 fn line(limit: &Value) -> String {
+    let passed = match limit["passed_bits_per_s"].as_f64() {
+        Some(rate) => format!("{:.2} Mbit/s", rate / 1e6),
+        None => format!("{:.1} MB", number(limit, "passed_bytes") as f64 / 1e6),
+    };
     format!(
-        "{:<20} {:>6} {:>12} {:>11} MB {:>10} {:>9} {:>9}",
+        "{:<20} {:>6} {:>12} {:>14} {:>10} {:>9} {:>9}",
         limit["name"].as_str().unwrap_or("?"),
         limit["mode"].as_str().unwrap_or("?"),
         rate(limit),
-        format!("{:.1}", number(limit, "passed_bytes") as f64 / 1e6),
+        passed,
         wait(&limit["delay_p99_us"]),
         dropped(limit),
         number(limit, "marked"),
@@ -202,6 +252,29 @@ fn show(limit: &Value, out: &mut Output) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_has_passed_meanwhile_is_told_from_what_had_before() {
+        let listed = |bytes: u64, codel: u64, slots: [u64; 3]| {
+            let delays: Vec<Value> = [Some(1_024), Some(2_048), None]
+                .iter()
+                .zip(slots)
+                .map(|(bound, packets)| json!({ "below_us": bound, "packets": packets }))
+                .collect();
+            json!({ "name": "a", "mode": "pace", "rate_bits_per_s": 8_000_000, "passed_bytes": bytes, "dropped_rate": 0,
+                    "dropped_room": 0, "dropped_codel": codel, "marked": 0, "delay_p99_us": 2_048, "delays": delays })
+        };
+        let before = json!({ "limits": [listed(1_000_000, 5, [10, 500, 0])] });
+        let after = |bytes, codel, slots| {
+            let mut limit = listed(bytes, codel, slots);
+            subtract(&mut limit, &before, 2.0);
+            line(&limit).split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(after(2_000_000, 7, [109, 501, 0]), "a pace 8 Mbit/s 4.00 Mbit/s 1.03 ms 2 0");
+        assert_eq!(after(1_000_000, 5, [10, 500, 0]), "a pace 8 Mbit/s 0.00 Mbit/s - 0 0", "nothing");
+        assert_eq!(after(1_000_000, 5, [10, 500, 9]), "a pace 8 Mbit/s 0.00 Mbit/s - 0 0", "longer than any bound");
+        subtract(&mut listed(1, 0, [0; 3]), &Value::Null, 1.0);
+    }
 
     #[test]
     fn a_bound_is_rounded_up() {

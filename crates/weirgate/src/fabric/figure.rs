@@ -6,6 +6,7 @@
 
 mod arm;
 mod bench;
+mod capacity;
 mod claims;
 mod components;
 mod failures;

@@ -23,7 +23,10 @@ const fn verdict(holds: bool) -> &'static str {
 /// # Errors
 /// Where files cannot be written.
 pub fn run(options: &Options, threads: usize) -> Result<(Report, bool)> {
-    let report = Report::begin(options, "verify", "The fabric simulator against what is known without it");
+    let report = Report {
+        is_timed: false,
+        ..Report::begin(options, "verify", "The fabric simulator against what is known without it")
+    };
     let form = if options.form == Length::Full { Form::Full } else { Form::Short };
     let findings: Vec<Finding> = on_threads(threads, CHECKS, |check| {
         let finding = (check.run)(options.seed, form);

@@ -77,7 +77,7 @@ impl Bench {
 
     /// The report of a figure that begins now.
     pub(super) fn report(&self, name: &str, title: &str) -> Report {
-        Report::begin(&self.options, name, title)
+        Report { is_timed: false, ..Report::begin(&self.options, name, title) }
     }
 
     /// How long the runs were since this was asked last, for a page.
