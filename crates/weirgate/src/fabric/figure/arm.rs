@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
-use weirgate_fabric::{Cause, Finished, Queues, Scheme, Simulation, Span, Time};
+use weirgate_fabric::{Cause, Finished, PUBLISHED, Queues, Scheme, Simulation, Sizes, Span, Time};
 
 use crate::fabric::outcome::{HopCounts, drift, hops};
 use crate::fabric::scenario::{Scenario, Traffic};
@@ -133,8 +133,12 @@ impl Arm {
     /// How long a run of it is, in words.
     pub(super) fn length(&self) -> String {
         let run = &self.scenario.run;
-        match self.scenario.traffic {
-            Traffic::Poisson { .. } => format!("{} of warm-up, then {} flows", run.warm_up, run.flows),
+        match &self.scenario.traffic {
+            Traffic::Poisson { sizes, .. } => {
+                let is_it = |name: &str| Sizes::published(name).as_ref() == Some(sizes);
+                let of = PUBLISHED.iter().find(|(name, _)| is_it(name)).map(|(name, _)| format!(" of {name}"));
+                format!("{} of warm-up, then {} flows{}", run.warm_up, run.flows, of.unwrap_or_default())
+            }
             _ => "all flows of a workload that ends".into(),
         }
     }

@@ -87,6 +87,7 @@ pub(super) fn fig13(bench: &Bench) -> Result<Report> {
         claims: &[
             claim(Some("wcmp_over_drill_mean_80"), "wcmp", 0.8, What::Mean, Some(Above(1.0))),
             claim(None, "conga", 0.8, What::Mean, Some(Alike)),
+            claim(None, "ecmp", 0.8, What::Mean, None),
             claim(None, "presto", 0.8, What::Mean, Some(Above(1.0))),
         ],
         first_hops: &[],
