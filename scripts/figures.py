@@ -49,7 +49,7 @@ def page():
     kept = dict(newest())
     missing = [name for name in FIGURES if name not in kept]
     out = [HEAD.format(missing=", ".join(missing) or "none")]
-    for name, (path, result) in newest():
+    for name, (path, result) in kept.items():
         out.append(f"## {result['title']}\n")
         out.append(f"`weirgate fabric figure {name}`, {result['date'][:10]}, {result['machine']['commit']}: [result](results/{path.name})\n")
         out.append("| | article | here | " + " | ".join(VARIANTS) + " |")

@@ -154,7 +154,7 @@ impl Choice {
         if self.offload == Offload::Always && all().any(|maker| maker == Maker::Accelerator) {
             return self.route(class, level, len, Maker::Accelerator);
         }
-        let Some(best) = class.cheapest(all()) else { return self.stock(level) };
+        let best = class.cheapest(all()).unwrap_or(Maker::Stock);
         if seen % TRY_EVERY < TRY_EVERY - 1 {
             return self.route(class, level, len, best);
         }
@@ -169,7 +169,7 @@ impl Choice {
     pub fn pick_here(&self, level: i32, len: usize) -> Pick {
         let Some(class) = self.class(level, len) else { return self.stock(level) };
         let best = class.cheapest(self.candidates(class, level, len, false));
-        best.map_or_else(|| self.stock(level), |best| self.route(class, level, len, best))
+        self.route(class, level, len, best.unwrap_or(Maker::Stock))
     }
 
     /// Stock zlib, where `level` was asked for.

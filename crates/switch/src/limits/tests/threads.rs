@@ -2,6 +2,14 @@
 
 use super::*;
 
+/// The limits of two threads that keep one together, and its number in each.
+fn pair(settings: LimitSettings) -> ([Limits<u64>; 2], [LimitId; 2]) {
+    let shared = Arc::new(SharedLimit::new(at(0), settings, 2));
+    let mut pair = [limits(), limits()];
+    let ids = [0, 1].map(|member| pair[member].add_shared_limit(at(0), &shared, member));
+    (pair, ids)
+}
+
 /// Two threads below one limit: the first always has more than the rate, the second between a second and two; what left
 /// each in each tenth of a second, in bytes.
 fn two_threads(mode: Mode) -> [Vec<u64>; 2] {
@@ -56,9 +64,7 @@ fn threads_keep_one_rate_together_and_share_it() {
 #[test]
 fn a_shared_rate_changes_for_all_at_once() {
     let settings = LimitSettings { rate: mbit(10), burst: BURST, mode: Mode::Pace };
-    let shared = Arc::new(SharedLimit::new(at(0), settings, 2));
-    let [mut one, mut other] = [limits(), limits()];
-    let ids = [one.add_shared_limit(at(0), &shared, 0), other.add_shared_limit(at(0), &shared, 1)];
+    let ([mut one, mut other], ids) = pair(settings);
     one.set_rate(at(1_000), ids[0], mbit(40));
     other.balance(at(2_000));
     assert_eq!((one.rate(ids[0]), other.rate(ids[1])), (mbit(40), mbit(40)));
@@ -93,9 +99,7 @@ fn a_shared_burst_changes_with_the_limit() {
 #[test]
 fn who_has_nothing_to_do_keeps_no_credit_from_the_others() {
     let settings = LimitSettings { rate: mbit(1_000), burst: Bytes::new(15_000), mode: Mode::Drop };
-    let shared = Arc::new(SharedLimit::new(at(0), settings, 2));
-    let [mut one, mut other] = [limits(), limits()];
-    let ids = [one.add_shared_limit(at(0), &shared, 0), other.add_shared_limit(at(0), &shared, 1)];
+    let ([mut one, mut other], ids) = pair(settings);
     let class = one.add_class(ClassSettings::default(), &ids[..1]);
     // A lease is 50 us, 6,250 B.
     assert_eq!(one.handle_packet(at(0), &arrival(class, None), 0), Verdict::Pass(0));
@@ -110,9 +114,7 @@ fn who_has_nothing_to_do_keeps_no_credit_from_the_others() {
 #[test]
 fn who_has_no_share_and_needs_one_does_not_wait_for_the_next_division() {
     let settings = LimitSettings { rate: mbit(10), burst: BURST, mode: Mode::Pace };
-    let shared = Arc::new(SharedLimit::new(at(0), settings, 2));
-    let [mut busy, mut idle] = [limits(), limits()];
-    let ids = [busy.add_shared_limit(at(0), &shared, 0), idle.add_shared_limit(at(0), &shared, 1)];
+    let ([mut busy, mut idle], ids) = pair(settings);
     let class = busy.add_class(ClassSettings::default(), &[ids[0]]);
     for _ in 0..30 {
         busy.handle_packet(at(0), &arrival(class, None), 0);

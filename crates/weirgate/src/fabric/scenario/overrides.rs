@@ -1,5 +1,6 @@
 //! Keys of a scenario that are set on the command line, before the file is read: what is wrong with them is found as if they stood there.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -106,11 +107,11 @@ impl<'a> Overridden<'a> {
     /// The file's tables, with what is set.
     pub(super) fn tables(&self) -> Result<Spanned<DeTable<'_>>, Problem> {
         let mut tables = document(&self.text[..self.file])?;
-        // The blanks are one line.
-        let mut keys = std::collections::BTreeSet::new();
+        let mut keys = BTreeSet::new();
         if let Some(twice) = self.overrides.iter().find(|set| !keys.insert(&set.key)) {
             return Err(problem(0, &twice.key, "is set twice on the command line: leave one of them out"));
         }
+        // The blanks are one line.
         let set = document(&self.padded).map_err(|found| Problem { line: found.line + self.lines - 1, ..found })?;
         for taken in self.overrides.iter().filter(|set| set.value.is_empty()) {
             remove(tables.get_mut(), &taken.key);
