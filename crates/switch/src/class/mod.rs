@@ -2,6 +2,10 @@
 //! "High-speed policy-based packet forwarding using efficient multi-dimensional range matching" (SIGCOMM 1998), whose bit
 //! vectors these are.
 //!
+//! **The order.** Rules of a lower priority number come first. Among those of one priority the first that fits has the frame, unless
+//! others that fit lie wholly within that one: then the first of these, and so on. So the longest prefix wins wherever it stands, and a
+//! rule for one flow stands out of its network.
+//!
 //! **The bound.** Every field that any rule asks about has a table that gives, for the frame's value, the set of rules that this
 //! value is right for, one bit each in the order of priority. The first bit that is set in all of them is the answer. So a frame
 //! costs one load for each of VLAN, input port, DSCP, protocol and the two ports, one [`Table`](crate::Table) lookup for each of
@@ -18,6 +22,7 @@
 
 mod cache;
 mod flows;
+mod order;
 mod rule;
 mod sets;
 
@@ -114,8 +119,8 @@ impl Field {
 }
 
 impl<C: Copy> Classifier<C> {
-    /// A classifier of these rules. Among rules of one priority, the earlier one in `all` comes first. `seed` is for the table of
-    /// flows: keep it secret, since what is looked up there comes from outside.
+    /// A classifier of these rules, `all` in the order that they are written in. `seed` is for the table of flows: keep it secret,
+    /// since what is looked up there comes from outside.
     ///
     /// # Errors
     /// [`RuleError`] names the rule that asks for what cannot be, or says that there are more than [`RULES_MAX`], or more than
@@ -123,6 +128,7 @@ impl<C: Copy> Classifier<C> {
     pub fn new(mut all: Vec<Rule<C>>, seed: u64) -> Result<Self, RuleError> {
         rule::check(&all)?;
         all.sort_by_key(|rule| rule.priority);
+        let all = all.chunk_by(|a, b| a.priority == b.priority).flat_map(|like| order::narrow_first(like.to_vec()));
         let (mut flows, mut placed, mut rules) = (Flows::new(seed), Vec::new(), Vec::new());
         for (place, rule) in (0..).zip(all) {
             if !flows.insert(place, &rule) {
@@ -139,8 +145,7 @@ impl<C: Copy> Classifier<C> {
         Ok(Self { all: Set::all(rules.len()), flows, rules: placed, fields })
     }
 
-    /// The class of a frame that came in by `port`, that of the first rule that asks for it; `None`: none does. The lowest priority
-    /// number comes first.
+    /// The class of a frame that came in by `port`, by the order of rules that this module says; `None`: no rule asks for it.
     #[inline]
     pub fn classify(&self, port: u16, frame: &Frame) -> Option<C> {
         if self.is_empty() { None } else { self.first(port, frame) }

@@ -32,7 +32,7 @@ pub struct Rule<C> {
 }
 
 /// A range of ports, both ends within.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ports {
     /// The lowest.
     pub first: u16,
@@ -103,6 +103,11 @@ impl<C> Rule<C> {
     /// but the port by which it comes in. A [`Classifier`](super::Classifier) finds such a rule by one look, however many there are.
     pub(super) fn flow(&self) -> Option<FlowKey> {
         let (None, None) = (self.vlan, self.dscp) else { return None };
+        self.one_flow()
+    }
+
+    /// The flow that all it is right for is of, whatever it asks for beside that.
+    pub(super) fn one_flow(&self) -> Option<FlowKey> {
         let host = |network: Prefix| (network == Prefix::of(network.address(), u8::MAX)).then_some(network.address());
         let one = |ports: Ports| (ports.first == ports.last).then_some(ports.first);
         Some(FlowKey {
@@ -112,6 +117,32 @@ impl<C> Rule<C> {
             source_port: self.source_ports.and_then(one)?,
             destination_port: self.destination_ports.and_then(one)?,
         })
+    }
+
+    /// Whether every frame that this rule is right for is one that `other` is right for too, by what they ask for field by field.
+    pub(super) fn is_covered_by(&self, other: &Self) -> bool {
+        let same = |wide: Option<u16>, narrow| within(wide, narrow, |wide, narrow| wide == narrow);
+        let holds = |wide, narrow| {
+            within(wide, narrow, |wide: Prefix, narrow: Prefix| {
+                wide.len() <= narrow.len() && wide.contains(narrow.address())
+            })
+        };
+        let spans = |wide, narrow| {
+            within(wide, narrow, |wide: Ports, narrow: Ports| wide.contains(narrow.first) && wide.contains(narrow.last))
+        };
+        same(other.port, self.port)
+            && same(other.vlan, self.vlan)
+            && holds(other.source, self.source)
+            && holds(other.destination, self.destination)
+            && same(other.dscp.map(u16::from), self.dscp.map(u16::from))
+            && same(other.protocol.map(u16::from), self.protocol.map(u16::from))
+            && spans(other.source_ports, self.source_ports)
+            && spans(other.destination_ports, self.destination_ports)
+    }
+
+    /// Whether `other` covers it, and more than it.
+    pub(super) fn lies_within(&self, other: &Self) -> bool {
+        self.is_covered_by(other) && !other.is_covered_by(self)
     }
 
     /// Whether a frame that came in by `port` is what is asked for: what a [`Classifier`](super::Classifier) means, rule by rule.
@@ -127,6 +158,11 @@ impl<C> Rule<C> {
             && self.source_ports.is_none_or(|range| ports.is_some_and(|(source, _)| range.contains(source)))
             && self.destination_ports.is_none_or(|range| ports.is_some_and(|(_, to)| range.contains(to)))
     }
+}
+
+/// Whether one condition lets everything through that the other does.
+fn within<T>(wide: Option<T>, narrow: Option<T>, within: impl Fn(T, T) -> bool) -> bool {
+    wide.is_none_or(|wide| narrow.is_some_and(|narrow| within(wide, narrow)))
 }
 
 pub(super) fn check<C>(rules: &[Rule<C>]) -> Result<(), RuleError> {

@@ -64,7 +64,8 @@ fn a_rule_for_one_flow_is_first_where_its_priority_is() {
     let wide = [Rule { vlan: Some(9), ..Rule::any(10, 1) }, Rule::any(30, 3)];
     let class = |rules: &[Rule<u32>]| classifier(&[&wide, rules].concat()).classify(4, &frame);
     assert_eq!(class(&[for_flow(&frame, 29, 77)]), Some(77));
-    assert_eq!(class(&[for_flow(&frame, 30, 77)]), Some(3), "of one priority, the first in the list");
+    assert_eq!(class(&[for_flow(&frame, 31, 77)]), Some(3));
+    assert_eq!(class(&[for_flow(&frame, 30, 77)]), Some(77), "of one priority, what lies within the other");
     assert_eq!(class(&[for_flow(&frame, 5, 77), for_flow(&frame, 5, 78)]), Some(77), "so it is of two for one flow");
     assert_eq!(class(&[for_flow(&frame, 5, 77), for_flow(&frame, 4, 78)]), Some(78));
     let at = |port, priority| Rule { port: Some(port), ..for_flow(&frame, priority, 79) };
@@ -175,6 +176,27 @@ fn as_many_rules_as_there_may_be_all_different() {
     }
 }
 
+#[test]
+fn of_one_priority_the_longest_prefix_wins_wherever_it_stands() {
+    let source = |network: &str, class| Rule { source: Some(network.parse().expect("one")), ..Rule::any(0, class) };
+    let networks = [source("10.0.0.0/8", 8), source("10.1.2.0/24", 24), source("10.1.0.0/16", 16)];
+    let udp = Rule { protocol: Some(17), ..Rule::any(0, 17) };
+    let of = |rules: &[Rule<u32>], from: [u8; 4]| {
+        let frame = frame(&Build::default());
+        let ip = Ip { source: from.into(), protocol: 17, ..frame.ip.expect("IP") };
+        classifier(rules).classify(0, &Frame { ip: Some(ip), ..frame })
+    };
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let rules = [&[Rule::any(0, 0)], order.map(|at| networks[at]).as_slice()].concat();
+        let found = [[10, 1, 2, 3], [10, 1, 9, 9], [10, 9, 9, 9], [9; 4]].map(|from| of(&rules, from));
+        assert_eq!(found, [Some(24), Some(16), Some(8), Some(0)]);
+    }
+    // Of two that only meet, the first in the list: nothing is taken from it by what lies within the second.
+    let rules = [udp, networks[0], networks[1]];
+    assert_eq!([of(&rules, [10, 1, 2, 3]), of(&rules[1..], [10, 1, 2, 3])], [Some(17), Some(24)]);
+    assert_eq!(of(&[networks[0], udp, networks[1]], [10, 1, 2, 3]), Some(24));
+}
+
 /// Small values of everything, so that rules and frames meet.
 fn any_rule() -> impl Strategy<Value = Rule<u32>> {
     prop_oneof![any_wide_rule(), any_flow_rule()]
@@ -231,6 +253,17 @@ fn any_frame() -> impl Strategy<Value = Frame> {
     prop_oneof![frame_below(16, 13), frame_below(2, 2)]
 }
 
+/// What the order of rules is said to be, step by step.
+fn narrowest<'a>(rules: &'a [Rule<u32>], port: u16, frame: &Frame) -> Option<&'a Rule<u32>> {
+    let mut found = rules.iter().filter(|rule| rule.matches(port, frame)).min_by_key(|rule| rule.priority)?;
+    loop {
+        let within =
+            |rule: &&Rule<u32>| rule.priority == found.priority && rule.lies_within(found) && rule.matches(port, frame);
+        let Some(next) = rules.iter().find(within) else { return Some(found) };
+        found = next;
+    }
+}
+
 /// The rule, asking about one field alone; or about none, where it does not ask about that one.
 fn only(field: Field, rule: &Rule<u32>) -> Rule<u32> {
     let any = Rule::any(rule.priority, rule.class);
@@ -269,6 +302,13 @@ fn frame_below(addresses: u8, ports: u16) -> impl Strategy<Value = Frame> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// What is covered fits nothing that the other does not fit.
+    #[test]
+    fn a_rule_that_is_covered_fits_nothing_else(a in any_rule(), b in any_rule(), port in 0_u16..4, frame in any_frame()) {
+        prop_assert!(a.is_covered_by(&a) && !a.lies_within(&a));
+        prop_assert!(!a.is_covered_by(&b) || !a.matches(port, &frame) || b.matches(port, &frame));
+    }
+
     /// The answer is that of going through all rules one by one.
     #[test]
     fn agrees_with_looking_at_every_rule(
@@ -284,7 +324,7 @@ proptest! {
         let classifier = classifier(&rules);
         let mut remembers = [Cached::new(classifier.clone(), 4, 7), Cached::where_it_pays(classifier.clone(), 7)];
         for (port, frame) in frames {
-            let first = rules.iter().filter(|rule| rule.matches(port, &frame)).min_by_key(|rule| rule.priority);
+            let first = narrowest(&rules, port, &frame);
             prop_assert_eq!(classifier.classify(port, &frame), first.map(|rule| rule.class));
             for cached in remembers.iter_mut().flat_map(|cached| [cached.classify(port, &frame), cached.classify(port, &frame)]) {
                 prop_assert_eq!(cached, first.map(|rule| rule.class));

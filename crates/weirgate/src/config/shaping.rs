@@ -2,7 +2,7 @@
 
 pub(crate) mod notes;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -39,7 +39,7 @@ pub struct Shaping {
     pub ports: Vec<Port>,
     /// `[[limit]]`.
     pub limits: Vec<Limit>,
-    /// `[[class]]`, the first that fits a frame is its.
+    /// `[[class]]`: the first that fits a frame is its, unless one that fits too lies within that one.
     pub classes: Vec<Class>,
     /// What is sound and yet can hardly be meant, in the order of the file.
     pub notes: Vec<Problem>,
@@ -152,7 +152,7 @@ pub struct Class {
 }
 
 /// Which frames belong to a class.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Match {
     /// VLAN; 0 is none.
     pub vlan: Option<u16>,
@@ -352,13 +352,13 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
     let limit_lines: Vec<usize> = typed.limits.iter().map(|limit| limit.line).collect();
     let codels: Vec<Codel> = typed.limits.iter().map(|limit| limit.codel).collect();
     let limits: Vec<Limit> = typed.limits.into_iter().map(|typed| limit(typed, problems)).collect();
-    let mut reach = Reach::default();
+    let mut known = Known::default();
     let mut classes: Vec<Class> = Vec::new();
     let mut class_lines = Vec::new();
     for typed in typed.classes {
         let line = typed.line;
         let Some(class) = class(typed, &port_names, &limit_names, &limits, &codels, problems) else { continue };
-        if let Some(what) = reach.add(&class, &limits).or_else(|| ungated(&class, &classes, &limits, &ports)) {
+        if let Some(what) = known.add(&class, line, &limits).or_else(|| ungated(&class, &classes, &limits, &ports)) {
             problems.push(problem(line, "class", what));
         }
         classes.push(class);
@@ -431,27 +431,25 @@ fn peers(typed: &[TypedPort], names: &Names, problems: &mut Vec<Problem>) -> Vec
     peers
 }
 
-/// Of each port and direction, what the classes so far leave for others.
+/// The classes so far, of each port and direction.
 #[derive(Debug, Default)]
-struct Reach {
-    some: HashSet<(usize, Direction)>,
-    all: HashSet<(usize, Direction)>,
+struct Known {
+    /// In which line each stands.
+    lines: HashMap<(usize, Direction, Match), usize>,
+    /// Whether one of them gates.
+    gates: HashMap<(usize, Direction), bool>,
 }
 
-impl Reach {
-    /// Why no frame would ever be of the next class, or not only its own would wait, after those that stand before it.
-    fn add(&mut self, class: &Class, limits: &[Limit]) -> Option<String> {
-        let place = (class.port, class.direction);
-        let is_first = self.some.insert(place);
-        let is_last = class.matches == Match::default();
-        let is_reached = if is_last { self.all.insert(place) } else { !self.all.contains(&place) };
-        if !is_reached {
-            return Some(
-                "nothing is left for it: a class before it takes all frames of this port and direction".into(),
-            );
+impl Known {
+    /// Why no frame would ever be of the class in `line`, or not only a class's own would wait.
+    fn add(&mut self, class: &Class, line: usize, limits: &[Limit]) -> Option<String> {
+        let Class { port, direction, ref matches, .. } = *class;
+        if let Some(other) = self.lines.insert((port, direction, matches.clone()), line) {
+            return Some(format!("nothing is left for it: the class in line {other} is of the same frames"));
         }
         let gates = class.limits.iter().any(|at| matches!(limits[*at].mode, Mode::Gate | Mode::Borrow));
-        (gates && !is_first).then(|| {
+        let before = self.gates.insert((port, direction), gates);
+        before.is_some_and(|before| before || gates).then(|| {
             "a limit that gates holds back all that comes by a port: let its class be the port's only one, or write mode = \"pace\""
                 .into()
         })

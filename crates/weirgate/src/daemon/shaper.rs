@@ -198,7 +198,7 @@ fn set_classes(
     ports: &[(Port, BridgePort)],
 ) -> anyhow::Result<Vec<(ClassRef, Vec<LimitId>)>> {
     let (mut from, mut to, mut by_rate) = (Vec::new(), Vec::new(), Vec::new());
-    for (priority, class) in shaping.classes.iter().enumerate() {
+    for class in &shaping.classes {
         let rules = if class.direction == Direction::From { &mut from } else { &mut to };
         let chain: Vec<LimitId> = class.limits.iter().map(|limit| limits[*limit].1).collect();
         let accounting = class.limits.first().map(|limit| limits[*limit].0.accounting).unwrap_or_default();
@@ -218,7 +218,7 @@ fn set_classes(
             protocol: matches.protocol,
             source_ports: matches.source_ports,
             destination_ports: matches.destination_ports,
-            ..Rule::any(priority as u32, known)
+            ..Rule::any(0, known)
         });
     }
     bridge.set_rules(from, to).context("the classes cannot be told apart")?;

@@ -1,10 +1,8 @@
 //! What is sound and yet can hardly be meant: `weirgate doctor` says it, and nothing is refused for it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use weirgate_linux::dataplane::MEMORY_MAX;
-use weirgate_switch::bridge::Direction;
-use weirgate_switch::class::Ports;
 use weirgate_switch::limits::{Mode, class_max};
 use weirgate_units::{BitRate, Bytes, Duration, Prefix};
 
@@ -32,16 +30,9 @@ pub(super) fn notes(shaping: &Shaping, limit_lines: &[usize], class_lines: &[usi
         }
         notes.extend(odd_burst(limit, shaping.coalesce).map(|what| problem(*line, "limit", what)));
     }
-    let mut before = Before::default();
-    for (at, (class, line)) in classes.iter().zip(class_lines).enumerate() {
-        let wide = before.find(class, classes);
-        before.add(at, class);
+    for (class, line) in classes.iter().zip(class_lines) {
         let never = contradiction(&class.matches).map(|why| format!("no frame is ever of it: {why}"));
-        let wider = || {
-            let line = class_lines[wide?];
-            Some(format!("nothing is left for it: the class in line {line} takes all of it; put the narrow one first"))
-        };
-        notes.extend(never.or_else(wider).map(|what| problem(*line, "class", what)));
+        notes.extend(never.map(|what| problem(*line, "class", what)));
         notes.extend(long_queue(class, limits).map(|what| problem(*line, "class", what)));
         notes.extend(cut_queue(class, shaping.threads).map(|what| problem(*line, "class", what)));
     }
@@ -121,77 +112,6 @@ fn contradiction(asked: &Match) -> Option<&'static str> {
     }
 }
 
-/// The classes before one, of each port and direction.
-#[derive(Debug, Default)]
-struct Before {
-    /// Those of one flow, by it: there can be very many, and what one of them takes all of has the same flow.
-    flows: HashMap<(usize, Direction, Flow), Vec<usize>>,
-    /// The others.
-    wide: HashMap<(usize, Direction), Vec<usize>>,
-}
-
-/// Source, destination, protocol and ports.
-type Flow = (Prefix, Prefix, u8, u16, u16);
-
-impl Before {
-    fn add(&mut self, at: usize, class: &Class) {
-        let Class { port, direction, matches, .. } = class;
-        let like = match flow(matches) {
-            Some(flow) => self.flows.entry((*port, *direction, flow)).or_default(),
-            None => self.wide.entry((*port, *direction)).or_default(),
-        };
-        like.push(at);
-    }
-
-    /// The first of them that takes all of `class`.
-    fn find(&self, class: &Class, classes: &[Class]) -> Option<usize> {
-        let Class { port, direction, matches, .. } = class;
-        let like = flow(matches).and_then(|flow| self.flows.get(&(*port, *direction, flow)));
-        let first = |at: &Vec<usize>| at.iter().copied().find(|at| takes_all_of(&classes[*at], class));
-        like.and_then(first).into_iter().chain(self.wide.get(&(*port, *direction)).and_then(first)).min()
-    }
-}
-
-fn flow(matches: &Match) -> Option<Flow> {
-    let one = |ports: Option<Ports>| ports.filter(|ports| ports.first == ports.last).map(|ports| ports.first);
-    let host = |network: Option<Prefix>| {
-        network.filter(|network| network.len() == if network.address().is_ipv4() { 32 } else { 128 })
-    };
-    Some((
-        host(matches.source)?,
-        host(matches.destination)?,
-        matches.protocol?,
-        one(matches.source_ports)?,
-        one(matches.destination_ports)?,
-    ))
-}
-
-/// Whether every frame of `class` is of `other` as well.
-fn takes_all_of(other: &Class, class: &Class) -> bool {
-    let (wide, narrow) = (&other.matches, &class.matches);
-    (other.port, other.direction) == (class.port, class.direction)
-        && covers(wide.vlan, narrow.vlan, |wide, narrow| wide == narrow)
-        && covers(wide.source, narrow.source, holds)
-        && covers(wide.destination, narrow.destination, holds)
-        && covers(wide.dscp, narrow.dscp, |wide, narrow| wide == narrow)
-        && covers(wide.protocol, narrow.protocol, |wide, narrow| wide == narrow)
-        && covers(wide.source_ports, narrow.source_ports, spans)
-        && covers(wide.destination_ports, narrow.destination_ports, spans)
-}
-
-/// Whether one condition lets everything through that the other does.
-fn covers<T>(wide: Option<T>, narrow: Option<T>, within: impl Fn(T, T) -> bool) -> bool {
-    wide.is_none_or(|wide| narrow.is_some_and(|narrow| within(wide, narrow)))
-}
-
-fn holds(wide: Prefix, narrow: Prefix) -> bool {
-    wide.len() <= narrow.len() && wide.contains(narrow.address())
-}
-
-fn spans(wide: Ports, narrow: Ports) -> bool {
-    wide.contains(narrow.first) && wide.contains(narrow.last)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,8 +135,8 @@ mod tests {
     #[test]
     fn what_is_meant_is_not_noted() {
         assert_eq!(classes(&[""]), [""; 0]);
-        let narrow_first = ["source = \"10.1.0.0/16\"\n", "source = \"10.0.0.0/8\"\n", "protocol = \"udp\"\n", ""];
-        assert_eq!(classes(&narrow_first), [""; 0]);
+        let narrow_last = ["", "protocol = \"udp\"\n", "source = \"10.0.0.0/8\"\n", "source = \"10.1.0.0/16\"\n"];
+        assert_eq!(classes(&narrow_last), [""; 0]);
         assert_eq!(classes(&["direction = \"to\"\ndscp = 1\n", "dscp = 1\nvlan = 3\n"]), [""; 0]);
     }
 
@@ -227,30 +147,6 @@ mod tests {
             noted(&text),
             ["line 10: limit: no class names `b`: nothing is held to it; write it into a class's `limits`"]
         );
-    }
-
-    #[test]
-    fn a_class_below_a_wider_one_is_noted() {
-        for (wide, narrow) in [
-            ("source = \"10.0.0.0/8\"\n", "source = \"10.1.0.0/16\"\n"),
-            ("destination = \"2001:db8::/32\"\n", "destination = \"2001:db8::/32\"\nprotocol = \"tcp\"\n"),
-            ("source_ports = \"1-1000\"\n", "source_ports = \"80\"\ndscp = 3\n"),
-            ("vlan = 7\n", "vlan = 7\n"),
-        ] {
-            let line = 10 + wide.lines().count();
-            let said = "class: nothing is left for it: the class in line 7 takes all of it; put the narrow one first";
-            assert_eq!(classes(&[wide, narrow]), [format!("line {line}: {said}")], "{wide}{narrow}");
-        }
-        for (one, other) in [
-            ("source = \"10.0.0.0/8\"\n", "source = \"11.0.0.0/8\"\n"),
-            ("source = \"10.0.0.0/8\"\n", "destination = \"10.0.0.0/8\"\n"),
-            ("protocol = \"tcp\"\n", "source_ports = \"80\"\n"),
-            ("source_ports = \"1-1000\"\n", "source_ports = \"900-1001\"\n"),
-            // Later fragments have no ports.
-            ("protocol = \"tcp\"\nsource_ports = \"0-65535\"\n", "protocol = \"tcp\"\n"),
-        ] {
-            assert_eq!(classes(&[one, other]), [""; 0], "{one}{other}");
-        }
     }
 
     #[test]
