@@ -25,7 +25,8 @@ const SOCKET_PATH_MAX: usize = 107;
 const PREFIX: &str = "WEIRGATE_Z_";
 
 /// What can be set. In the environment it is in capitals.
-const NAMES: [&str; 6] = ["mode", "larger_max", "counters", "accelerator", "accelerator_use", "accelerator_wait_us"];
+const NAMES: [&str; 7] =
+    ["mode", "larger_max", "inflate", "counters", "accelerator", "accelerator_use", "accelerator_wait_us"];
 
 /// The environment as it was when the library was loaded: nginx takes it away from its workers.
 static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
@@ -47,6 +48,7 @@ pub(crate) struct Settings {
     pub(crate) mode: Mode,
     /// The share by which responses may be larger than zlib's.
     pub(crate) larger_max: f64,
+    pub(crate) inflate: Inflate,
     /// Where the daemon looks for counters.
     pub(crate) counters: PathBuf,
     /// An accelerator's socket.
@@ -55,11 +57,19 @@ pub(crate) struct Settings {
     pub(crate) patience: Patience,
 }
 
+/// Whose inflate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Inflate {
+    Zlib,
+    ZlibRs,
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
             mode: Mode::Same,
             larger_max: 0.005,
+            inflate: Inflate::Zlib,
             counters: "/run/weirgate/deflate".into(),
             accelerator: "/run/weirgate-accelerator".into(),
             offload: Offload::Measured,
@@ -215,6 +225,13 @@ impl Settings {
                 let share = value.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
                 self.larger_max = share.ok_or_else(|| not("a share from 0 to 1"))?;
             }
+            "inflate" => {
+                self.inflate = match value {
+                    "zlib" => Inflate::Zlib,
+                    "zlib-rs" => Inflate::ZlibRs,
+                    _ => return Err(not("zlib or zlib-rs")),
+                }
+            }
             "counters" => self.counters = path()?,
             "accelerator" => {
                 let path = path()?;
@@ -268,7 +285,7 @@ mod tests {
     #[test]
     fn a_file_says_what_is_wanted() {
         let (settings, problems) = read(
-            "# for this host\n mode = fast\nlarger_max=0.01\n\naccelerator = /dev/shm/a\naccelerator_use = always\n\
+            "# for this host\n mode = fast\nlarger_max=0.01\ninflate = zlib-rs\n\naccelerator = /dev/shm/a\naccelerator_use = always\n\
              accelerator_wait_us = 500\ncounters = /tmp/c\n",
         );
         assert_eq!(problems, []);
@@ -276,6 +293,7 @@ mod tests {
         let wanted = Settings {
             mode: Mode::Fast,
             larger_max: 0.01,
+            inflate: Inflate::ZlibRs,
             counters: "/tmp/c".into(),
             accelerator: "/dev/shm/a".into(),
             offload: Offload::Always,
@@ -330,11 +348,11 @@ mod tests {
             [
                 "1: mode = quick is not same or fast",
                 "2: larger_max = 2 is not a share from 0 to 1",
-                "3: there is no setting \"mod\" (there are mode, larger_max, counters, accelerator, accelerator_use, \
+                "3: there is no setting \"mod\" (there are mode, larger_max, inflate, counters, accelerator, accelerator_use, \
                  accelerator_wait_us)",
                 "4: \"fast\" is not of the form name = value",
                 "5: accelerator_wait_us = 0 is not 1 to 1000000 microseconds",
-                "6: there is no setting \"MODE\" (in small letters there are mode, larger_max, counters, accelerator, accelerator_use, \
+                "6: there is no setting \"MODE\" (in small letters there are mode, larger_max, inflate, counters, accelerator, accelerator_use, \
                  accelerator_wait_us)",
             ]
         );

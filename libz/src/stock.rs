@@ -35,8 +35,5 @@ jumps! {
     "crc32_combine_op" "get_crc_table" "gzbuffer" "gzclearerr" "gzclose" "gzclose_r" "gzclose_w" "gzdirect" "gzdopen" "gzeof"
     "gzerror" "gzflush" "gzfread" "gzfwrite" "gzgetc" "gzgetc_" "gzgets" "gzoffset" "gzoffset64" "gzopen" "gzopen64" "gzprintf"
     "gzputc" "gzputs" "gzread" "gzrewind" "gzseek" "gzseek64" "gzsetparams" "gztell" "gztell64" "gzungetc" "gzvprintf" "gzwrite"
-    "inflate" "inflateBack" "inflateBackEnd" "inflateBackInit_" "inflateCodesUsed" "inflateCopy" "inflateEnd"
-    "inflateGetDictionary" "inflateGetHeader" "inflateInit2_" "inflateInit_" "inflateMark" "inflatePrime" "inflateReset"
-    "inflateReset2" "inflateResetKeep" "inflateSetDictionary" "inflateSync" "inflateSyncPoint" "inflateUndermine"
-    "inflateValidate" "uncompress" "uncompress2" "zError" "zlibCompileFlags"
+    "inflateBack" "inflateBackEnd" "inflateBackInit_" "uncompress" "uncompress2" "zError" "zlibCompileFlags"
 }

@@ -88,9 +88,47 @@ assert len(zlib.compress(text, 6)) == before
 END
 }
 
+# Whose inflate it is shows in what an allocator is asked for. It is settled by a process's first stream, and so for who is forked.
+inflated() {
+  : >"$work/libz.conf"
+  for _ in 1 2 3; do
+    env "LD_PRELOAD=$lib" "WEIRGATE_Z_CONFIG=$work/libz.conf" $python - "$work/libz.conf" <<'END'
+import ctypes, os, sys
+allocator = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+class Stream(ctypes.Structure):
+    _fields_ = [("before", ctypes.c_char * 64), ("zalloc", allocator), ("zfree", allocator), ("rest", ctypes.c_char * 32)]
+def asked():
+    sizes = []
+    def zalloc(_, items, size):
+        sizes.append(items * size)
+        return None
+    stream = Stream(zalloc=allocator(zalloc), zfree=allocator(zalloc))
+    libz = ctypes.CDLL("libz.so.1")
+    assert libz.inflateInit_(ctypes.byref(stream), b"1", ctypes.sizeof(stream)) == -4, "there is no memory"
+    return sizes
+conf = open(sys.argv[1]).read()
+first = asked()
+print(*first)
+assert first == asked() and len(first) == 1
+with open(sys.argv[1], "w") as other:
+    other.write("inflate = zlib" if "rs" in conf else "inflate = zlib-rs")
+child = os.fork()
+if child == 0:
+    os._exit(0 if asked() == first else 1)
+assert os.waitpid(child, 0)[1] == 0, "the child has the other's"
+END
+  done >"$work/asked"
+  cat "$work/asked"
+  # The file said nothing, zlib-rs and zlib.
+  local sizes
+  mapfile -t sizes <"$work/asked"
+  [ "${sizes[0]}" = "${sizes[2]}" ] && [ "${sizes[0]}" != "${sizes[1]}" ]
+}
+
 data
 text_of 100000 >"$work/text"
 check 'a file, the environment before it, and what is wrong in them' by_file
 check 'what is wrong is said once, by who compresses' what_is_wrong
 check 'a forked child reads the file again' by_children
+check 'who inflates' inflated
 finish
