@@ -15,15 +15,15 @@ use super::server::{Library, Server};
 use super::{Body, order};
 use crate::experiment::Options;
 use crate::report::{Table, number};
-use crate::stats::{Interval, bootstrap, median};
+use crate::stats::{Interval, bootstrap, mean, median};
 
-/// The share of the server's processor time that zlib is to have, and how far from it is near enough.
+/// The share of the server's processor time that zlib is to have.
 const SHARE: f64 = 0.20;
-const NEAR: f64 = 0.01;
 
-/// How often the images are counted anew for that, and how much longer than another a load is by which it is judged.
-const TRIES: usize = 8;
-const LONGER: f64 = 5.0;
+/// How often the images are counted anew for that, each time by what all tries before have shown; a try is so many times shorter than what
+/// is measured then.
+const TRIES: usize = 3;
+const TRY_OF: usize = 5;
 
 /// What is sent by TLS and not compressed, bytes.
 const IMAGE: usize = 100_000;
@@ -85,33 +85,31 @@ pub(super) fn run(
     };
     let seconds = seconds.max(2.0);
     let load = Load { secure: true, gzip: true, rate: None, seconds };
-    // What an image and what a page takes, and how much of a page's is zlib's: from that, how many images make it a fifth.
+    // What an image and what a page takes, and how much of a page's is zlib's: from that, how many images make it a fifth. One over the
+    // share is what zlib's time is of the pages' own, and grows with each image by what that takes of zlib's time.
     let image_us = load.run(&servers[0], &[image], dir)?.us_per_request();
     let (page, samples) = watched(&load, &servers[0], &pages, dir)?;
-    let others = page.us_per_request() * pages.len() as f64 * (share(&[&samples]) / SHARE - 1.0);
-    let mut images = (others / image_us).round() as usize;
-    let (mut tried, mut failed) = (0, 0);
+    let alone = 1.0 / share(&[&samples]);
+    let an_image = image_us * alone / (page.us_per_request() * pages.len() as f64);
+    let images_for = |own: f64| ((1.0 / SHARE - own) / an_image).round().max(0.0) as usize;
     // Together half of what zlib's server can do alone: a request takes more time then than where one comes after the other, and
     // zlib's share is another.
-    let rate = loop {
-        tried += 1;
-        let rate = load.run(&servers[0], &mix(images), dir)?.rate() / 4.0;
-        let long = Load { rate: Some(rate), seconds: seconds * LONGER, ..load };
-        // Beside each of the others: a neighbour that takes less leaves more of the caches, and zlib's share is another.
-        let beside = servers[1..].iter().map(|other| pair(&long, [&servers[0], other], &mix(images), dir));
-        let beside = beside.collect::<Result<Vec<_>>>()?;
+    let rate_of = |images: usize| -> Result<f64> { Ok(load.run(&servers[0], &mix(images), dir)?.rate() / 4.0) };
+    let mut images = images_for(alone);
+    let mut own = Vec::new();
+    for _ in 0..TRIES {
+        // As in the rounds: as long, since connections begin with handshakes, and beside each of the others, since one that takes less leaves
+        // more of the caches.
+        let load = Load { rate: Some(rate_of(images)?), ..load };
+        let all = (0..rounds.div_ceil(TRY_OF)).flat_map(|_| &servers[1..]);
+        let beside =
+            all.map(|other| pair(&load, [&servers[0], other], &mix(images), dir)).collect::<Result<Vec<_>>>()?;
         let share = share(&beside.iter().map(|pair| &pair.samples).collect::<Vec<_>>());
         options.say(format!("{images} images for {} pages: zlib has {:.1} %", pages.len(), share * 100.0));
-        // With a margin, since samples are by chance.
-        if (share - SHARE).abs() <= NEAR / 2.0 {
-            break rate;
-        }
-        ensure!(tried < TRIES, "zlib has {:.1} % of its server's time after {TRIES} tries", share * 100.0);
-        let request = median(beside.iter().map(|pair| pair.zlib.us_per_request()));
-        let all = request * (pages.len() + images) as f64;
-        let more = all * (share / SHARE - 1.0) / image_us;
-        images = (images as f64 + more).round().max(0.0) as usize;
-    };
+        own.push(1.0 / share - images as f64 * an_image);
+        images = images_for(mean(own.iter().copied()));
+    }
+    let (rate, mut failed) = (rate_of(images)?, 0);
     let (paths, load) = (mix(images), Load { rate: Some(rate), ..load });
     let mut runs = vec![Vec::new(); servers.len() - 1];
     for round in 0..rounds {
