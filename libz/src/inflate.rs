@@ -12,9 +12,13 @@ use crate::settings::Inflate;
 
 static BY: OnceLock<Inflate> = OnceLock::new();
 
-/// Whose functions begin streams.
+/// Whose functions begin streams. What is wrong with that setting is told by who inflates, since most of these compress nothing.
 fn by() -> Inflate {
-    *BY.get_or_init(|| process::current().settings.inflate)
+    *BY.get_or_init(|| {
+        let process = process::current();
+        process.tell_of("inflate");
+        process.settings.inflate
+    })
 }
 
 /// zlib.h's functions, each of them either's. Those that begin a stream settle which; before that there is none, and stock zlib says so.

@@ -34,6 +34,15 @@ pub(crate) struct Process {
     pub(crate) choice: Choice,
 }
 
+impl Process {
+    /// Tells what of one setting cannot be understood.
+    pub(crate) fn tell_of(&self, name: &str) {
+        let wrong = |problem: &&String| problem.contains(&format!(": {name} = "));
+        let problems: Vec<String> = self.problems.iter().filter(wrong).cloned().collect();
+        settings::tell(&problems);
+    }
+}
+
 /// Reads the settings when the library is loaded.
 #[used]
 #[unsafe(link_section = ".init_array")]

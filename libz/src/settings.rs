@@ -108,9 +108,10 @@ pub(crate) fn read() -> (Settings, Vec<String>) {
         Err(problem) => problems.push(format!("{file}: {problem}")),
     }
     for (name, value) in NAMES.iter().zip(&environment.values) {
-        let Some(value) = value else { continue };
-        let set =
-            value.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(|value| settings.set(name, value));
+        // An empty one is as good as none.
+        let Some(value) = value.as_ref().filter(|value| !value.is_empty()) else { continue };
+        let text = value.to_str().ok_or_else(|| "it is not UTF-8".to_owned());
+        let set = text.and_then(|value| settings.set(name, value.trim()));
         if let Err(problem) = set {
             problems.push(format!("{PREFIX}{}: {problem}", name.to_uppercase()));
         }

@@ -71,6 +71,15 @@ END
   [ ! -s "$work/closed" ] && [ "$(wc -l <"$work/stderr")" = $((2 * ${#problems[@]})) ]
 }
 
+# Of what is wrong, who inflates says what is wrong with that.
+wrong_inflate() {
+  : >"$work/libz.conf"
+  env "LD_PRELOAD=$lib" "WEIRGATE_Z_CONFIG=$work/libz.conf" WEIRGATE_Z_INFLATE=rust WEIRGATE_Z_MODE=quick \
+    $python -c 'import zlib; [zlib.decompress(b"x\x9c\x03\x00\x00\x00\x00\x01") for _ in range(9)]' 2>"$work/stderr"
+  [ "$(cat "$work/stderr")" = 'libweirgate_z: WEIRGATE_Z_INFLATE: inflate = rust is not zlib or zlib-rs' ]
+  [ "$(length WEIRGATE_Z_INFLATE= WEIRGATE_Z_MODE=' same ')" -gt 0 ] && [ ! -s "$work/stderr" ]
+}
+
 # A web server that reads its configuration again forks anew.
 by_children() {
   : >"$work/libz.conf"
@@ -131,4 +140,5 @@ check 'a file, the environment before it, and what is wrong in them' by_file
 check 'what is wrong is said once, by who compresses' what_is_wrong
 check 'a forked child reads the file again' by_children
 check 'who inflates' inflated
+check 'what is wrong with who inflates' wrong_inflate
 finish

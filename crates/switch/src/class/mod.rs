@@ -28,7 +28,7 @@ mod sets;
 
 pub use cache::Cached;
 use flows::Flows;
-pub use rule::{Ports, Rule, RuleError, RuleProblem};
+pub use rule::{Ports, Rule, RuleError, RuleProblem, check};
 use sets::{Networks, Set, Sets, Values};
 
 use crate::frame::{Frame, Ip};
@@ -128,7 +128,7 @@ impl<C: Copy> Classifier<C> {
     pub fn new(mut all: Vec<Rule<C>>, seed: u64) -> Result<Self, RuleError> {
         rule::check(&all)?;
         all.sort_by_key(|rule| rule.priority);
-        let all = all.chunk_by(|a, b| a.priority == b.priority).flat_map(|like| order::narrow_first(like.to_vec()));
+        let all = all.chunk_by(|a, b| a.priority == b.priority).flat_map(order::narrow_first);
         let (mut flows, mut placed, mut rules) = (Flows::new(seed), Vec::new(), Vec::new());
         for (place, rule) in (0..).zip(all) {
             if !flows.insert(place, &rule) {

@@ -10,15 +10,15 @@ use crate::frame::FlowKey;
 ///
 /// A rule is moved up to the first one that it lies within, and takes from that one only what is its own: all that it is right for
 /// was the other's. So no third rule gets more or less by it.
-pub(super) fn narrow_first<C>(rules: Vec<Rule<C>>) -> Vec<Rule<C>> {
+pub(super) fn narrow_first<C: Copy>(rules: &[Rule<C>]) -> Vec<Rule<C>> {
     let mut outermost = Outermost::default();
     for rule in rules {
-        outermost.add(rule);
+        outermost.add(*rule);
     }
     outermost.groups.into_iter().fold(Vec::new(), |mut ordered, (around, within)| {
         // Most rules are alone.
         if !within.is_empty() {
-            ordered.extend(narrow_first(within));
+            ordered.extend(narrow_first(&within));
         }
         ordered.push(around);
         ordered
@@ -41,7 +41,7 @@ impl<C> Default for Outermost<C> {
     }
 }
 
-impl<C> Outermost<C> {
+impl<C: Copy> Outermost<C> {
     fn add(&mut self, rule: Rule<C>) {
         let flow = rule.one_flow();
         let like = flow.and_then(|flow| self.flows.get(&flow));

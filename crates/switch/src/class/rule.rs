@@ -7,7 +7,7 @@ use crate::frame::{FlowKey, Frame};
 
 /// What a frame must be to be of a class. Every field that is `None` asks for nothing; what a frame does not have (an ARP request
 /// an address, a later fragment a port) is never what is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rule<C> {
     /// Rules with lower numbers come first.
     pub priority: u32,
@@ -119,8 +119,27 @@ impl<C> Rule<C> {
         })
     }
 
-    /// Whether every frame that this rule is right for is one that `other` is right for too, by what they ask for field by field.
-    pub(super) fn is_covered_by(&self, other: &Self) -> bool {
+    /// The same, and what follows of it asked for too: with one address a frame has another one of its family, and with one port another
+    /// one. Two rules are for the same frames where these are alike.
+    #[must_use]
+    pub fn in_full(self) -> Self {
+        let family = |known: Option<Prefix>| known.map(|network| Prefix::of(network.address(), 0));
+        let any_port = |known: Option<Ports>| known.map(|_| Ports { first: 0, last: u16::MAX });
+        Self {
+            source: self.source.or_else(|| family(self.destination)),
+            destination: self.destination.or_else(|| family(self.source)),
+            source_ports: self.source_ports.or_else(|| any_port(self.destination_ports)),
+            destination_ports: self.destination_ports.or_else(|| any_port(self.source_ports)),
+            ..self
+        }
+    }
+
+    /// Whether every frame that this rule is right for is one that `other` is right for too.
+    pub(super) fn is_covered_by(&self, other: &Self) -> bool
+    where
+        C: Copy,
+    {
+        let narrow = self.in_full();
         let same = |wide: Option<u16>, narrow| within(wide, narrow, |wide, narrow| wide == narrow);
         let holds = |wide, narrow| {
             within(wide, narrow, |wide: Prefix, narrow: Prefix| {
@@ -130,18 +149,21 @@ impl<C> Rule<C> {
         let spans = |wide, narrow| {
             within(wide, narrow, |wide: Ports, narrow: Ports| wide.contains(narrow.first) && wide.contains(narrow.last))
         };
-        same(other.port, self.port)
-            && same(other.vlan, self.vlan)
-            && holds(other.source, self.source)
-            && holds(other.destination, self.destination)
-            && same(other.dscp.map(u16::from), self.dscp.map(u16::from))
-            && same(other.protocol.map(u16::from), self.protocol.map(u16::from))
-            && spans(other.source_ports, self.source_ports)
-            && spans(other.destination_ports, self.destination_ports)
+        same(other.port, narrow.port)
+            && same(other.vlan, narrow.vlan)
+            && holds(other.source, narrow.source)
+            && holds(other.destination, narrow.destination)
+            && same(other.dscp.map(u16::from), narrow.dscp.map(u16::from))
+            && same(other.protocol.map(u16::from), narrow.protocol.map(u16::from))
+            && spans(other.source_ports, narrow.source_ports)
+            && spans(other.destination_ports, narrow.destination_ports)
     }
 
     /// Whether `other` covers it, and more than it.
-    pub(super) fn lies_within(&self, other: &Self) -> bool {
+    pub(super) fn lies_within(&self, other: &Self) -> bool
+    where
+        C: Copy,
+    {
         self.is_covered_by(other) && !other.is_covered_by(self)
     }
 
@@ -165,7 +187,11 @@ fn within<T>(wide: Option<T>, narrow: Option<T>, within: impl Fn(T, T) -> bool) 
     wide.is_none_or(|wide| narrow.is_some_and(|narrow| within(wide, narrow)))
 }
 
-pub(super) fn check<C>(rules: &[Rule<C>]) -> Result<(), RuleError> {
+/// Whether a [`Classifier`](super::Classifier) can be made of these rules.
+///
+/// # Errors
+/// As [`Classifier::new`](super::Classifier::new).
+pub fn check<C>(rules: &[Rule<C>]) -> Result<(), RuleError> {
     let (mut flows, mut others) = (0, 0);
     for (at, rule) in rules.iter().enumerate() {
         let empty = [rule.source_ports, rule.destination_ports].into_iter().flatten().find(|p| p.first > p.last);

@@ -191,6 +191,12 @@ fn of_one_priority_the_longest_prefix_wins_wherever_it_stands() {
         let found = [[10, 1, 2, 3], [10, 1, 9, 9], [10, 9, 9, 9], [9; 4]].map(|from| of(&rules, from));
         assert_eq!(found, [Some(24), Some(16), Some(8), Some(0)]);
     }
+    // All of IPv4 by its source holds what goes to a network of IPv4, and all source ports hold one destination port.
+    let to = Rule { destination: Some("192.0.2.0/24".parse().expect("one")), ..Rule::any(0, 2) };
+    assert!(to.lies_within(&source("0.0.0.0/0", 0)) && !to.lies_within(&source("::/0", 0)));
+    let all_ports = Rule { source_ports: Some(Ports { first: 0, last: u16::MAX }), ..Rule::any(0, 0) };
+    let https = Rule { destination_ports: Some(Ports::one(443)), ..Rule::any(0, 1) };
+    assert!(https.lies_within(&all_ports) && !all_ports.lies_within(&https));
     // Of two that only meet, the first in the list: nothing is taken from it by what lies within the second.
     let rules = [udp, networks[0], networks[1]];
     assert_eq!([of(&rules, [10, 1, 2, 3]), of(&rules[1..], [10, 1, 2, 3])], [Some(17), Some(24)]);

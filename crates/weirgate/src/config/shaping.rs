@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use weirgate_linux::dataplane::COALESCE;
 use weirgate_switch::bridge::Direction;
-use weirgate_switch::class::Ports;
+use weirgate_switch::class::{self, Ports, Rule, RuleError};
 use weirgate_switch::frame::{Accounting, Layer, Mac};
 use weirgate_switch::limits::{CodelSettings, Mode};
 use weirgate_units::{BitRate, Bytes, Duration, Prefix};
@@ -168,6 +168,23 @@ pub struct Match {
     pub source_ports: Option<Ports>,
     /// Destination ports.
     pub destination_ports: Option<Ports>,
+}
+
+impl Match {
+    /// The rule of the switch that asks for this and for a port.
+    pub(crate) fn rule<C>(&self, port: u16, class: C) -> Rule<C> {
+        Rule {
+            port: Some(port),
+            vlan: self.vlan,
+            source: self.source,
+            destination: self.destination,
+            dscp: self.dscp,
+            protocol: self.protocol,
+            source_ports: self.source_ports,
+            destination_ports: self.destination_ports,
+            ..Rule::any(0, class)
+        }
+    }
 }
 
 /// As typed.
@@ -364,6 +381,14 @@ pub(super) fn meaning(typed: TypedShaping, problems: &mut Vec<Problem>) -> Shapi
         classes.push(class);
         class_lines.push(line);
     }
+    for direction in [Direction::From, Direction::To] {
+        let of = classes.iter().zip(&class_lines).filter(|(class, _)| class.direction == direction);
+        let (rules, lines): (Vec<_>, Vec<_>) =
+            of.map(|(class, line)| (class.matches.rule(class.port as u16, ()), *line)).unzip();
+        if let Err(RuleError { at, problem: what }) = class::check(&rules) {
+            problems.push(problem(lines[at], "class", what.to_string()));
+        }
+    }
     let shaping = Shaping { threads, coalesce, poll, ports, limits, classes, notes: Vec::new() };
     Shaping { notes: notes::notes(&shaping, &limit_lines, &class_lines), ..shaping }
 }
@@ -435,7 +460,7 @@ fn peers(typed: &[TypedPort], names: &Names, problems: &mut Vec<Problem>) -> Vec
 #[derive(Debug, Default)]
 struct Known {
     /// In which line each stands.
-    lines: HashMap<(usize, Direction, Match), usize>,
+    lines: HashMap<(Direction, Rule<()>), usize>,
     /// Whether one of them gates.
     gates: HashMap<(usize, Direction), bool>,
 }
@@ -444,7 +469,7 @@ impl Known {
     /// Why no frame would ever be of the class in `line`, or not only a class's own would wait.
     fn add(&mut self, class: &Class, line: usize, limits: &[Limit]) -> Option<String> {
         let Class { port, direction, ref matches, .. } = *class;
-        if let Some(other) = self.lines.insert((port, direction, matches.clone()), line) {
+        if let Some(other) = self.lines.insert((direction, matches.rule(port as u16, ()).in_full()), line) {
             return Some(format!("nothing is left for it: the class in line {other} is of the same frames"));
         }
         let gates = class.limits.iter().any(|at| matches!(limits[*at].mode, Mode::Gate | Mode::Borrow));

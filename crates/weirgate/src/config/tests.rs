@@ -328,6 +328,12 @@ fn limits_that_contradict_each_other_are_refused() {
         let text = with(&format!("{class}{class}"));
         assert!(text.contains("class: nothing is left for it: the class in line 7 is of the same frames"), "{text}");
     }
+    let all_v4 = |which: &str| format!("{class}[\"a\"]\n{which} = \"0.0.0.0/0\"\n");
+    let text = with(&format!("{}{}", all_v4("source"), all_v4("destination")));
+    assert!(text.contains("the class in line 7 is of the same frames"), "{text}");
+    let vlan = |n: usize| format!("{class}[\"a\"]\nvlan = {}\ndscp = {}\n", n / 64, n % 64);
+    let many: String = (0..4_097).map(vlan).collect();
+    assert!(with(&many).contains("line 20487: class: one more than the 4096 that there may be"), "{}", with(&many));
     let (narrow, all) = (format!("{class}[\"a\"]\nprotocol = \"udp\"\n"), format!("{class}[\"g\"]\n"));
     for classes in [format!("{narrow}{all}"), format!("{all}{narrow}")] {
         let text = with(&format!("{gate}{classes}"));

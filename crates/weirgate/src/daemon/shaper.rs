@@ -7,7 +7,6 @@ use anyhow::{Context, bail};
 use weirgate_linux::clock;
 use weirgate_linux::dataplane::{Dataplane, Handle, MEMORY_MAX, spawn};
 use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort, ClassRef, Direction};
-use weirgate_switch::class::Rule;
 use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, SharedLimit, queue_max};
 use weirgate_units::{BitRate, Bytes, Duration, Instant};
 
@@ -208,18 +207,7 @@ fn set_classes(
         if class.queue.is_none() {
             by_rate.push((known, chain));
         }
-        let matches = &class.matches;
-        rules.push(Rule {
-            port: Some(ports[class.port].1.index() as u16),
-            vlan: matches.vlan,
-            source: matches.source,
-            destination: matches.destination,
-            dscp: matches.dscp,
-            protocol: matches.protocol,
-            source_ports: matches.source_ports,
-            destination_ports: matches.destination_ports,
-            ..Rule::any(0, known)
-        });
+        rules.push(class.matches.rule(ports[class.port].1.index() as u16, known));
     }
     bridge.set_rules(from, to).context("the classes cannot be told apart")?;
     Ok(by_rate)
