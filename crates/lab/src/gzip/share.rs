@@ -86,7 +86,7 @@ pub(super) fn run(
     let seconds = seconds.max(2.0);
     let load = Load { secure: true, gzip: true, rate: None, seconds };
     // What an image and what a page takes, and how much of a page's is zlib's: from that, how many images make it a fifth. One over the
-    // share is what zlib's time is of the pages' own, and grows with each image by what that takes of zlib's time.
+    // share is all of the time over zlib's: what pages alone make it, and more by each image.
     let image_us = load.run(&servers[0], &[image], dir)?.us_per_request();
     let (page, samples) = watched(&load, &servers[0], &pages, dir)?;
     let alone = 1.0 / share(&[&samples]);
