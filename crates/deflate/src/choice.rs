@@ -66,10 +66,9 @@ const TRY_EVERY: u32 = 64;
 const KNOWN_AFTER: u32 = 4;
 
 /// Of the engines in the caller's thread the first so many bodies do not count, by which caches and predictors come to know them, and
-/// those up to so many decide. They take turns of so many, since bodies that come one after the other are often alike.
-const WARM_AFTER: u32 = TURN;
-const DECIDED_AFTER: u32 = 5 * TURN;
-const TURN: u32 = 8;
+/// those up to so many decide.
+const WARM_AFTER: u32 = 8;
+const DECIDED_AFTER: u32 = 40;
 
 /// What an engine takes before its first byte is reckoned as so many bytes, or the costs of bodies of a class could not be compared: it is
 /// most of what the shortest ones take.
@@ -329,7 +328,7 @@ impl Class {
         Self { seen: AtomicU32::new(0), routes: [const { Route::new() }; Maker::ALL.len()] }
     }
 
-    /// The one whose turn it is, of those of which it is not known what they cost, or the one that costs the least.
+    /// The first one of which it is not known what it costs, or the one that costs the least.
     fn cheapest(&self, candidates: impl Iterator<Item = Maker> + Clone) -> Option<Maker> {
         let of = |maker: Maker| &self.routes[maker as usize];
         let here = candidates.clone().filter(|maker| !is_away(*maker)).min_by_key(|maker| of(*maker).decided());
@@ -357,11 +356,10 @@ impl Route {
         if is_known { self.cost.load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// What it cost when that was decided by. Before, how often it had its turn, which is less.
-    fn decided(&self) -> (bool, u32) {
-        let known = self.known.load(Ordering::Relaxed);
-        let is_decided = known >= DECIDED_AFTER;
-        (is_decided, if is_decided { self.first.load(Ordering::Relaxed) } else { known / TURN })
+    /// What it cost when that was decided by; 0 before.
+    fn decided(&self) -> u32 {
+        let is_decided = self.known.load(Ordering::Relaxed) >= DECIDED_AFTER;
+        if is_decided { self.first.load(Ordering::Relaxed) } else { 0 }
     }
 
     /// Whether the next body of its is compressed by zlib as well.
@@ -459,9 +457,9 @@ mod tests {
         let choice = Choice::new(Mode::Fast, 0.005);
         choice.lacks(Maker::Qatzip);
         let picks = run(&choice, 1_000, |maker| if maker == Maker::Igzip { 2_000 } else { 1_000 });
-        for turns in picks[..120].chunks(24) {
-            assert_eq!(turns, [[Maker::Igzip; 8], [Maker::Libdeflate; 8], [Maker::Stock; 8]].concat());
-        }
+        assert_eq!(picks[..40], [Maker::Igzip; 40]);
+        assert_eq!(picks[40..80], [Maker::Libdeflate; 40]);
+        assert_eq!(picks[80..120], [Maker::Stock; 40]);
         assert_eq!(picks[120..], [Maker::Libdeflate; 880], "as cheap as zlib");
         choice.lacks(Maker::Libdeflate);
         assert_eq!(picked(&choice, 6, 1_000), by(Maker::Stock, 1));
@@ -485,7 +483,7 @@ mod tests {
         let choice = usual();
         let so_far = std::cell::Cell::new(0);
         let picks = run(&choice, 200, |maker| match maker {
-            _ if so_far.replace(so_far.get() + 1) < 16 => 1_000_000,
+            _ if so_far.replace(so_far.get() + 1) < 8 => 1_000_000,
             Maker::Stock => 1_200,
             _ => 1_000,
         });
@@ -497,8 +495,7 @@ mod tests {
         let choice = Choice::default();
         let card = |nanos: u64| move |maker: Maker| if maker == Maker::Qatzip { nanos } else { 10_000 };
         let by_card = |picks: &[Maker]| picks.iter().filter(|maker| **maker == Maker::Qatzip).count();
-        // Until each engine beside it has had its turn.
-        run(&choice, 640, card(1_000));
+        run(&choice, 64, card(1_000));
         assert_eq!(by_card(&run(&choice, 640, card(1_000))), 630);
         // Its load grows.
         run(&choice, 64, card(90_000));
