@@ -10,7 +10,7 @@ use weirgate_linux::{clock, link};
 use weirgate_switch::bridge::{Bridge, BridgeClass, BridgePort};
 use weirgate_switch::class::Rule;
 use weirgate_switch::frame::Accounting;
-use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, Mode, queue_max};
+use weirgate_switch::limits::{ClassSettings, LimitCounters, LimitId, LimitSettings, queue_max};
 use weirgate_units::{BitRate, Bytes, Duration};
 
 use super::HOST;
@@ -65,7 +65,7 @@ impl Cable {
                 bridge.add_class(&BridgeClass { limits: vec![limit], accounting: Accounting::default(), queue });
             let port = u16::from(way == Way::ToGuest);
             bridge.set_rules(vec![Rule { port: Some(port), ..Rule::any(0, class) }], vec![])?;
-            gates[usize::from(port)] = matches!(settings.mode, Mode::Gate | Mode::Borrow).then_some(limit);
+            gates[usize::from(port)] = settings.mode.gates().then_some(limit);
             id = Some(limit);
         }
         let options =

@@ -43,8 +43,7 @@ impl<C> Default for Outermost<C> {
 
 impl<C: Copy> Outermost<C> {
     fn add(&mut self, rule: Rule<C>) {
-        let flow = rule.one_flow();
-        let like = flow.and_then(|flow| self.flows.get(&flow));
+        let like = rule.one_flow().and_then(|flow| self.flows.get(&flow));
         let around = |places: &Vec<usize>| places.iter().copied().find(|at| rule.lies_within(&self.groups[*at].0));
         let first = [like.and_then(around), around(&self.wide)].into_iter().flatten().min();
         if let Some(at) = first {
@@ -52,7 +51,7 @@ impl<C: Copy> Outermost<C> {
             return;
         }
         let at = self.groups.len();
-        match flow.filter(|_| rule.flow().is_some()) {
+        match rule.flow() {
             Some(flow) => self.flows.entry(flow).or_default().push(at),
             None => self.wide.push(at),
         }

@@ -62,6 +62,13 @@ pub enum Mode {
     Drop,
 }
 
+impl Mode {
+    /// Whether it holds back the queue that packets come by, and so all that comes by it.
+    pub const fn gates(self) -> bool {
+        matches!(self, Self::Gate | Self::Borrow)
+    }
+}
+
 /// What a limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitSettings {

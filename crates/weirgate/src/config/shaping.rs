@@ -152,7 +152,7 @@ pub struct Class {
 }
 
 /// Which frames belong to a class.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
     /// VLAN; 0 is none.
     pub vlan: Option<u16>,
@@ -472,7 +472,7 @@ impl Known {
         if let Some(other) = self.lines.insert((direction, matches.rule(port as u16, ()).in_full()), line) {
             return Some(format!("nothing is left for it: the class in line {other} is of the same frames"));
         }
-        let gates = class.limits.iter().any(|at| matches!(limits[*at].mode, Mode::Gate | Mode::Borrow));
+        let gates = class.limits.iter().any(|at| limits[*at].mode.gates());
         let before = self.gates.insert((port, direction), gates);
         before.is_some_and(|before| before || gates).then(|| {
             "a limit that gates holds back all that comes by a port: let its class be the port's only one, or write mode = \"pace\""
@@ -484,8 +484,7 @@ impl Known {
 /// The limit of a class that gates, if one does, and the port whose queue it holds back: its own, or the only one from which frames
 /// come to it. `None`: they come from anywhere.
 pub(crate) fn gate(class: &Class, limits: &[Limit], ports: &[Port]) -> Option<(usize, Option<usize>)> {
-    let gates = |at: &&usize| matches!(limits[**at].mode, Mode::Gate | Mode::Borrow);
-    let limit = *class.limits.iter().find(gates)?;
+    let limit = *class.limits.iter().find(|at| limits[**at].mode.gates())?;
     let port = if class.direction == Direction::From { Some(class.port) } else { ports[class.port].peer };
     Some((limit, port))
 }
@@ -649,8 +648,7 @@ fn class(
         source_ports: typed.source_ports.map(|ports| ports.value.0),
         destination_ports: typed.destination_ports.map(|ports| ports.value.0),
     };
-    let gates: Vec<&Limit> =
-        chosen.iter().map(|at| &known[*at]).filter(|limit| matches!(limit.mode, Mode::Gate | Mode::Borrow)).collect();
+    let gates: Vec<&Limit> = chosen.iter().map(|at| &known[*at]).filter(|limit| limit.mode.gates()).collect();
     if !gates.is_empty() && (matches != Match::default() || gates.len() > 1) {
         let what = format!(
             "`{}` gates, which holds back all that comes by a port: let one such limit stand in one class without conditions, \
