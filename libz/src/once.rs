@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_ulong};
+use std::mem::MaybeUninit;
 
 use weirgate_deflate::stream::With;
 use weirgate_deflate::zlib::ZStream;
@@ -56,6 +57,7 @@ pub unsafe extern "C" fn compress2(
     const PART: c_ulong = c_uint::MAX as c_ulong;
     // SAFETY: by the contract, it points to a number.
     let Some(dest_len) = (unsafe { dest_len.as_mut() }) else { return STREAM_ERROR };
+    let all = *dest_len;
     let (mut room, mut left) = (std::mem::take(dest_len), len);
     let mut strm = ZStream { next_in: source, next_out: dest, ..ZStream::EMPTY };
     let size = weirgate_deflate::zlib::STREAM_SIZE;
@@ -83,7 +85,16 @@ pub unsafe extern "C" fn compress2(
         exports::deflateEnd(&raw mut strm);
         match code {
             STREAM_END => OK,
-            BUF_ERROR => BUF_ERROR,
+            // It may have been enough for the engine that had the body the last time.
+            BUF_ERROR if len > 0 && all > 0 => {
+                let input = std::slice::from_raw_parts(source, len as usize);
+                let out = std::slice::from_raw_parts_mut(dest.cast::<MaybeUninit<u8>>(), all as usize);
+                with(|with| {
+                    let Some(len) = with.again(level, input, out) else { return BUF_ERROR };
+                    *dest_len = len as c_ulong;
+                    OK
+                })
+            }
             other => other,
         }
     }

@@ -106,7 +106,7 @@ const AWAKE: u64 = 60_000_000_000;
 /// And after this long it has ended: it may have one stream all the while, which it will count.
 const OVER: u64 = 3_600_000_000_000;
 
-/// Counters of one maker: bodies, or for streams those begun; bytes in; bytes out; nanoseconds, of whole bodies only.
+/// Counters of one maker: bodies, or for streams those begun; bytes in; bytes out; nanoseconds.
 type Row = [AtomicU64; 4];
 
 /// One process's counters. Others may read their bytes at any time.
@@ -144,7 +144,7 @@ pub struct Made {
     pub bytes_in: u64,
     /// Bytes that it made of them, without the frame around them.
     pub bytes_out: u64,
-    /// How long that took by the clock, of whole bodies only.
+    /// How long that took by the clock.
     pub nanos: u64,
 }
 

@@ -23,6 +23,7 @@ pub mod scratch;
 pub mod stream;
 pub mod zlib;
 
+mod again;
 mod arena;
 mod cards;
 mod cuda;

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use crate::accelerator::{Answer, Holder};
 use crate::cards::Cards;
-use crate::choice::{Choice, Mode, Pick};
+use crate::choice::{Choice, Looked, Mode, Pick};
 use crate::count::{Maker, Reason};
 use crate::engine::{Effort, Engine, Igzip, Libdeflate, Part, Stock, ZlibRs, bound};
 use crate::zlib::{FINISH, SYNC_FLUSH};
@@ -59,7 +59,7 @@ pub(crate) struct Compressed {
     pub(crate) nanos: u64,
     /// Why another engine did not have it.
     pub(crate) why: Option<Reason>,
-    pub(crate) compare: bool,
+    pub(crate) look: bool,
 }
 
 impl Scratch {
@@ -85,8 +85,8 @@ impl Scratch {
                     let maker = pick.maker;
                     choice.cost(level, len, maker, cost);
                     let nanos = clock().saturating_sub(began);
-                    let compare = choice.looks(level, len, maker);
-                    return Some(Compressed { len: made, maker, nanos, why, compare });
+                    let look = choice.looks(level, len, maker);
+                    return Some(Compressed { len: made, maker, nanos, why, look });
                 }
                 Err(reason) => why = reason,
             }
@@ -99,16 +99,16 @@ impl Scratch {
             pick = choice.pick_here(level, len);
             made = self.engine(&pick, settings).map(|engine| engine.compress(input, out));
         }
-        let Pick { maker, compare, .. } = pick;
+        let Pick { maker, look, .. } = pick;
         let Some(Some(made)) = made else {
             let made = self.stock(settings).compress(input, out)?;
             why = why.or((maker != Maker::Stock).then_some(Reason::Failed));
             let nanos = clock().saturating_sub(began);
-            return Some(Compressed { len: made, maker: Maker::Stock, nanos, why, compare: false });
+            return Some(Compressed { len: made, maker: Maker::Stock, nanos, why, look: false });
         };
         let nanos = clock().saturating_sub(began);
         choice.cost(level, len, maker, nanos);
-        Some(Compressed { len: made, maker, nanos, why, compare })
+        Some(Compressed { len: made, maker, nanos, why, look })
     }
 
     /// Has a device compress a body.
@@ -129,6 +129,18 @@ impl Scratch {
         }
         let client = choice.accelerator().ok_or(None)?;
         client.compress(&mut self.accelerator, pick.level, input, out).map_err(Some)
+    }
+
+    /// Compresses a whole body into raw deflate by one of the engines that do so in the caller's thread. `None`: it has failed, or this host
+    /// lacks it.
+    pub(crate) fn by(
+        &mut self,
+        pick: &Pick,
+        settings: &Settings,
+        input: &[u8],
+        out: &mut [MaybeUninit<u8>],
+    ) -> Option<usize> {
+        self.engine(pick, settings)?.compress(input, out)
     }
 
     /// One of the engines that compress in the caller's thread. `None`: this host lacks it.
@@ -185,20 +197,38 @@ impl Scratch {
         &mut self.stock
     }
 
-    /// Compresses a part of a body, or all of it, that became `ours` long by another engine, by stock zlib as well, and tells `choice`;
-    /// `len` is the body's.
-    pub(crate) fn compare(
+    /// Has the engines of the caller's thread that could have had a body beside the one that had it compress it as well, and tells `choice`
+    /// what that took and how long it became.
+    pub(crate) fn look(
         &mut self,
         settings: &Settings,
         choice: &Choice,
-        part: &Part<'_>,
-        len: usize,
-        (maker, ours): (Maker, usize),
+        clock: fn() -> u64,
+        input: &[u8],
+        had: &Compressed,
     ) {
+        let (level, len) = (settings.level, input.len());
+        let mut out = resized(&mut self.compared, bound(len));
+        let mut all = [Looked { maker: had.maker, nanos: had.nanos, len: had.len }; Maker::ALL.len()];
+        let mut count = 1;
+        for pick in choice.beside(level, len, had.maker) {
+            let began = clock();
+            if let Some(made) = self.by(&pick, settings, input, &mut out) {
+                all[count] = Looked { maker: pick.maker, nanos: clock().saturating_sub(began), len: made };
+                count += 1;
+            }
+        }
+        keep(&mut self.compared, out);
+        choice.looked(level, len, &all[..count]);
+    }
+
+    /// Compresses a part of a body that became `ours` long by zlib-rs by stock zlib as well, and tells `choice`.
+    pub(crate) fn compare_part(&mut self, settings: &Settings, choice: &Choice, part: &Part<'_>, ours: usize) {
         let mut out = resized(&mut self.compared, bound(part.input.len()));
         let flush = if part.is_last { FINISH } else { SYNC_FLUSH };
         if let Some(stock) = self.stock(settings).flush(part.before, part.input, &mut out, flush) {
-            choice.compare(settings.level, len, maker, ours, stock);
+            // However long the body is: it is more than a stage.
+            choice.compare(settings.level, usize::MAX, Maker::ZlibRs, ours, stock);
         }
         keep(&mut self.compared, out);
     }

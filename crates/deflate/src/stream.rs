@@ -61,8 +61,8 @@ pub struct With<'a> {
 impl With<'_> {
     /// Compresses a whole body, and counts it.
     fn compress(&mut self, settings: &Settings, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
-        let Compressed { len, maker, nanos, why, compare } =
-            self.scratch.compress(settings, self.choice, self.clock, input, out)?;
+        let had = self.scratch.compress(settings, self.choice, self.clock, input, out)?;
+        let Compressed { len, maker, nanos, why, look } = had;
         self.counters.made(maker, Made { bodies: 1, bytes_in: input.len() as u64, bytes_out: len as u64, nanos });
         if let Some(why) = why {
             self.counters.because(why);
@@ -70,9 +70,8 @@ impl With<'_> {
         if let Some(client) = self.choice.accelerator() {
             self.counters.set_instances(client.held());
         }
-        if compare {
-            let whole = Part { before: &[], input, is_last: true };
-            self.scratch.compare(settings, self.choice, &whole, input.len(), (maker, len));
+        if look {
+            self.scratch.look(settings, self.choice, self.clock, input, &had);
         }
         Some(len)
     }
@@ -86,8 +85,7 @@ impl With<'_> {
         let (bodies, nanos) = (part.before.is_empty().into(), ended.saturating_sub(began));
         self.counters.made(maker, Made { bodies, bytes_in, bytes_out, nanos });
         if maker == Maker::ZlibRs && self.choice.looks_at_part(settings.level) {
-            // However long it is: it is more than a stage.
-            self.scratch.compare(settings, self.choice, part, usize::MAX, (maker, len));
+            self.scratch.compare_part(settings, self.choice, part, len);
         }
         // What the call brings beside it comes after that.
         self.now = self.now.max(ended);

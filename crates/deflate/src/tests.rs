@@ -1,5 +1,6 @@
 //! A stream against stock zlib's, call by call, and what comes out of it through stock zlib's inflate.
 
+mod again;
 mod parts;
 
 use std::collections::BTreeMap;

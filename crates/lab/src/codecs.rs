@@ -27,6 +27,10 @@ struct Measured {
     time: Duration,
 }
 
+fn files(count: usize) -> String {
+    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+}
+
 /// Compresses each of `bodies` (a name and bytes, of which there are some) by every engine at every level, again and again for `each` of
 /// processor time and each at least once.
 pub fn bench(options: &Options, bodies: &[(String, Vec<u8>)], each: Duration) -> Result<Report> {
@@ -49,7 +53,7 @@ pub fn bench(options: &Options, bodies: &[(String, Vec<u8>)], each: Duration) ->
     let ratio = |one: &Measured| bytes_in as f64 / one.bytes_out as f64;
     let speed = |one: &Measured| bytes_in as f64 / 1e6 / one.time.as_secs_f64();
     let mut table = Table::new(
-        &format!("{} files, {} MB, each compressed by itself", bodies.len(), number(bytes_in as f64 / 1e6)),
+        &format!("{}, {} MB, each compressed by itself", files(bodies.len()), number(bytes_in as f64 / 1e6)),
         &["engine", "level", "MB/s", "ratio", "CPU over zlib 6", "larger than zlib 6, %"],
     );
     for one in &all {

@@ -255,7 +255,7 @@ fn deflate(out: &mut Text, deflate: &api::Deflate) {
             out.sample("deflate_bytes_total", &[("engine", &engine.name), ("direction", way)], bytes);
         }
     }
-    out.counter("deflate_seconds_total", "How long an engine took for whole bodies, by the clock.");
+    out.counter("deflate_seconds_total", "How long an engine compressed, by the clock.");
     for engine in engines {
         out.sample("deflate_seconds_total", &[("engine", &engine.name)], engine.us as f64 / 1e6);
     }

@@ -319,11 +319,13 @@ impl State {
         let mut out = with.scratch.room(bound(self.staged));
         let (before, input) = self.parts();
         let settings = Settings { level: with.choice.streaming(self.settings.level), ..self.settings };
+        let began = (with.clock)();
         let len = with.scratch.stock(&settings).flush(before, input, &mut out, flush);
         if let Some(len) = len {
             self.count_begin(with);
             let (bytes_in, bytes_out) = (self.staged as u64, len as u64);
-            with.counters.made(Maker::Stream, Made { bytes_in, bytes_out, ..Made::default() });
+            let nanos = (with.clock)().saturating_sub(began);
+            with.counters.made(Maker::Stream, Made { bodies: 0, bytes_in, bytes_out, nanos });
             // SAFETY: zlib's output is initialised.
             self.give(z, unsafe { out[..len].assume_init_ref() });
             if flush == FULL_FLUSH {
@@ -532,11 +534,12 @@ impl State {
     /// As [`deflate`](super::deflate)'s.
     unsafe fn stream(&mut self, z: &mut ZStream, flush: c_int, with: &With<'_>) -> c_int {
         self.count_begin(with);
-        let (total_in, total_out) = (z.total_in, z.total_out);
+        let (total_in, total_out, began) = (z.total_in, z.total_out, (with.clock)());
         // SAFETY: by the contract.
         let code = unsafe { self.with_inner(z, |inner| stock::deflate(inner, flush)) };
         let (bytes_in, bytes_out) = (z.total_in.wrapping_sub(total_in), z.total_out.wrapping_sub(total_out));
-        with.counters.made(Maker::Stream, Made { bytes_in, bytes_out, ..Made::default() });
+        let nanos = (with.clock)().saturating_sub(began);
+        with.counters.made(Maker::Stream, Made { bodies: 0, bytes_in, bytes_out, nanos });
         code
     }
 

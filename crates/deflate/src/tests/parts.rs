@@ -12,7 +12,7 @@ use crate::stream;
 use crate::zlib::{BUF_ERROR, DATA_ERROR, FINISH, FULL_FLUSH, NO_FLUSH, OK, STREAM_END, STREAM_ERROR, SYNC_FLUSH};
 
 /// Text of words, of which some come often.
-fn words(seed: u64, len: usize) -> Vec<u8> {
+pub(super) fn words(seed: u64, len: usize) -> Vec<u8> {
     let noise = body(1, seed, 16_000);
     let word = |at: usize| &noise[at * 16..][..2 + at % 7];
     let mut out = Vec::with_capacity(len + 16);

@@ -152,7 +152,8 @@ impl Ground {
     /// The same; the application chooses `listener_cc` for its listener.
     pub(crate) fn serve_on(&mut self, listener_cc: &str) {
         let binary = std::env::current_exe().unwrap();
-        let serve = format!("nice -n -20 env WG_SERVE=\"{listener_cc}\" {} child --exact --nocapture", binary.display());
+        let serve =
+            format!("nice -n -20 env WG_SERVE=\"{listener_cc}\" {} child --exact --nocapture", binary.display());
         wait_until(self.spawn('s', &serve), "listening");
     }
 

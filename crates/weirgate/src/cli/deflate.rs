@@ -100,7 +100,7 @@ fn show(status: &api::Deflate, out: &mut Output) -> io::Result<()> {
     out.line(&format!("left to another engine: {fallbacks}"))
 }
 
-/// Engines that did something, and what; streams have no time.
+/// Engines that did something, and what.
 fn table(status: &api::Deflate) -> ([&'static str; 6], Vec<Vec<String>>) {
     let row = |engine: &api::Engine| {
         let api::Engine { name, bodies, bytes_in, bytes_out, us } = engine;
@@ -118,9 +118,10 @@ fn table(status: &api::Deflate) -> ([&'static str; 6], Vec<Vec<String>>) {
 
 impl Bench {
     fn run(self, out: &mut Output) -> Result<(), Failure> {
-        let each = Duration::try_from_secs_f64(self.seconds).ok().filter(|each| each.as_secs() <= 3_600);
         let each =
-            each.ok_or_else(|| Failure::Usage(anyhow!("--seconds: {} is not between 0 and 3600", self.seconds)))?;
+            Duration::try_from_secs_f64(self.seconds).ok().filter(|each| !each.is_zero() && each.as_secs() <= 3_600);
+        let each =
+            each.ok_or_else(|| Failure::Usage(anyhow!("--seconds: {} is not above 0 and up to 3600", self.seconds)))?;
         let bodies = if self.files.is_empty() { made() } else { read(&self.files).map_err(Failure::Usage)? };
         let options = Options {
             form: Form::Full,

@@ -10,6 +10,7 @@ use super::output::Output;
 use super::{Common, Failure, ask};
 use crate::config::unknown;
 use crate::control::Request;
+use crate::watch::text;
 
 #[derive(Debug, Args)]
 pub(super) struct Limit {
@@ -39,6 +40,7 @@ enum What {
         /// Its name in the configuration
         name: String,
         /// The new rate, as "200 Mbit/s"
+        #[arg(allow_hyphen_values = true)]
         rate: BitRate,
         #[command(flatten)]
         plain: Plain,
@@ -174,8 +176,8 @@ fn table(limits: &[Value], out: &mut Output) -> Result<(), Failure> {
 
 fn line(limit: &Value) -> String {
     let passed = match limit["passed_bits_per_s"].as_f64() {
-        Some(rate) => format!("{:.2} Mbit/s", rate / 1e6),
-        None => format!("{:.1} MB", number(limit, "passed_bytes") as f64 / 1e6),
+        Some(rate) => text::rate(Some(rate as u64)),
+        None => text::size(number(limit, "passed_bytes")),
     };
     format!(
         "{:<20} {:>6} {:>12} {:>14} {:>10} {:>9} {:>9}",
@@ -271,8 +273,8 @@ mod tests {
             line(&limit).split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(after(2_000_000, 7, [109, 501, 0]), "a pace 8 Mbit/s 4.00 Mbit/s 1.03 ms 2 0");
-        assert_eq!(after(1_000_000, 5, [10, 500, 0]), "a pace 8 Mbit/s 0.00 Mbit/s - 0 0", "nothing");
-        assert_eq!(after(1_000_000, 5, [10, 500, 9]), "a pace 8 Mbit/s 0.00 Mbit/s - 0 0", "longer than any bound");
+        assert_eq!(after(1_000_000, 5, [10, 500, 0]), "a pace 8 Mbit/s 0 bit/s - 0 0", "nothing");
+        assert_eq!(after(1_000_000, 5, [10, 500, 9]), "a pace 8 Mbit/s 0 bit/s - 0 0", "longer than any bound");
         subtract(&mut listed(1, 0, [0; 3]), &Value::Null, 1.0);
     }
 

@@ -372,7 +372,7 @@ pub struct Engine {
     pub bytes_in: u64,
     /// What they became, without gzip's frame.
     pub bytes_out: u64,
-    /// How long whole bodies took, by the clock.
+    /// How long that took, by the clock.
     pub us: u64,
 }
 

@@ -5,7 +5,7 @@
 
 mod live;
 mod source;
-mod text;
+pub(crate) mod text;
 
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;

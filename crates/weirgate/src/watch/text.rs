@@ -135,8 +135,13 @@ pub(super) fn integer(n: u64) -> String {
 }
 
 /// bit/s, to three digits.
-pub(super) fn rate(bits_per_s: Option<u64>) -> String {
+pub(crate) fn rate(bits_per_s: Option<u64>) -> String {
     scaled(bits_per_s, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
+}
+
+/// Bytes, to three digits.
+pub(crate) fn size(bytes: u64) -> String {
+    scaled(Some(bytes), &["B", "KB", "MB", "GB", "TB"])
 }
 
 /// Microseconds, to three digits.
@@ -184,6 +189,7 @@ mod tests {
             ["0 bit/s", "999 bit/s", "1.00 kbit/s", "10.0 Mbit/s", "12.3 Mbit/s", "999 Mbit/s", "1.00 Gbit/s"];
         assert_eq!(texts[..7], expected);
         assert_eq!(texts[7], "18446744 Tbit/s");
+        assert_eq!([0, 45_300, 700_000_000].map(size), ["0 B", "45.3 KB", "700 MB"]);
         assert_eq!((micros(Some(20_500)), micros(None)), ("20.5 ms".to_owned(), "-".to_owned()));
         assert_eq!((percent(Some(0.000_01)), percent(Some(0.0123))), ("< 0.01 %".to_owned(), "1.23 %".to_owned()));
         assert_eq!([0, 999, 1_000, 1_234_567].map(integer), ["0", "999", "1,000", "1,234,567"]);
