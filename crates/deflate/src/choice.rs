@@ -69,11 +69,11 @@ const LOOK_EVERY: u32 = 128;
 /// Of a device's, and of parts, the first ones all are, so that a class is not wrong for long.
 const LOOK_FIRST: u32 = 4;
 
-/// Of those of the caller's thread so many are at a time: the engines that had none before would be the slower ones, as is one that caches and
+/// Before it is decided who has a class, so many are on end, or the engine that had none before would be the slower one, which caches and
 /// predictors do not know.
 const LOOK_TOGETHER: u32 = 8;
 
-/// Before it is decided whose they are, one of so many is: who has few responses shall gain as well.
+/// And then three times as many are not: who has few responses shall gain as well.
 const LOOK_BEFORE: u32 = 4;
 
 /// Longer ones are not: zlib's output would take as much memory again, and all of its time in one call.
@@ -311,8 +311,11 @@ impl Choice {
                 counter.store(0, Ordering::Relaxed);
             }
             // At another level it costs something else.
-            for counter in [&route.cost, &route.known, &class.looks] {
+            for counter in [&route.cost, &route.known] {
                 counter.store(0, Ordering::Relaxed);
+            }
+            if maker == Maker::Libdeflate {
+                class.looks.store(0, Ordering::Relaxed);
             }
         } else if stock > HALF_AT {
             route.ours.store(ours / 2, Ordering::Relaxed);
@@ -349,9 +352,13 @@ impl Choice {
     fn route(&self, class: &Class, level: i32, len: usize, maker: Maker) -> Pick {
         let is_chosen_from = self.candidates(class, level, len, false).nth(1).is_some();
         let look = !is_away(maker) && is_chosen_from && len <= LOOK_MAX && {
-            let turn = class.here.fetch_add(1, Ordering::Relaxed) / LOOK_TOGETHER;
-            let is_decided = class.looks.load(Ordering::Relaxed) >= DECIDED_AFTER;
-            turn.is_multiple_of(if is_decided { LOOK_EVERY } else { LOOK_BEFORE })
+            let here = class.here.fetch_add(1, Ordering::Relaxed);
+            if class.looks.load(Ordering::Relaxed) < DECIDED_AFTER {
+                (here / LOOK_TOGETHER).is_multiple_of(LOOK_BEFORE)
+            } else {
+                // Alone: eight on end would have the next responses wait.
+                here.is_multiple_of(LOOK_EVERY)
+            }
         };
         Pick { look, ..self.at(class, level, maker) }
     }
@@ -494,8 +501,8 @@ mod tests {
     fn few_are_looked_at_and_the_first_ones_all() {
         let choice = usual();
         let looks: Vec<usize> = (0..1_000).filter(|_| one(&choice, |_| 1_000).look).collect();
-        let expected = [0, 32, 64, 96, 128].into_iter().flat_map(|from| from..from + 8);
-        assert_eq!(looks, expected.collect::<Vec<_>>());
+        let first = [0, 32, 64, 96, 128].into_iter().flat_map(|from| from..from + 8);
+        assert_eq!(looks, first.chain((256..1_000).step_by(128)).collect::<Vec<_>>());
         assert_eq!((0..10_240).filter(|_| one(&choice, |_| 1_000).look).count(), 80);
     }
 
