@@ -64,7 +64,8 @@ fn idle_connections_settle() {
     std::thread::sleep(Duration::from_millis(300));
     assert!(steering.settle(&here).is_empty());
     assert_eq!(ground.algorithms(), [OWN; 5]);
-    assert_eq!(steering.counters().unwrap().returned, 5);
+    let counters = steering.counters().unwrap();
+    assert!(counters.returned == counters.switched && counters.returned >= 5, "{counters:?}");
 }
 
 #[test]
