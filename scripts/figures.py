@@ -3,6 +3,7 @@
 usage: scripts/figures.py [--check]"""
 import glob
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -41,8 +42,35 @@ def rows(result):
             if what is None:
                 continue
             load = f", {line['load, %']:g} %" if "load, %" in line else ""
-            cells = [f"{what}{load}", str(line["article"]), f"**{line['here']}**"] + [line[v] for v in VARIANTS]
-            yield "| " + " | ".join(cells) + " |"
+            yield f"{what}{load}", str(line["article"]), line["here"], {variant: line[variant] for variant in VARIANTS}
+
+
+def bounds(cell):
+    """Of `2.42 [2.31 to 2.55]`; None where no interval is known."""
+    found = re.search(r"\[([0-9.]+) to ([0-9.]+)\]", cell)
+    return tuple(map(float, found.groups())) if found else None
+
+
+def is_contradicted(article, cell):
+    """Whether all of the interval is beside the article's number, or on the other side of it."""
+    interval, number = bounds(cell), re.fullmatch(r"([<>]?) ?([0-9.]+)", article)
+    if not (interval and number):
+        return False
+    (low, high), sign, value = interval, number[1], float(number[2])
+    return {"<": low >= value, ">": high <= value, "": not low <= value <= high}[sign]
+
+
+def differences(result):
+    """Sentences of where it differs: its own, or, of a result that has none yet, those that its table says."""
+    if "differs" in result:
+        return result["differs"]
+    said = []
+    for what, article, here, variants in rows(result):
+        if is_contradicted(article, here):
+            kept = [f"{name} ({cell})" for name, cell in variants.items() if bounds(cell) and not is_contradicted(article, cell)]
+            why = f"Not so with {', '.join(kept)}." if kept else "So it does with all that is varied."
+            said.append(f"{what}: {article} there, {here} here. {why}")
+    return said
 
 
 def page():
@@ -54,10 +82,12 @@ def page():
         out.append(f"`weirgate fabric figure {name}`, {result['date'][:10]}, {result['machine']['commit']}: [result](results/{path.name})\n")
         out.append("| | article | here | " + " | ".join(VARIANTS) + " |")
         out.append("|---" * (3 + len(VARIANTS)) + "|")
-        out.extend(rows(result))
+        for what, article, here, variants in rows(result):
+            out.append("| " + " | ".join([what, article, f"**{here}**", *variants.values()]) + " |")
         out.append("")
-        out.extend(f"- {said}" for said in result.get("differs", []))
-        if result.get("differs"):
+        said = differences(result)
+        out.extend(f"- {sentence}" for sentence in said)
+        if said:
             out.append("")
         for expected in result["expectations"]:
             if not expected["holds"]:
