@@ -82,6 +82,9 @@ pub unsafe extern "C" fn compress2(
             }
         };
         *dest_len = strm.total_out;
+        let mut waits = 0;
+        exports::deflatePending(&raw mut strm, &raw mut waits, std::ptr::null_mut());
+        let needed = strm.total_out as usize + waits as usize;
         exports::deflateEnd(&raw mut strm);
         match code {
             STREAM_END => OK,
@@ -90,7 +93,7 @@ pub unsafe extern "C" fn compress2(
                 let input = std::slice::from_raw_parts(source, len as usize);
                 let out = std::slice::from_raw_parts_mut(dest.cast::<MaybeUninit<u8>>(), all as usize);
                 with(|with| {
-                    let Some(len) = with.again(level, input, out) else { return BUF_ERROR };
+                    let Some(len) = with.again(level, input, needed, out) else { return BUF_ERROR };
                     *dest_len = len as c_ulong;
                     OK
                 })

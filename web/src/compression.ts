@@ -11,7 +11,7 @@ const HEADS = [
   { title: "Bodies/s", about: "Since the last refresh" },
   { title: "Taken in", about: "Bytes before compression, since the last refresh" },
   { title: "Ratio", about: "Bytes before over bytes after compression, of all bodies" },
-  { title: "Time per body", about: "Mean by the clock, of all bodies compressed at once; there is none piece by piece" },
+  { title: "Time per body", about: "Mean by the clock" },
 ];
 
 /** Why a body's chosen engine did not have it, as docs/api.md says. */

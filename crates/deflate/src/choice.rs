@@ -7,7 +7,7 @@
 //! from the last level out of the choice; of those that are left the one that took the shortest time for these bodies has the class. It keeps
 //! it until another one is cheaper by a good deal, so that equal bodies have equal output as a rule.
 //!
-//! A device's output is looked at by the same rule. What it costs is the time for which it kept its caller's thread busy, and a part of that in
+//! Of a device's bodies the first few are looked at, and later every so many as well. What it costs is the time for which it kept its caller's thread busy, and a part of that in
 //! which it had it sleep. That changes with its load, so where there is one it is tried now and then, and where it is chosen the engines
 //! beside it are.
 
@@ -54,6 +54,8 @@ pub struct Pick {
 pub struct Looked {
     /// The engine.
     pub maker: Maker,
+    /// At which level of its own.
+    pub level: i32,
     /// What it took.
     pub nanos: u64,
     /// How long its output is.
@@ -63,8 +65,11 @@ pub struct Looked {
 /// Shares are of so many.
 const PER: u64 = 100_000;
 
-/// Of the bodies that an engine has in a class, one of so many is looked at: a hundredth of the work.
+/// Of the bodies that an engine has in a class, one of so many is looked at: a hundredth of the work, with [`Mode::Same`].
 const LOOK_EVERY: u32 = 128;
+
+/// With [`Mode::Fast`], where others take several times as long.
+const LOOK_EVERY_FAST: u32 = 1_024;
 
 /// Of a device's, and of parts, the first ones all are, so that a class is not wrong for long.
 const LOOK_FIRST: u32 = 4;
@@ -73,8 +78,8 @@ const LOOK_FIRST: u32 = 4;
 /// predictors do not know.
 const LOOK_TOGETHER: u32 = 8;
 
-/// And then three times as many are not: who has few responses shall gain as well.
-const LOOK_BEFORE: u32 = 4;
+/// One of so many such turns: who has few responses shall gain as well.
+const LOOK_TURN: u32 = 4;
 
 /// Longer ones are not: zlib's output would take as much memory again, and all of its time in one call.
 pub const LOOK_MAX: usize = 1 << 20;
@@ -90,7 +95,7 @@ const KNOWN_AFTER: u32 = 4;
 const WARM_AFTER: u32 = 8;
 const DECIDED_AFTER: u32 = 40;
 
-/// Later ones do where they are so many eighths of what the chosen engine takes.
+/// Later ones do where another engine takes less than so many eighths of what the chosen one takes.
 const CHEAPER: u64 = 7;
 
 /// Bodies that are looked at after which their costs count by a moving mean.
@@ -123,7 +128,7 @@ struct Class {
     seen: AtomicU32,
     /// Bodies that engines of the caller's thread had.
     here: AtomicU32,
-    /// Of these, those that all of them compressed, since a level was changed.
+    /// Bodies that all of these compressed, and whose time counts, since libdeflate's level was changed.
     looks: AtomicU32,
     /// Whose bodies they are, a [`Maker`]; [`UNDECIDED`].
     chosen: AtomicU8,
@@ -209,9 +214,24 @@ impl Choice {
 
     /// The engines of the caller's thread that could have a body beside `maker`, at the levels at which they would.
     pub fn beside(&self, level: i32, len: usize, maker: Maker) -> impl Iterator<Item = Pick> {
-        let class = self.class(level, len);
-        let here = class.map(|class| self.candidates(class, level, len, false).filter(move |other| *other != maker));
-        here.into_iter().flatten().filter_map(move |other| class.map(|class| self.at(class, level, other)))
+        self.class(level, len).into_iter().flat_map(move |class| {
+            let others = self.candidates(class, level, len, false).filter(move |other| *other != maker);
+            others.map(move |other| self.at(class, level, other))
+        })
+    }
+
+    /// Engines of the caller's thread, and levels, by which a body may have been compressed before, whoever has its class now.
+    pub fn ways(&self, level: i32, len: usize) -> impl Iterator<Item = Pick> {
+        self.class(level, len).into_iter().flat_map(move |class| {
+            let up = i32::from(class.routes[Maker::Libdeflate as usize].up.load(Ordering::Relaxed));
+            let levels = match self.mode {
+                Mode::Same => level..=(level + up).min(LEVEL_MAX),
+                Mode::Fast => 1..=1,
+            };
+            let igzip = (self.mode == Mode::Fast).then_some(Pick { maker: Maker::Igzip, level: 1, look: false });
+            let libdeflate = levels.map(|level| Pick { maker: Maker::Libdeflate, level, look: false });
+            igzip.into_iter().chain(libdeflate).chain([self.stock(level)])
+        })
     }
 
     /// Stock zlib, where `level` was asked for.
@@ -261,18 +281,20 @@ impl Choice {
     pub fn cost(&self, level: i32, len: usize, maker: Maker, nanos: u64) {
         let Some(class) = self.class(level, len) else { return };
         let route = &class.routes[maker as usize];
-        let of = if route.cost.load(Ordering::Relaxed) == 0 { 0 } else { 15 };
-        average(&route.cost, of, len, nanos);
+        let old = u64::from(route.cost.load(Ordering::Relaxed));
+        let new = cost(len, nanos);
+        average(&route.cost, 15, if old == 0 { new } else { new.min(old * OUTLIER) });
         route.known.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes note of what the engine that had a body of `len` bytes, and those beside it, did with it.
-    pub fn looked(&self, level: i32, len: usize, all: &[Looked]) {
+    /// Takes note of what the engine that had a body of `len` bytes, and those beside it, did with it; of what they took only where
+    /// `is_timed` says so.
+    pub fn looked(&self, level: i32, len: usize, all: &[Looked], is_timed: bool) {
         let Some(class) = self.class(level, len) else { return };
-        let before = class.looks.fetch_add(1, Ordering::Relaxed);
-        if let Some(of) = before.checked_sub(WARM_AFTER) {
-            for Looked { maker, nanos, .. } in all {
-                average(&class.routes[*maker as usize].looked, of.min(MEAN_OF - 1), len, *nanos);
+        if is_timed {
+            let before = class.looks.fetch_add(1, Ordering::Relaxed);
+            if let Some(of) = before.checked_sub(WARM_AFTER) {
+                class.time(of.min(MEAN_OF - 1), len, all);
             }
             if before + 1 >= DECIDED_AFTER {
                 self.decide(class, level, len);
@@ -280,7 +302,9 @@ impl Choice {
         }
         let is_stock = |one: &&Looked| one.maker == Maker::Stock;
         if let (Mode::Same, Some(stock)) = (self.mode, all.iter().find(is_stock)) {
-            for ours in all.iter().filter(|one| !is_stock(one)) {
+            // Another thread's may be of a level that it has no more.
+            let is_of_now = |one: &&Looked| one.level == self.at(class, level, one.maker).level;
+            for ours in all.iter().filter(|one| !is_stock(one)).filter(is_of_now) {
                 self.compare(level, len, ours.maker, ours.len, stock.len);
             }
         }
@@ -306,7 +330,8 @@ impl Choice {
         if ours > stock.saturating_add(stock * self.larger_max / PER) {
             // One that has no levels makes it no smaller at another one.
             let has_levels = maker != Maker::Accelerator || self.accelerator.as_ref().is_none_or(Client::has_levels);
-            route.up.fetch_add(if has_levels { 1 } else { LEVEL_MAX as i8 }, Ordering::Relaxed);
+            let up = route.up.load(Ordering::Relaxed).saturating_add(if has_levels { 1 } else { LEVEL_MAX as i8 });
+            route.up.store(up, Ordering::Relaxed);
             for counter in [&route.ours, &route.stock] {
                 counter.store(0, Ordering::Relaxed);
             }
@@ -350,17 +375,19 @@ impl Choice {
     }
 
     fn route(&self, class: &Class, level: i32, len: usize, maker: Maker) -> Pick {
+        let pick = self.at(class, level, maker);
         let is_chosen_from = self.candidates(class, level, len, false).nth(1).is_some();
-        let look = !is_away(maker) && is_chosen_from && len <= LOOK_MAX && {
-            let here = class.here.fetch_add(1, Ordering::Relaxed);
-            if class.looks.load(Ordering::Relaxed) < DECIDED_AFTER {
-                (here / LOOK_TOGETHER).is_multiple_of(LOOK_BEFORE)
-            } else {
-                // Alone: eight on end would have the next responses wait.
-                here.is_multiple_of(LOOK_EVERY)
-            }
+        if is_away(maker) || !is_chosen_from || len > LOOK_MAX {
+            return pick;
+        }
+        let here = class.here.fetch_add(1, Ordering::Relaxed);
+        let look = if class.looks.load(Ordering::Relaxed) < DECIDED_AFTER {
+            (here / LOOK_TOGETHER).is_multiple_of(LOOK_TURN)
+        } else {
+            // Alone: eight on end would have the next responses wait.
+            here.is_multiple_of(if self.mode == Mode::Same { LOOK_EVERY } else { LOOK_EVERY_FAST })
         };
-        Pick { look, ..self.at(class, level, maker) }
+        Pick { look, ..pick }
     }
 
     /// An engine at the level at which it would have a body.
@@ -373,7 +400,7 @@ impl Choice {
         Pick { maker, level, look: false }
     }
 
-    /// Whether what a device has made of a body of `len` bytes is to be [compared](Self::compare).
+    /// Whether the engines of the caller's thread are to compress a body of `len` bytes that a device has made as well.
     pub fn looks(&self, level: i32, len: usize, maker: Maker) -> bool {
         self.mode == Mode::Same
             && len <= LOOK_MAX
@@ -399,12 +426,18 @@ const fn is_away(maker: Maker) -> bool {
     matches!(maker, Maker::Accelerator | Maker::Qatzip)
 }
 
-/// Adds what a body of `len` bytes took to a mean of `of` others, of nanoseconds for 1,024 bytes.
-fn average(mean: &AtomicU32, of: u32, len: usize, nanos: u64) {
+/// What a body of `len` bytes took, in nanoseconds for 1,024 bytes.
+const fn cost(len: usize, nanos: u64) -> u64 {
+    nanos.saturating_mul(1_024) / (len as u64).saturating_add(BEFORE)
+}
+
+/// What is so many times the mean is none, but another process's interruption.
+const OUTLIER: u64 = 4;
+
+/// Adds a cost to a mean of `of` others; 0 is none.
+fn average(mean: &AtomicU32, of: u32, cost: u64) {
     let (of, old) = (u64::from(of), u64::from(mean.load(Ordering::Relaxed)));
-    let new = nanos.saturating_mul(1_024) / (len as u64).saturating_add(BEFORE);
-    // One that another process interrupted is not ten times as much work.
-    let new = if of == 0 { new } else { (old * of + new.min(old * 4)) / (of + 1) };
+    let new = if of == 0 || old == 0 { cost } else { (old * of + cost) / (of + 1) };
     mean.store(u32::try_from(new).unwrap_or(u32::MAX).max(1), Ordering::Relaxed);
 }
 
@@ -416,6 +449,21 @@ impl Class {
             looks: AtomicU32::new(0),
             chosen: AtomicU8::new(UNDECIDED),
             routes: [const { Route::new() }; Maker::ALL.len()],
+        }
+    }
+
+    /// Adds what engines took for one body to their means of `of` others. One that alone took several times as long as it does was
+    /// interrupted; where all did, it is the body.
+    fn time(&self, of: u32, len: usize, all: &[Looked]) {
+        let mean = |one: &Looked| &self.routes[one.maker as usize].looked;
+        let most = |one: &Looked| match mean(one).load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            mean => u64::from(mean) * OUTLIER,
+        };
+        let is_it_the_body = of == 0 || all.iter().all(|one| cost(len, one.nanos) > most(one));
+        for one in all {
+            let cost = cost(len, one.nanos);
+            average(mean(one), of, if is_it_the_body { cost } else { cost.min(most(one)) });
         }
     }
 
@@ -450,7 +498,7 @@ impl Route {
         if is_known { self.cost.load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Whether the next body of its is compressed by zlib as well.
+    /// Whether the next body of its is looked at.
     fn is_looked_at(&self) -> bool {
         let seen = self.seen.fetch_add(1, Ordering::Relaxed);
         seen < LOOK_FIRST || seen.is_multiple_of(LOOK_EVERY)
@@ -534,11 +582,11 @@ mod tests {
     /// Has each engine take so many nanoseconds for the next body.
     fn one(choice: &Choice, nanos: impl Fn(Maker) -> u64) -> Pick {
         let pick = choice.pick(6, 1_000);
-        let looked = |maker| Looked { maker, nanos: nanos(maker), len: 300 };
+        let looked = |pick: Pick| Looked { maker: pick.maker, level: pick.level, nanos: nanos(pick.maker), len: 300 };
         choice.cost(6, 1_000, pick.maker, nanos(pick.maker));
         if pick.look || is_away(pick.maker) && choice.looks(6, 1_000, pick.maker) {
-            let beside = choice.beside(6, 1_000, pick.maker).map(|pick| looked(pick.maker));
-            choice.looked(6, 1_000, &[looked(pick.maker)].into_iter().chain(beside).collect::<Vec<_>>());
+            let beside = choice.beside(6, 1_000, pick.maker).map(looked);
+            choice.looked(6, 1_000, &[looked(pick)].into_iter().chain(beside).collect::<Vec<_>>(), true);
         }
         pick
     }
@@ -558,8 +606,8 @@ mod tests {
         choice.lacks(Maker::Libdeflate);
         assert_eq!(picked(&choice, 6, 1_000), by(Maker::Igzip, 1), "until that is looked at again");
         assert_eq!(
-            run(&choice, 200, |maker| if maker == Maker::Igzip { 2_000 } else { 1_000 })[130..],
-            [Maker::Stock; 70]
+            run(&choice, 1_200, |maker| if maker == Maker::Igzip { 2_000 } else { 1_000 })[1_100..],
+            [Maker::Stock; 100]
         );
     }
 
@@ -585,6 +633,31 @@ mod tests {
             let had = one(&choice, |maker| page * if maker == Maker::Stock { 1_100 } else { 1_000 });
             assert_eq!(had.maker, Maker::Libdeflate, "{body}");
         }
+    }
+
+    #[test]
+    fn a_few_long_ones_count_as_much_as_they_take() {
+        let choice = usual();
+        for body in 0..50_000 {
+            let had = one(&choice, |maker| match (body % 10 == 3, maker) {
+                (false, Maker::Stock) => 900,
+                (false, _) => 1_000,
+                (true, Maker::Stock) => 20_000,
+                (true, _) => 10_000,
+            });
+            assert_eq!(had.maker, Maker::Libdeflate, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_was_looked_at_before_a_level_changed_does_not_count_for_the_next() {
+        let choice = usual();
+        let stock = Looked { maker: Maker::Stock, level: 6, nanos: 1, len: 1_000 };
+        for _thread in 0..100 {
+            let ours = Looked { maker: Maker::Libdeflate, len: 2_000, ..stock };
+            choice.looked(6, 5_000, &[ours, stock], true);
+        }
+        assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, 7));
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct Scratch {
     stock: Stock,
     accelerator: Holder,
     cards: Cards,
+    /// Levels at which bodies were looked at: a bit for each.
+    looked: u16,
     /// For parts, by the bits of their window: 9 to 15.
     pub(crate) zlib_rs: [Option<ZlibRs>; 7],
     /// For an engine's output.
@@ -55,6 +57,8 @@ pub struct Settings {
 pub(crate) struct Compressed {
     pub(crate) len: usize,
     pub(crate) maker: Maker,
+    /// At which level of its own.
+    pub(crate) level: i32,
     /// How long it took, by the clock, in nanoseconds.
     pub(crate) nanos: u64,
     /// Why another engine did not have it.
@@ -82,11 +86,11 @@ impl Scratch {
         if matches!(pick.maker, Maker::Accelerator | Maker::Qatzip) {
             match self.away(&pick, choice, clock, input, out) {
                 Ok(Answer { len: made, cost }) => {
-                    let maker = pick.maker;
+                    let Pick { maker, level: own, .. } = pick;
                     choice.cost(level, len, maker, cost);
                     let nanos = clock().saturating_sub(began);
                     let look = choice.looks(level, len, maker);
-                    return Some(Compressed { len: made, maker, nanos, why, look });
+                    return Some(Compressed { len: made, maker, level: own, nanos, why, look });
                 }
                 Err(reason) => why = reason,
             }
@@ -99,16 +103,16 @@ impl Scratch {
             pick = choice.pick_here(level, len);
             made = self.engine(&pick, settings).map(|engine| engine.compress(input, out));
         }
-        let Pick { maker, look, .. } = pick;
+        let Pick { maker, level: own, look } = pick;
         let Some(Some(made)) = made else {
             let made = self.stock(settings).compress(input, out)?;
             why = why.or((maker != Maker::Stock).then_some(Reason::Failed));
             let nanos = clock().saturating_sub(began);
-            return Some(Compressed { len: made, maker: Maker::Stock, nanos, why, look: false });
+            return Some(Compressed { len: made, maker: Maker::Stock, level, nanos, why, look: false });
         };
         let nanos = clock().saturating_sub(began);
         choice.cost(level, len, maker, nanos);
-        Some(Compressed { len: made, maker, nanos, why, look })
+        Some(Compressed { len: made, maker, level: own, nanos, why, look })
     }
 
     /// Has a device compress a body.
@@ -209,17 +213,21 @@ impl Scratch {
     ) {
         let (level, len) = (settings.level, input.len());
         let mut out = resized(&mut self.compared, bound(len));
-        let mut all = [Looked { maker: had.maker, nanos: had.nanos, len: had.len }; Maker::ALL.len()];
+        let mut all = [Looked { maker: had.maker, level: had.level, nanos: had.nanos, len: had.len }; Maker::ALL.len()];
         let mut count = 1;
         for pick in choice.beside(level, len, had.maker) {
             let began = clock();
             if let Some(made) = self.by(&pick, settings, input, &mut out) {
-                all[count] = Looked { maker: pick.maker, nanos: clock().saturating_sub(began), len: made };
+                let nanos = clock().saturating_sub(began);
+                all[count] = Looked { maker: pick.maker, level: pick.level, nanos, len: made };
                 count += 1;
             }
         }
         keep(&mut self.compared, out);
-        choice.looked(level, len, &all[..count]);
+        // An engine that the thread has just made took the time for that as well.
+        let is_timed = self.looked & 1 << level != 0;
+        self.looked |= 1 << level;
+        choice.looked(level, len, &all[..count], is_timed);
     }
 
     /// Compresses a part of a body that became `ours` long by zlib-rs by stock zlib as well, and tells `choice`.

@@ -62,7 +62,7 @@ impl With<'_> {
     /// Compresses a whole body, and counts it.
     fn compress(&mut self, settings: &Settings, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
         let had = self.scratch.compress(settings, self.choice, self.clock, input, out)?;
-        let Compressed { len, maker, nanos, why, look } = had;
+        let Compressed { len, maker, nanos, why, look, .. } = had;
         self.counters.made(maker, Made { bodies: 1, bytes_in: input.len() as u64, bytes_out: len as u64, nanos });
         if let Some(why) = why {
             self.counters.because(why);
