@@ -1,0 +1,183 @@
+//! Who has which body, by costs and lengths that are made up.
+
+use super::*;
+
+fn by(maker: Maker, level: i32) -> (Maker, i32) {
+    (maker, level)
+}
+
+fn picked(choice: &Choice, level: i32, len: usize) -> (Maker, i32) {
+    let pick = choice.pick(level, len);
+    (pick.maker, pick.level)
+}
+
+/// A choice on a host without a card.
+fn usual() -> Choice {
+    let choice = Choice::default();
+    choice.lacks(Maker::Qatzip);
+    choice
+}
+
+#[test]
+fn a_class_whose_output_is_too_large_goes_up_and_then_to_zlib() {
+    let choice = usual();
+    for level in 6..=9 {
+        assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, level));
+        choice.compare(6, 5_000, Maker::Libdeflate, 1_005, 1_000);
+        assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, level), "half of a per cent is allowed");
+        choice.compare(6, 5_000, Maker::Libdeflate, 1_010, 1_000);
+    }
+    assert_eq!(picked(&choice, 6, 5_000), by(Maker::Stock, 6));
+    assert_eq!(picked(&choice, 6, 50_000), by(Maker::Libdeflate, 6), "other sizes are other classes");
+    assert_eq!(picked(&choice, 7, 5_000), by(Maker::Libdeflate, 7), "and so are other levels");
+}
+
+#[test]
+fn few_are_looked_at_and_the_first_ones_all() {
+    let choice = usual();
+    let looks: Vec<usize> = (0..1_000).filter(|_| one(&choice, |_| 1_000).look).collect();
+    let first = [0, 32, 64, 96, 128].into_iter().flat_map(|from| from..from + 8);
+    assert_eq!(looks, first.chain((256..1_000).step_by(128)).collect::<Vec<_>>());
+    assert_eq!((0..10_240).filter(|_| one(&choice, |_| 1_000).look).count(), 80);
+}
+
+#[test]
+fn what_takes_much_memory_is_not_compared() {
+    let choice = usual();
+    for _ in 0..1_000 {
+        assert_eq!(choice.pick(6, LOOK_MAX + 1), Pick { maker: Maker::Libdeflate, level: 6, look: false });
+    }
+    assert!(choice.pick(6, LOOK_MAX).look, "they were none of those that are seen first");
+}
+
+#[test]
+fn what_was_seen_long_ago_counts_less() {
+    let choice = Choice::default();
+    choice.compare(6, 1 << 20, Maker::Libdeflate, 5 << 20, 5 << 20);
+    let route = &choice.class(6, 1 << 20).unwrap().routes[Maker::Libdeflate as usize];
+    assert_eq!(route.stock.load(Ordering::Relaxed), 5 << 19);
+}
+
+#[test]
+fn no_engine_stands_in_for_no_compression() {
+    for mode in [Mode::Same, Mode::Fast] {
+        let choice = Choice::new(mode, 0.005);
+        assert_eq!((picked(&choice, 0, 5_000), choice.streaming(0)), (by(Maker::Stock, 0), 0));
+    }
+}
+
+/// Has each engine take so many nanoseconds for the next body.
+fn one(choice: &Choice, nanos: impl Fn(Maker) -> u64) -> Pick {
+    let pick = choice.pick(6, 1_000);
+    let looked = |pick: Pick| Looked { maker: pick.maker, level: pick.level, nanos: nanos(pick.maker), len: 300 };
+    choice.cost(6, 1_000, pick.maker, nanos(pick.maker));
+    if pick.look || is_away(pick.maker) && choice.looks(6, 1_000, pick.maker) {
+        let beside = choice.beside(6, 1_000, pick.maker).map(looked);
+        choice.looked(6, 1_000, &[looked(pick)].into_iter().chain(beside).collect::<Vec<_>>(), true);
+    }
+    pick
+}
+
+/// The same for each of the next bodies: who had them.
+fn run(choice: &Choice, bodies: usize, nanos: impl Fn(Maker) -> u64) -> Vec<Maker> {
+    (0..bodies).map(|_| one(choice, &nanos).maker).collect()
+}
+
+#[test]
+fn of_engines_here_the_first_few_bodies_decide() {
+    let choice = Choice::new(Mode::Fast, 0.005);
+    choice.lacks(Maker::Qatzip);
+    let picks = run(&choice, 1_000, |maker| if maker == Maker::Igzip { 2_000 } else { 1_000 });
+    assert_eq!(picks[..136], [Maker::Igzip; 136]);
+    assert_eq!(picks[136..], [Maker::Libdeflate; 864], "as cheap as zlib");
+    choice.lacks(Maker::Libdeflate);
+    assert_eq!(picked(&choice, 6, 1_000), by(Maker::Igzip, 1), "until that is looked at again");
+    assert_eq!(
+        run(&choice, 1_200, |maker| if maker == Maker::Igzip { 2_000 } else { 1_000 })[1_100..],
+        [Maker::Stock; 100]
+    );
+}
+
+#[test]
+fn who_has_a_class_keeps_it_until_another_one_is_cheaper_by_an_eighth() {
+    let choice = usual();
+    let zlib = |nanos| move |maker| if maker == Maker::Stock { nanos } else { 1_000 };
+    assert_eq!(run(&choice, 1_000, zlib(2_000)), [Maker::Libdeflate; 1_000]);
+    // A table: the same bodies, which both compress.
+    assert_eq!(run(&choice, 50_000, zlib(900)), [Maker::Libdeflate; 50_000]);
+    assert_eq!(run(&choice, 50_000, zlib(400)).last(), Some(&Maker::Stock));
+    assert_eq!(run(&choice, 50_000, zlib(1_100)), [Maker::Stock; 50_000]);
+    assert_eq!(run(&choice, 50_000, zlib(2_000)).last(), Some(&Maker::Libdeflate));
+    assert_eq!(picked(&choice, 6, 100), by(Maker::Libdeflate, 6), "another class");
+}
+
+#[test]
+fn what_bodies_hold_does_not_decide_between_engines() {
+    let choice = usual();
+    // Pages, and then what takes both engines a tenth of the time.
+    for body in 0..1_000 {
+        let page = if body < 100 { 10 } else { 1 };
+        let had = one(&choice, |maker| page * if maker == Maker::Stock { 1_100 } else { 1_000 });
+        assert_eq!(had.maker, Maker::Libdeflate, "{body}");
+    }
+}
+
+#[test]
+fn a_few_long_ones_count_as_much_as_they_take() {
+    let choice = usual();
+    for body in 0..50_000 {
+        let had = one(&choice, |maker| match (body % 10 == 3, maker) {
+            (false, Maker::Stock) => 900,
+            (false, _) => 1_000,
+            (true, Maker::Stock) => 20_000,
+            (true, _) => 10_000,
+        });
+        assert_eq!(had.maker, Maker::Libdeflate, "{body}");
+    }
+}
+
+#[test]
+fn what_was_looked_at_before_a_level_changed_does_not_count_for_the_next() {
+    let choice = usual();
+    let stock = Looked { maker: Maker::Stock, level: 6, nanos: 1, len: 1_000 };
+    for _thread in 0..100 {
+        let ours = Looked { maker: Maker::Libdeflate, len: 2_000, ..stock };
+        choice.looked(6, 5_000, &[ours, stock], true);
+    }
+    assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, 7));
+}
+
+#[test]
+fn what_an_engine_takes_for_its_first_bodies_does_not_count() {
+    let choice = usual();
+    let so_far = std::cell::Cell::new(0);
+    let picks = run(&choice, 200, |maker| match maker {
+        Maker::Libdeflate if so_far.replace(so_far.get() + 1) < 16 => 1_000_000,
+        Maker::Stock => 1_200,
+        _ => 1_000,
+    });
+    assert_eq!(picks, [Maker::Libdeflate; 200]);
+}
+
+#[test]
+fn a_device_is_tried_now_and_then_and_left_and_taken_again() {
+    let choice = Choice::default();
+    let card = |nanos: u64| move |maker: Maker| if maker == Maker::Qatzip { nanos } else { 10_000 };
+    let by_card = |picks: &[Maker]| picks.iter().filter(|maker| **maker == Maker::Qatzip).count();
+    run(&choice, 64, card(1_000));
+    assert_eq!(by_card(&run(&choice, 640, card(1_000))), 630);
+    // Its load grows.
+    run(&choice, 64, card(90_000));
+    assert_eq!(by_card(&run(&choice, 640, card(90_000))), 10);
+    run(&choice, 64 * 64, card(1_000));
+    assert_eq!(by_card(&run(&choice, 640, card(1_000))), 630);
+}
+
+#[test]
+fn one_interruption_does_not_change_the_choice() {
+    let choice = Choice::default();
+    let card = |nanos: u64| move |maker: Maker| if maker == Maker::Qatzip { nanos } else { 10_000 };
+    run(&choice, 20, card(5_000));
+    choice.cost(6, 1_000, Maker::Qatzip, 50_000_000);
+    assert_eq!(choice.pick(6, 1_000).maker, Maker::Qatzip);
+}
