@@ -7,9 +7,9 @@
 //! from the last level out of the choice; of those that are left the one that took the shortest time for these bodies has the class. It keeps
 //! it until another one is cheaper by a good deal, so that equal bodies have equal output as a rule.
 //!
-//! Of a device's bodies the first few are looked at, and later every so many as well. What it costs is the time for which it kept its caller's thread busy, and a part of that in
-//! which it had it sleep. That changes with its load, so where there is one it is tried now and then, and where it is chosen the engines
-//! beside it are.
+//! Of a device's bodies the first few are looked at, and later every so many as well. What it costs is the time for which it kept its
+//! caller's thread busy, and a part of that in which it had it sleep. That changes with its load, so where there is one it is tried now
+//! and then, and where it is chosen the engines beside it are.
 
 use std::sync::atomic::{AtomicI8, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -48,7 +48,8 @@ pub struct Pick {
     pub maker: Maker,
     /// The level that it is asked for, of its own.
     pub level: i32,
-    /// Whether the engines [beside](Choice::beside) it are to compress the body as well; of a device, which may not have made it, [`Choice::looks`] says so.
+    /// Whether the engines [beside](Choice::beside) it are to compress the body as well; of a device, which may not have made it,
+    /// [`Choice::looks`] says so.
     pub look: bool,
 }
 
