@@ -86,7 +86,7 @@ const LOOK_TOGETHER: u32 = 8;
 const LOOK_TURN: u32 = 4;
 
 /// Longer ones are not: zlib's output would take as much memory again, and all of its time in one call.
-pub const LOOK_MAX: usize = 1 << 20;
+const LOOK_MAX: usize = 1 << 20;
 
 /// Of the bodies of a class, one of so many goes to a device that is not the cheapest, or past one that is.
 const TRY_EVERY: u32 = 64;
@@ -285,9 +285,7 @@ impl Choice {
     pub fn cost(&self, level: i32, len: usize, maker: Maker, nanos: u64) {
         let Some(class) = self.class(level, len) else { return };
         let route = &class.routes[maker as usize];
-        let old = u64::from(route.cost.load(Ordering::Relaxed));
-        let new = cost(len, nanos);
-        average(&route.cost, 15, if old == 0 { new } else { new.min(old * OUTLIER) });
+        average(&route.cost, 15, cost(len, nanos).min(most(&route.cost)));
         route.known.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -435,8 +433,13 @@ const fn cost(len: usize, nanos: u64) -> u64 {
     nanos.saturating_mul(1_024) / (len as u64).saturating_add(BEFORE)
 }
 
-/// What is so many times the mean is none, but another process's interruption.
-const OUTLIER: u64 = 4;
+/// The most that a body costs, by the mean: what is several times as much is another process's interruption.
+fn most(mean: &AtomicU32) -> u64 {
+    match mean.load(Ordering::Relaxed) {
+        0 => u64::MAX,
+        mean => 4 * u64::from(mean),
+    }
+}
 
 /// Adds a cost to a mean of `of` others; 0 is none.
 fn average(mean: &AtomicU32, of: u32, cost: u64) {
@@ -460,14 +463,10 @@ impl Class {
     /// interrupted; where all did, it is the body.
     fn time(&self, of: u32, len: usize, all: &[Looked]) {
         let mean = |one: &Looked| &self.routes[one.maker as usize].looked;
-        let most = |one: &Looked| match mean(one).load(Ordering::Relaxed) {
-            0 => u64::MAX,
-            mean => u64::from(mean) * OUTLIER,
-        };
-        let is_it_the_body = of == 0 || all.iter().all(|one| cost(len, one.nanos) > most(one));
+        let is_it_the_body = of == 0 || all.iter().all(|one| cost(len, one.nanos) > most(mean(one)));
         for one in all {
             let cost = cost(len, one.nanos);
-            average(mean(one), of, if is_it_the_body { cost } else { cost.min(most(one)) });
+            average(mean(one), of, if is_it_the_body { cost } else { cost.min(most(mean(one))) });
         }
     }
 
