@@ -109,8 +109,9 @@ const MEAN_OF: u32 = 32;
 /// most of what the shortest ones take.
 const BEFORE: u64 = 1 << 10;
 
-/// Bytes of output after which older ones count half: those of a few hundred responses.
-const HALF_AT: u64 = 4 << 20;
+/// Bodies that are compared with zlib's after which older ones count half: what a class holds now decides, were it short and followed
+/// long ones.
+const HALF_AFTER: u32 = 64;
 
 /// The choice of one process, which its threads share.
 #[derive(Debug)]
@@ -149,8 +150,10 @@ struct Route {
     /// Levels above the one that it began with.
     up: AtomicI8,
     seen: AtomicU32,
+    /// Bytes of those that are compared, and how many these are since older ones were halved.
     ours: AtomicU64,
     stock: AtomicU64,
+    compared: AtomicU32,
     /// Nanoseconds of the caller's thread for 1,024 bytes, a moving mean; 0: not known.
     cost: AtomicU32,
     /// The same of those that were looked at.
@@ -338,15 +341,16 @@ impl Choice {
                 counter.store(0, Ordering::Relaxed);
             }
             // At another level it costs something else.
-            for counter in [&route.cost, &route.known] {
+            for counter in [&route.cost, &route.known, &route.compared] {
                 counter.store(0, Ordering::Relaxed);
             }
             if maker == Maker::Libdeflate {
                 class.looks.store(0, Ordering::Relaxed);
             }
-        } else if stock > HALF_AT {
+        } else if route.compared.fetch_add(1, Ordering::Relaxed) + 1 >= HALF_AFTER {
             route.ours.store(ours / 2, Ordering::Relaxed);
             route.stock.store(stock / 2, Ordering::Relaxed);
+            route.compared.store(0, Ordering::Relaxed);
         }
     }
 
@@ -489,6 +493,7 @@ impl Route {
             seen: AtomicU32::new(0),
             ours: AtomicU64::new(0),
             stock: AtomicU64::new(0),
+            compared: AtomicU32::new(0),
             cost: AtomicU32::new(0),
             looked: AtomicU32::new(0),
             known: AtomicU32::new(0),

@@ -1,5 +1,5 @@
-//! Randomness in streams, so that what is drawn from one does not change what is drawn from another: each switch has one, all hosts
-//! together, all wires together, each workload.
+//! Randomness in streams, so that what is drawn from one does not change what is drawn from another: each switch has one,
+//! each host, each line for its losses, each workload.
 
 use rand_core::Rng;
 use rand_pcg::Pcg32;
@@ -10,8 +10,8 @@ use weirgate_balance::Sampler;
 pub struct Chance(Pcg32);
 
 impl Chance {
-    /// A stream, by its number, in a run with this seed. A simulation draws from stream 0 for its hosts, from 1 on for its switches, from
-    /// 2^40 for losses.
+    /// A stream, by its number, in a run with this seed. A simulation draws from streams 1 and on for its switches, from 2^40 on for
+    /// lines' losses, from 2^41 on for its hosts.
     pub fn new(seed: u64, stream: u64) -> Self {
         Self(Pcg32::new(seed, stream))
     }

@@ -111,29 +111,29 @@ pub struct Simulation {
     /// The uplinks of each leaf, and the downlinks to it: their queues should be alike.
     alike: Vec<(bool, Vec<u32>)>,
     replies: Vec<Reply>,
-    /// The hosts'.
-    chance: Chance,
-    /// The wires'.
-    losses: Chance,
+    /// What each line loses is drawn from its own.
+    losses: Vec<Chance>,
     digest: u64,
     /// Events that will happen before [`fetch`](Self::fetch) is of use again.
     fetched: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Host {
     /// Its own line.
     line: u32,
     /// The line that leads to it.
     last_line: u32,
     leaf: u16,
+    chance: Chance,
 }
 
 /// Timers of flows are as coarse as a kernel's: rounded up to 2^20 ns.
 const TIMER_TICK: Duration = Duration::from_nanos(1 << 20);
 
-/// The stream that losses are drawn from: switches have those from 1 on.
+/// The first of the streams that lines' losses are drawn from, one each, and hosts' first one: switches have those from 1 on.
 const LOSSES: u64 = 1 << 40;
+const HOSTS: u64 = 1 << 41;
 
 /// Events whose data are fetched at a time: as many reads as a processor has under way, twice over. With 16 and 64 it is as fast.
 const FETCHED: usize = 32;
@@ -176,8 +176,7 @@ impl Simulation {
             measures: Measures::default(),
             alike: Vec::new(),
             replies: Vec::new(),
-            chance: Chance::new(settings.seed, 0),
-            losses: Chance::new(settings.seed, LOSSES),
+            losses: Vec::new(),
             digest: settings.seed,
             fetched: 0,
             settings,
@@ -306,7 +305,7 @@ impl Simulation {
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             .rotate_left(23);
         let line = &mut self.lines[packet.line as usize];
-        if line.has_lost(now) || (line.loss > 0 && self.losses.bits() < line.loss) {
+        if line.has_lost(now) || (line.loss > 0 && self.losses[packet.line as usize].bits() < line.loss) {
             line.counters.lost += 1;
             return self.lose(id);
         }

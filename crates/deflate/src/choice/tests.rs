@@ -52,10 +52,16 @@ fn what_takes_much_memory_is_not_compared() {
 
 #[test]
 fn what_was_seen_long_ago_counts_less() {
-    let choice = Choice::default();
-    choice.compare(6, 1 << 20, Maker::Libdeflate, 5 << 20, 5 << 20);
-    let route = &choice.class(6, 1 << 20).unwrap().routes[Maker::Libdeflate as usize];
-    assert_eq!(route.stock.load(Ordering::Relaxed), 5 << 19);
+    let choice = usual();
+    for _table in 0..10_000 {
+        choice.compare(6, 4_096, Maker::Libdeflate, 1_300, 1_300);
+    }
+    // Pages that repeat themselves: a twentieth as long, and larger by a seventh.
+    let page = |_: &usize| {
+        choice.compare(6, 4_096, Maker::Libdeflate, 64, 56);
+        picked(&choice, 6, 4_096) == by(Maker::Libdeflate, 6)
+    };
+    assert!((1..=128).take_while(page).count() < 128);
 }
 
 #[test]

@@ -4,7 +4,8 @@ use weirgate_balance::topology::{Link, Node};
 use weirgate_balance::{Conga, Estimator, Port};
 use weirgate_units::BitRate;
 
-use super::{Host, Simulation};
+use super::{HOSTS, Host, LOSSES, Simulation};
+use crate::chance::Chance;
 use crate::line::{Line, Target, Visible};
 use crate::measure::Hop;
 use crate::switch::{NO_LEAF, Switch};
@@ -34,6 +35,7 @@ impl Simulation {
                 ports[link.index()][usize::from(topology.ends(*link)[0] != node)] = port as u16;
             }
         }
+        let (seed, engines) = (self.settings.seed, self.settings.engines);
         let mark = self.settings.mark.unwrap_or(u64::MAX);
         for node in topology.nodes() {
             self.first_lines.push(self.lines.len() as u32);
@@ -50,19 +52,20 @@ impl Simulation {
             }
             let (first, ports) = (self.first_lines[node.index()], topology.ports(node).len());
             match targets[node.index()] {
-                Target::Host(_) => {
-                    let leaf = topology.leaf_of(node);
+                Target::Host(number) => {
+                    let leaf = leaf_at[topology.leaf_of(node).index()];
+                    let chance = Chance::new(seed, HOSTS + u64::from(number));
                     // The leaf's lines may come later.
-                    self.hosts.push(Host { line: first, last_line: 0, leaf: leaf_at[leaf.index()] });
+                    self.hosts.push(Host { line: first, last_line: 0, leaf, chance });
                 }
                 Target::Switch(number) => {
-                    let (seed, engines) = (self.settings.seed, self.settings.engines);
                     let leaf = leaf_at[node.index()];
                     let stream = u64::from(number) + 1;
                     self.switches.push(Switch::new(first, ports, leaf, engines, seed, stream, &self.settings.scheme));
                 }
             }
         }
+        self.losses = (LOSSES..).take(self.lines.len()).map(|stream| Chance::new(seed, stream)).collect();
         for (number, line) in self.lines.iter().enumerate() {
             if let Target::Host(host) = line.to {
                 self.hosts[host as usize].last_line = number as u32;

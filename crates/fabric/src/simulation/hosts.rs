@@ -40,7 +40,7 @@ impl Simulation {
                     is_marked: packet.ce,
                     rtt: Span::from_nanos(u64::from(elapsed)),
                 };
-                flow.handle_path(&mut self.chance, now, &packet);
+                flow.handle_path(&mut self.hosts[flow.source as usize].chance, now, &packet);
                 flow.sender.handle_ack(&self.settings.tcp, now, &ack);
                 self.pump(now, at);
                 self.end(at);
@@ -112,10 +112,11 @@ impl Simulation {
             }
             let Some(segment) = flow.sender.poll_segment(&self.settings.tcp, now) else { break };
             let leaf = self.hosts[flow.destination as usize].leaf;
-            let from_leaf = self.hosts[flow.source as usize].leaf;
+            let host = &mut self.hosts[flow.source as usize];
+            let from_leaf = host.leaf;
             let group = self.switches[self.leaf_switches[usize::from(from_leaf)] as usize].table.group(leaf);
             let flow = &mut self.flows[at];
-            let packet = flow.packet(&self.settings.tcp, &mut self.chance, now, segment, group);
+            let packet = flow.packet(&self.settings.tcp, &mut host.chance, now, segment, group);
             let packet = Packet { flow: at, leaf, from_leaf, ..packet };
             flow.events += 1;
             let id = self.events.hold(Event::Packet(packet));
@@ -161,7 +162,7 @@ impl Simulation {
             }
             if flow.sender.poll_at() <= now {
                 flow.sender.handle_timeout(&self.settings.tcp, now);
-                flow.handle_path_timeout(&mut self.chance, now);
+                flow.handle_path_timeout(&mut self.hosts[flow.source as usize].chance, now);
                 self.pump(now, at);
             }
             self.answer(now, at);
@@ -215,7 +216,8 @@ impl Simulation {
         if is_measured && self.measures.started == self.measures.limit {
             self.measures.carried = Some(self.carried_until_now());
         }
-        let at = self.flows.insert(Flow::new(&self.settings, &mut self.chance, now, &start, is_measured));
+        let chance = &mut self.hosts[start.source as usize].chance;
+        let at = self.flows.insert(Flow::new(&self.settings, chance, now, &start, is_measured));
         self.pump(now, at);
     }
 }
