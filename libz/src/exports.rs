@@ -126,7 +126,7 @@ pub unsafe extern "C" fn deflateTune(
     max_chain: c_int,
 ) -> c_int {
     // SAFETY: by the contract.
-    unsafe { stream::tune(strm, good_length, max_lazy, nice_length, max_chain) }
+    unsafe { stream::tune(strm, good_length, max_lazy, nice_length, max_chain, &process::current().choice) }
 }
 
 /// `deflateSetDictionary`.
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn deflateTune(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn deflateSetDictionary(strm: *mut ZStream, dictionary: *const u8, len: c_uint) -> c_int {
     // SAFETY: by the contract.
-    unsafe { stream::set_dictionary(strm, dictionary, len) }
+    unsafe { stream::set_dictionary(strm, dictionary, len, &process::current().choice) }
 }
 
 /// `deflateGetDictionary`.
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn deflateGetDictionary(strm: *mut ZStream, dictionary: *m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn deflateSetHeader(strm: *mut ZStream, head: *mut c_void) -> c_int {
     // SAFETY: by the contract.
-    unsafe { stream::set_header(strm, head) }
+    unsafe { stream::set_header(strm, head, &process::current().choice) }
 }
 
 /// `deflatePrime`.
@@ -186,5 +186,5 @@ pub unsafe extern "C" fn deflatePending(strm: *mut ZStream, pending: *mut c_uint
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn deflateBound(strm: *mut ZStream, len: c_ulong) -> c_ulong {
     // SAFETY: by the contract.
-    unsafe { stream::deflate_bound(strm, len) }
+    unsafe { stream::deflate_bound(strm, len, &process::current().choice) }
 }

@@ -390,6 +390,55 @@ static void headers(void)
     }
 }
 
+/* The header that is at the output's beginning. */
+static void begins(const char *what, int code)
+{
+    printf("%s: %d, flags %d, name %.6s\n", what, code, out[3], out[3] & 8 ? (char *)out + 10 : "-");
+}
+
+/* A header outlives a reset, whenever it was set, until another one is set; and a bound has room for it. */
+static void headers_again(void)
+{
+    gz_header head = { .time = 1234567890, .os = 7, .name = (Bytef *)"a name" };
+    for (int late = 0; late < 2; late++) {
+        struct run run;
+        begin(&run, 6, 31, 8, Z_DEFAULT_STRATEGY);
+        if (late)
+            feed(&run, 5000, room(&run), Z_NO_FLUSH);
+        int code = deflateSetHeader(&run.strm, &head);
+        begins(text("set, late %d: %d", late, code), feed(&run, 5000, room(&run), Z_FINISH));
+        printf("after its end: %d\n", deflateSetHeader(&run.strm, &head));
+        for (int again = 0; again < 3; again++) {
+            if (again == 2)
+                printf("none: %d\n", deflateReset(&run.strm) == Z_OK ? deflateSetHeader(&run.strm, Z_NULL) : -9);
+            else
+                deflateReset(&run.strm);
+            run.strm.next_out = out;
+            run.strm.avail_out = OUT_LEN;
+            run.fed = 0;
+            begins(text("reset, late %d, %d", late, again), feed(&run, 5000, OUT_LEN, Z_FINISH));
+        }
+        deflateEnd(&run.strm);
+    }
+    static Bytef extra[60000];
+    for (int bits = 25; bits <= 31; bits++)
+        for (int mem_level = 1; mem_level <= 9; mem_level++)
+            for (uInt len = 0; len <= 60000; len += 30000)
+                for (int again = 0; again < 2; again++) {
+                    struct run run;
+                    gz_header big = { .os = 3, .extra = extra, .extra_len = len, .name = (Bytef *)"a name of some length, as files have them in archives" };
+                    begin(&run, 6, bits, mem_level, Z_DEFAULT_STRATEGY);
+                    int code = deflateSetHeader(&run.strm, &big);
+                    if (again)
+                        deflateReset(&run.strm);
+                    run.fed = 80000;
+                    uInt bound = (uInt)deflateBound(&run.strm, 10);
+                    code = feed(&run, 10, bound, Z_FINISH);
+                    printf("bound, header of %u, bits %d, memLevel %d, again %d: %d\n", len, bits, mem_level, again, code);
+                    deflateEnd(&run.strm);
+                }
+}
+
 /* Bits before raw data: they can be seen. */
 static void primed(void)
 {
@@ -620,6 +669,7 @@ int main(void)
     early_ends();
     dictionaries();
     headers();
+    headers_again();
     primed();
     primed_later();
     bounds();

@@ -85,8 +85,8 @@ const LOOK_TOGETHER: u32 = 8;
 /// One of so many such turns: who has few responses shall gain as well.
 const LOOK_TURN: u32 = 4;
 
-/// Longer ones are not: zlib's output would take as much memory again, and all of its time in one call.
-const LOOK_MAX: usize = 1 << 20;
+/// Of longer ones their beginning is: zlib's output would take as much memory again, and all of its time in one call.
+pub(crate) const LOOK_MAX: usize = 1 << 20;
 
 /// Of the bodies of a class, one of so many goes to a device that is not the cheapest, or past one that is.
 const TRY_EVERY: u32 = 64;
@@ -383,7 +383,7 @@ impl Choice {
     fn route(&self, class: &Class, level: i32, len: usize, maker: Maker) -> Pick {
         let pick = self.at(class, level, maker);
         let is_chosen_from = self.candidates(class, level, len, false).nth(1).is_some();
-        if is_away(maker) || !is_chosen_from || len > LOOK_MAX {
+        if is_away(maker) || !is_chosen_from {
             return pick;
         }
         let here = class.here.fetch_add(1, Ordering::Relaxed);
@@ -409,7 +409,6 @@ impl Choice {
     /// Whether the engines of the caller's thread are to compress a body of `len` bytes that a device has made as well.
     pub fn looks(&self, level: i32, len: usize, maker: Maker) -> bool {
         self.mode == Mode::Same
-            && len <= LOOK_MAX
             && self.class(level, len).is_some_and(|class| class.routes[maker as usize].is_looked_at())
     }
 

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use crate::accelerator::{Answer, Holder};
 use crate::cards::Cards;
-use crate::choice::{Choice, Looked, Mode, Pick};
+use crate::choice::{Choice, LOOK_MAX, Looked, Mode, Pick};
 use crate::count::{Maker, Reason};
 use crate::engine::{Effort, Engine, Igzip, Libdeflate, Part, Stock, ZlibRs, bound};
 use crate::zlib::{FINISH, SYNC_FLUSH};
@@ -202,7 +202,7 @@ impl Scratch {
     }
 
     /// Has the engines of the caller's thread that could have had a body beside the one that had it compress it as well, and tells `choice`
-    /// what that took and how long it became.
+    /// what that took and how long it became. Of a long one all have its beginning, the one that had it as well.
     pub(crate) fn look(
         &mut self,
         settings: &Settings,
@@ -211,11 +211,13 @@ impl Scratch {
         input: &[u8],
         had: &Compressed,
     ) {
-        let (level, len) = (settings.level, input.len());
+        let (level, len) = (settings.level, input.len().min(LOOK_MAX));
+        let again = (len < input.len()).then_some(Pick { maker: had.maker, level: had.level, look: false });
+        let input = &input[..len];
         let mut out = resized(&mut self.compared, bound(len));
         let mut all = [Looked { maker: had.maker, level: had.level, nanos: had.nanos, len: had.len }; Maker::ALL.len()];
-        let mut count = 1;
-        for pick in choice.beside(level, len, had.maker) {
+        let mut count = usize::from(again.is_none());
+        for pick in again.into_iter().chain(choice.beside(level, len, had.maker)) {
             let began = clock();
             if let Some(made) = self.by(&pick, settings, input, &mut out) {
                 let nanos = clock().saturating_sub(began);

@@ -32,7 +32,7 @@ use std::{ptr, slice};
 use self::state::{After, MAGIC, NO_FLUSH_YET, Phase, State, algorithm, fail};
 use crate::arena::{Arena, STATE_LEN, arrays_len};
 use crate::choice::Choice;
-use crate::count::{Counters, Made, Maker};
+use crate::count::{Counters, Made, Maker, Reason};
 use crate::engine::Part;
 use crate::scratch::{Compressed, Scratch, Settings};
 use crate::wrapper::Wrapper;
@@ -144,6 +144,7 @@ pub unsafe fn init(
             settings,
             strategy,
             wrapper,
+            head: ptr::null_mut(),
             phase: Phase::Staging,
             last_flush: NO_FLUSH_YET,
             is_unasked: false,
@@ -279,7 +280,7 @@ pub unsafe fn params(strm: *mut ZStream, level: c_int, strategy: c_int, with: &m
 ///
 /// # Safety
 /// As zlib.h's: `dictionary` has `len` bytes.
-pub unsafe fn set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_uint) -> c_int {
+pub unsafe fn set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_uint, choice: &Choice) -> c_int {
     // SAFETY: by the contract.
     let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     if dictionary.is_null() {
@@ -311,7 +312,7 @@ pub unsafe fn set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_u
         return OK;
     }
     // SAFETY: as the caller's.
-    unsafe { state.plain(z, |inner| stock::deflate_set_dictionary(inner, dictionary, len)) }
+    unsafe { state.plain(z, choice, |inner| stock::deflate_set_dictionary(inner, dictionary, len)) }
 }
 
 /// `deflateGetDictionary`.
@@ -345,21 +346,26 @@ pub unsafe fn get_dictionary(strm: *mut ZStream, dictionary: *mut u8, len: *mut 
 ///
 /// # Safety
 /// As zlib.h's.
-pub unsafe fn set_header(strm: *mut ZStream, head: *mut c_void) -> c_int {
+pub unsafe fn set_header(strm: *mut ZStream, head: *mut c_void, choice: &Choice) -> c_int {
     // SAFETY: by the contract.
     let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     if state.wrapper != Wrapper::Gzip {
         return STREAM_ERROR;
     }
-    match state.phase {
+    let is_new = state.is_new();
+    let code = match state.phase {
         // SAFETY: as the caller's.
-        Phase::Plain => unsafe { state.plain(z, |inner| stock::deflate_set_header(inner, head)) },
+        Phase::Plain => unsafe { state.plain(z, choice, |inner| stock::deflate_set_header(inner, head)) },
         // SAFETY: as the caller's.
-        Phase::Staging if state.is_new() => unsafe { state.plain(z, |inner| stock::deflate_set_header(inner, head)) },
+        Phase::Staging if is_new => unsafe { state.plain(z, choice, |inner| stock::deflate_set_header(inner, head)) },
         Phase::Ended => STREAM_ERROR,
-        // Our header has been sent, or will be.
+        // Our header has been sent, or will be: this one is for what comes after a reset.
         Phase::Staging | Phase::Draining { .. } | Phase::Streaming => OK,
+    };
+    if code == OK {
+        state.head = head;
     }
+    code
 }
 
 /// `deflatePrime`.
@@ -377,7 +383,7 @@ pub unsafe fn prime(strm: *mut ZStream, bits: c_int, value: c_int, with: &mut Wi
         (_, Phase::Staging) if !state.is_new() => state.prime(z, bits, value, with),
         // SAFETY: as the caller's.
         (_, Phase::Staging | Phase::Plain | Phase::Streaming) => unsafe {
-            state.plain(z, |inner| stock::deflate_prime(inner, bits, value))
+            state.plain(z, with.choice, |inner| stock::deflate_prime(inner, bits, value))
         },
     }
 }
@@ -386,7 +392,7 @@ pub unsafe fn prime(strm: *mut ZStream, bits: c_int, value: c_int, with: &mut Wi
 ///
 /// # Safety
 /// As zlib.h's.
-pub unsafe fn tune(strm: *mut ZStream, good: c_int, lazy: c_int, nice: c_int, chain: c_int) -> c_int {
+pub unsafe fn tune(strm: *mut ZStream, good: c_int, lazy: c_int, nice: c_int, chain: c_int, choice: &Choice) -> c_int {
     // SAFETY: by the contract.
     let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     let has_begun = state.phase == Phase::Staging && !state.is_new();
@@ -395,7 +401,7 @@ pub unsafe fn tune(strm: *mut ZStream, good: c_int, lazy: c_int, nice: c_int, ch
         return OK;
     }
     // SAFETY: as the caller's.
-    unsafe { state.plain(z, |inner| stock::deflate_tune(inner, good, lazy, nice, chain)) }
+    unsafe { state.plain(z, choice, |inner| stock::deflate_tune(inner, good, lazy, nice, chain)) }
 }
 
 /// `deflatePending`.
@@ -425,19 +431,23 @@ pub unsafe fn pending(strm: *mut ZStream, pending: *mut c_uint, bits: *mut c_int
 ///
 /// # Safety
 /// As zlib.h's.
-pub unsafe fn deflate_bound(strm: *mut ZStream, len: c_ulong) -> c_ulong {
+pub unsafe fn deflate_bound(strm: *mut ZStream, len: c_ulong, choice: &Choice) -> c_ulong {
     const FLUSH: c_ulong = 16;
     const FRAME: c_ulong = 18;
     // SAFETY: by the contract.
     let state = unsafe { of(strm) };
-    if let Some((_, state)) = state {
-        let Settings { level, window_bits: 15, mem_level: 8 } = state.settings else {
-            return len.saturating_add((len >> 3) + (len >> 6) + 5 + FLUSH + FRAME);
-        };
+    if let Some((z, state)) = state {
+        if !state.head.is_null() && state.is_new() {
+            // As it will be; where there is no room for that, no call will have an end.
+            let _ = state.begin_plain(z, Reason::Asked, choice);
+        }
         if state.phase == Phase::Plain {
             // SAFETY: it was set up. A header may be long.
             return unsafe { stock::deflate_bound(&raw mut state.inner, len) };
         }
+        let Settings { level, window_bits: 15, mem_level: 8 } = state.settings else {
+            return len.saturating_add((len >> 3) + (len >> 6) + 5 + FLUSH + FRAME);
+        };
         if level > 0 {
             // Stored blocks as zlib's, and the ends of parts.
             return len.saturating_add((len >> 12) + (len >> 13) + (len >> 14) + (len >> 25) + 13 + FLUSH + FRAME);

@@ -147,7 +147,7 @@ impl Caller {
         // SAFETY: it is that long.
         unsafe {
             if self.is_ours {
-                stream::set_dictionary(strm, bytes.as_ptr(), len)
+                stream::set_dictionary(strm, bytes.as_ptr(), len, &self.choice)
             } else {
                 stock::deflate_set_dictionary(strm, bytes.as_ptr(), len)
             }
@@ -183,7 +183,11 @@ impl Caller {
         let (strm, by) = (&raw mut *self.strm, by.max(1));
         // SAFETY: it was set up.
         unsafe {
-            if self.is_ours { stream::tune(strm, by, by, by, by) } else { stock::deflate_tune(strm, by, by, by, by) }
+            if self.is_ours {
+                stream::tune(strm, by, by, by, by, &self.choice)
+            } else {
+                stock::deflate_tune(strm, by, by, by, by)
+            }
         }
     }
 
@@ -376,7 +380,7 @@ fn a_dictionary_a_header_and_bits_before_the_data_are_zlibs() {
     let mut caller = Caller::ours((6, 15, 8, 0));
     let dictionary = &page[..20_000];
     // SAFETY: it is that long.
-    let code = unsafe { stream::set_dictionary(&raw mut *caller.strm, dictionary.as_ptr(), 20_000) };
+    let code = unsafe { stream::set_dictionary(&raw mut *caller.strm, dictionary.as_ptr(), 20_000, &caller.choice) };
     assert_eq!((code, caller.all(&page, FINISH, 4_096)), (OK, STREAM_END));
     assert!(caller.out[1] & 0x20 != 0, "its header names a dictionary");
     let mut caller = Caller::ours((6, -15, 8, 0));
@@ -643,4 +647,16 @@ proptest! {
         }
         prop_assert_eq!(ours.end(), theirs.end());
     }
+}
+
+/// Of what is longer than is compared whole, the beginning says whether an engine's output is too large.
+#[test]
+fn of_a_long_body_the_beginning_is_compared() {
+    let same = vec![b'a'; 1_200_000];
+    let mut caller = Caller::ours((6, 15, 8, 0));
+    caller.choice.lacks(Maker::Qatzip);
+    assert_eq!(caller.choice.ways(6, same.len()).count(), 2, "by libdeflate at one level, and by zlib");
+    assert_eq!(caller.all(&same, FINISH, 2_000_000), STREAM_END);
+    assert_eq!(caller.bodies(Maker::Libdeflate), 1);
+    assert!(caller.choice.ways(6, same.len()).count() > 2, "it is larger than zlib's at that level");
 }

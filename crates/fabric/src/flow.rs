@@ -22,7 +22,8 @@ pub(crate) struct Flow {
     hash: u32,
     /// Payload of the last segment.
     last: u16,
-    pub(crate) ack_tree: u16,
+    /// With Presto: the turn of the way back that all its ACKs take, a cell that does not end.
+    pub(crate) ack_turn: Option<u16>,
     class: u8,
     pub(crate) is_measured: bool,
     pub(crate) is_waking: bool,
@@ -94,7 +95,7 @@ impl Flow {
             destination: start.destination,
             hash: FlowHash::new(&tuple, settings.seed).as_u64() as u32,
             last,
-            ack_tree: if matches!(path, Path::Cells(_)) { chance.bits() as u16 >> 8 } else { 0 },
+            ack_turn: matches!(path, Path::Cells(_)).then(|| chance.bits() as u16),
             class: start.class,
             is_measured,
             is_waking: false,

@@ -113,17 +113,18 @@ impl Queues {
         short as f64 / all.max(1) as f64
     }
 
-    fn sample(&mut self, depths: impl Iterator<Item = u64> + Clone, queues: usize) {
-        let (mut sum, mut squares) = (0_u64, 0_u128);
+    fn sample(&mut self, depths: impl Iterator<Item = u64>) {
+        let (mut queues, mut sum, mut squares) = (0_u32, 0_u64, 0_u128);
         if self.lengths.is_empty() {
             self.lengths = vec![0; LENGTHS];
         }
         for depth in depths {
+            queues += 1;
             sum += depth;
             squares += u128::from(depth) * u128::from(depth);
             self.lengths[(depth as usize).div_ceil(100).min(LENGTHS - 1)] += 1;
         }
-        let queues = queues.max(1) as f64;
+        let queues = f64::from(queues.max(1));
         let mean = sum as f64 / queues;
         self.samples += 1;
         self.deviation_sum += (squares as f64 / queues - mean * mean).max(0.0).sqrt();
@@ -212,8 +213,8 @@ impl Measures {
         at as u8
     }
 
-    pub(crate) fn sample(&mut self, is_up: bool, depths: impl Iterator<Item = u64> + Clone, queues: usize) {
-        if is_up { &mut self.up } else { &mut self.down }.sample(depths, queues);
+    pub(crate) fn sample(&mut self, is_up: bool, depths: impl Iterator<Item = u64>) {
+        if is_up { &mut self.up } else { &mut self.down }.sample(depths);
     }
 }
 
@@ -225,7 +226,7 @@ mod tests {
     fn queues_are_counted_by_hundreds_of_bytes() {
         let mut queues = Queues::default();
         assert_eq!(queues.share_up_to(1_538), 0.0);
-        queues.sample([0, 1_500, 1_501, 5_000_000].into_iter(), 4);
+        queues.sample([0, 1_500, 1_501, 5_000_000].into_iter());
         assert_eq!(
             [0, 1_499, 1_538, 1_600, 10_000].map(|bytes| queues.share_up_to(bytes)),
             [0.25, 0.25, 0.5, 0.75, 0.75]

@@ -411,12 +411,12 @@ impl Simulation {
         };
         let room = match self.settings.buffers {
             Buffers::PerPort(bytes) => bytes,
-            Buffers::Shared(bytes) => self.shared_room(now, at, line, bytes),
+            Buffers::Shared(bytes) => self.shared_room(now + self.settings.enqueue_delay, at, line, bytes),
         };
         self.send(now, now + self.settings.enqueue_delay, id, line, room);
     }
 
-    /// What a port may hold of a buffer that all ports of a switch share: what it has, and what is left.
+    /// What a port may hold, when a packet comes to its queue, of a buffer that all ports of a switch share: what it has, and what is left.
     fn shared_room(&self, now: Time, at: usize, line: u32, bytes: u64) -> u64 {
         let first = self.switches[at].first_line as usize;
         let used: u64 = self.lines[first..first + self.switches[at].ports].iter().map(|line| line.depth(now)).sum();
@@ -459,9 +459,17 @@ impl Simulation {
         if self.measures.is_enough(self.now) || self.is_over() {
             return;
         }
+        for visible in &mut self.visible {
+            visible.advance(now);
+        }
+        let depth = |at: usize| match self.visible.get(at) {
+            // What is still on its way to the queue is not in it.
+            Some(visible) => visible.depth(&self.lines[at], now),
+            None => self.lines[at].depth(now),
+        };
         for (is_up, lines) in &self.alike {
-            let depths = lines.iter().map(|line| self.lines[*line as usize].depth(now));
-            self.measures.sample(*is_up, depths, lines.len());
+            let there = lines.iter().map(|line| *line as usize).filter(|line| self.lines[*line].is_up);
+            self.measures.sample(*is_up, there.map(depth));
         }
         if let Some(every) = self.settings.sample_every {
             self.events.schedule(now + every, Event::Sample);

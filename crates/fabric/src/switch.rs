@@ -119,11 +119,9 @@ impl Switch {
         }
         let group = &self.table.groups[usize::from(at)];
         let ports = &*group.ports;
-        if let [port] = *ports {
-            if let Scheme::Conga(_) = scheme {
-                self.mark(now, packet, port);
-            }
-            return Some(port);
+        // CONGA's feedback goes by packets that have no choice as well.
+        if let ([port], false) = (ports, matches!(scheme, Scheme::Conga(_))) {
+            return Some(*port);
         }
         let flow = FlowHash::from_u64(u64::from(packet.hash));
         let engine = usize::from(in_port % self.engines);

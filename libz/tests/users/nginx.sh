@@ -24,7 +24,7 @@ server() { # LEVEL
 END
 }
 windows=(512 1k 2k 4k 8k 16k 32k)
-hashes=(1k 2k 4k 8k 16k 32k 64k 128k)
+hashes=(512 1k 2k 4k 8k 16k 32k 64k 128k)
 # By a pair of window and hash.
 narrow() { # WINDOW HASH
   cat <<END

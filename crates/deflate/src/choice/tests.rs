@@ -42,15 +42,6 @@ fn few_are_looked_at_and_the_first_ones_all() {
 }
 
 #[test]
-fn what_takes_much_memory_is_not_compared() {
-    let choice = usual();
-    for _ in 0..1_000 {
-        assert_eq!(choice.pick(6, LOOK_MAX + 1), Pick { maker: Maker::Libdeflate, level: 6, look: false });
-    }
-    assert!(choice.pick(6, LOOK_MAX).look, "they were none of those that are seen first");
-}
-
-#[test]
 fn what_was_seen_long_ago_counts_less() {
     let choice = usual();
     for _table in 0..10_000 {

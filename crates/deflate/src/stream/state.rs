@@ -1,11 +1,12 @@
 //! A stream's state, and how it goes from phase to phase.
 
-use std::ffi::{c_int, c_uint, c_ulong};
+use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use std::mem::{MaybeUninit, offset_of};
 use std::{ptr, slice};
 
 use super::{HEAD_LEN, With};
 use crate::arena::{Arena, STATE_LEN};
+use crate::choice::Choice;
 use crate::count::{Made, Maker, Reason};
 use crate::engine::{Effort, Part, bound};
 use crate::scratch::Settings;
@@ -36,6 +37,8 @@ pub(super) struct State {
     pub(super) settings: Settings,
     pub(super) strategy: c_int,
     pub(super) wrapper: Wrapper,
+    /// The caller's `gz_header`, which outlives a reset as with zlib; null: none.
+    pub(super) head: *mut c_void,
     pub(super) phase: Phase,
     /// Of the last call that may not be repeated without effect.
     pub(super) last_flush: c_int,
@@ -185,7 +188,7 @@ impl State {
         }
         // A first call that brings nothing has zlib write its header: nobody collects then.
         if self.is_for_stock() || (new == 0 && self.is_new() && flush == NO_FLUSH) {
-            return self.begin_plain(z, self.settings.level, Reason::Asked);
+            return self.begin_plain(z, Reason::Asked, with.choice);
         }
         if flush == FINISH {
             return self.finish(z, with);
@@ -198,7 +201,7 @@ impl State {
         }
         let why = if flush != NO_FLUSH { Reason::Flush } else { Reason::Long };
         if self.is_new() {
-            return self.begin_plain(z, with.choice.streaming(self.settings.level), why);
+            return self.begin_plain(z, why, with.choice);
         }
         self.take(z, with.now);
         self.turn(z, if is_late { Reason::Slow } else { why }, flush, with)
@@ -211,7 +214,7 @@ impl State {
         let (header, header_len) = self.wrapper.header(self.settings.level, self.settings.window_bits);
         // With room for no more than its header zlib has not begun with the end.
         if self.is_new() && (all == 0 || z.avail_out as usize <= header_len) {
-            return self.begin_plain(z, self.settings.level, Reason::Asked);
+            return self.begin_plain(z, Reason::Asked, with.choice);
         }
         if !self.is_new() {
             self.take(z, with.now);
@@ -249,7 +252,7 @@ impl State {
                     self.take(z, with.now);
                     return self.part(z, false, with);
                 }
-                return self.begin_plain(z, with.choice.streaming(self.settings.level), Reason::Long);
+                return self.begin_plain(z, Reason::Long, with.choice);
             }
         }
         // SAFETY: as above, or what is staged.
@@ -484,7 +487,7 @@ impl State {
 
     /// Whether only stock zlib does what was asked for.
     fn is_for_stock(&self) -> bool {
-        self.is_new() && (self.settings.level == 0 || self.strategy != DEFAULT_STRATEGY)
+        self.is_new() && (self.settings.level == 0 || self.strategy != DEFAULT_STRATEGY || !self.head.is_null())
     }
 
     /// Whether nothing has come yet.
@@ -500,9 +503,13 @@ impl State {
     }
 
     /// From staging, with nothing staged, to stock zlib for all of it. As [`stage`](Self::stage)'s.
-    fn begin_plain(&mut self, z: &mut ZStream, level: i32, why: Reason) -> Option<c_int> {
-        if !self.set_up(self.wrapper, level) {
+    pub(super) fn begin_plain(&mut self, z: &mut ZStream, why: Reason, choice: &Choice) -> Option<c_int> {
+        if !self.set_up(self.wrapper, choice.streaming(self.settings.level)) {
             return Some(fail(z, MEM_ERROR));
+        }
+        if !self.head.is_null() {
+            // SAFETY: it was set up; the caller keeps its header for as long.
+            unsafe { stock::deflate_set_header(&raw mut self.inner, self.head) };
         }
         self.phase = Phase::Plain;
         self.why = Some(why);
@@ -513,10 +520,15 @@ impl State {
     ///
     /// # Safety
     /// As `what`'s.
-    pub(super) unsafe fn plain(&mut self, z: &mut ZStream, what: impl FnOnce(*mut ZStream) -> c_int) -> c_int {
+    pub(super) unsafe fn plain(
+        &mut self,
+        z: &mut ZStream,
+        choice: &Choice,
+        what: impl FnOnce(*mut ZStream) -> c_int,
+    ) -> c_int {
         match self.phase {
             Phase::Staging if self.is_new() => {
-                if let Some(code) = self.begin_plain(z, self.settings.level, Reason::Asked) {
+                if let Some(code) = self.begin_plain(z, Reason::Asked, choice) {
                     return code;
                 }
             }

@@ -72,6 +72,12 @@ impl Simulation {
 
     pub(super) fn acknowledge(&mut self, now: Time, at: u32, reply: &Reply) {
         let flow = &mut self.flows[at];
+        let [leaf, from_leaf] = [flow.source, flow.destination].map(|host| self.hosts[host as usize].leaf);
+        let tree = flow.ack_turn.and_then(|turn| {
+            let group = self.switches[self.leaf_switches[usize::from(from_leaf)] as usize].table.group(leaf)?;
+            let turns = group.schedule.turns();
+            Some(turns[usize::from(turn) % turns.len()])
+        });
         let packet = Packet {
             line: 0,
             flow: at,
@@ -79,10 +85,10 @@ impl Simulation {
             hash: flow.ack_hash(reply),
             host: flow.source,
             sent: reply.sent,
-            leaf: self.hosts[flow.source as usize].leaf,
-            from_leaf: self.hosts[flow.destination as usize].leaf,
+            leaf,
+            from_leaf,
             wire: self.settings.tcp.ack_wire,
-            tree: flow.ack_tree,
+            tree: tree.unwrap_or(0),
             kind: Kind::Ack,
             ce: reply.is_marked,
             uplink: 0,

@@ -312,8 +312,8 @@ impl Dataplane {
     /// Does what there is to do, then waits for more, at most `patience`, and not at all where it [polls](Self::polling). True: the file of
     /// [`wait_for`](Self::wait_for) has something.
     ///
-    /// Steps, each way at most: of every queue that may be read 64 frames or 48 KiB and one super-packet; of what limits release four times
-    /// as much for each queue, and what nothing holds back to its end (8 MiB and what the last frame is cut into, or sent to).
+    /// Steps, each way at most: of every queue that may be read 64 frames or 48 KiB and one super-packet, or all that there is
+    /// where a limit borrows; of what limits release four times as much for each queue, and what nothing holds back to its end (8 MiB and what the last frame is cut into, or sent to).
     ///
     /// # Errors
     /// Where the kernel cannot wait.
@@ -387,11 +387,14 @@ impl Dataplane {
         more
     }
 
-    /// Reads from one queue until `allowed` bytes were read, a turn is over or it has no more.
+    /// Reads from one queue until `allowed` bytes were read, a turn is over or it has no more. A turn of one that is
+    /// [read whole](Bridge::is_read_whole) is over when 8 MiB are to leave.
     fn read_queue(&mut self, now: Instant, at: usize, allowed: Bytes) -> Bytes {
         let Queue { port, number, source, .. } = self.queues[at];
         let (mut read, mut size) = (Bytes::ZERO, Bytes::ZERO);
-        for _ in 0..TURN {
+        let (turn, turn_bytes) =
+            if self.bridge.is_read_whole(source) { (usize::MAX, LEAVING_MAX) } else { (TURN, TURN_BYTES) };
+        for _ in 0..turn {
             let state = &mut self.ports[port.index()];
             let Some(device) = &mut state.device else {
                 self.queues[at].ready = false;
@@ -419,7 +422,7 @@ impl Dataplane {
             let packet = self.take();
             size += packet.size();
             read += self.bridge.handle_frame(now, port, Some(source), packet);
-            if read >= allowed || size >= TURN_BYTES || self.bridge.leaving() >= LEAVING_MAX {
+            if read >= allowed || size >= turn_bytes || self.bridge.leaving() >= LEAVING_MAX {
                 break;
             }
         }

@@ -357,6 +357,11 @@ impl Bridge {
         self.limits.may_read(now, source)
     }
 
+    /// As [`Limits::is_read_whole`].
+    pub fn is_read_whole(&self, source: SourceId) -> bool {
+        self.limits.is_read_whole(source)
+    }
+
     /// Says what was read from a source, as [`handle_frame`](Self::handle_frame) counted it, and whether it has more.
     pub fn handle_read(&mut self, now: Instant, source: SourceId, read: Bytes, more: bool) {
         self.limits.handle_read(now, source, read, more);

@@ -592,6 +592,12 @@ impl<T> Limits<T> {
         allowed
     }
 
+    /// Whether a source is read to its end whenever it may be, as [`Mode::Borrow`] says, however long others wait meanwhile.
+    pub fn is_read_whole(&self, source: SourceId) -> bool {
+        let gated_by = self.sources[source.index()].gated_by;
+        gated_by.is_some_and(|(limit, _)| matches!(self.limits[limit.index()].means, Means::Borrow(_)))
+    }
+
     /// Says what was read from a source, and whether it has more.
     pub fn handle_read(&mut self, now: Instant, source: SourceId, read: Bytes, more: bool) {
         let state = &mut self.sources[source.index()];

@@ -15,6 +15,9 @@ const CLASSES_MAX: usize = 4;
 /// A network whose flows get slower by more than this fills up. Medians of 500 flows each differ by less, by chance.
 const DRIFT_MAX: f64 = 1.25;
 
+/// A link that is used for so much of the time has something to send all the time.
+const FULL: f64 = 0.995;
+
 pub(super) fn outcome(outcome: &Outcome, out: &mut Output) -> io::Result<()> {
     let flows = &outcome.flows;
     let ended = match outcome.ended {
@@ -91,6 +94,9 @@ fn rest(outcome: &Outcome, out: &mut Output) -> io::Result<()> {
     if let Some(used) = outcome.uplinks {
         let [mean, min, max] = [used.mean_share, used.min_share, used.max_share].map(percent);
         out.line(&format!("uplinks      {mean} used, from {min} to {max}"))?;
+        if outcome.drift.is_some() && used.max_share >= FULL {
+            out.line("FULL         an uplink was never idle: what its leaf is asked to send by it may be more than it carries, and does not drain while flows come. Lower the load, or mend what has failed")?;
+        }
     }
     if let Some(drift) = outcome.drift.filter(|drift| *drift > DRIFT_MAX) {
         out.line(&format!(

@@ -110,6 +110,14 @@ fn what_is_wrong_is_said_with_its_line_and_what_to_do() {
             "[incast]\nclients = 300\n",
             "line 1: incast.servers: an incast's clients and servers are 332 different hosts, and there are 320",
         ),
+        ("[incast]\nshare = 1.0\n", "line 2: incast.share: is a part of the load, neither none nor all of it"),
+        ("[incast]\nshare = 0.0\n", "line 2: incast.share: is a part of the load"),
+        (
+            "[workload]\nkind = \"random\"\nmice = \"50 KB\"\nmice_every = \"0 s\"\n",
+            "line 4: workload.mice_every: mice that come without a pause have no end",
+        ),
+        ("[tcp]\nmin_rto = \"0 s\"\n", "line 2: tcp.min_rto: a timer without time would run out for ever"),
+        ("[tcp]\nmax_rto = \"0 s\"\n", "line 2: tcp.max_rto: a timer without time"),
         ("[workload]\nsizes = \"0 B\"\n", "line 2: workload.sizes: a flow has 1 byte at least"),
         ("[workload]\nkind = \"ring\"\nbytes = \"0 B\"\n", "line 3: workload.bytes: a flow has 1 byte at least"),
         (

@@ -170,7 +170,12 @@ pub(super) fn read(root: &mut Section<'_>, around: Around<'_>, problems: &mut Ve
             clients: section.integer("clients", 1, 100_000).map_or(32, |clients| clients.value as u32),
             servers: section.integer("servers", 1, 100_000).map_or(32, |servers| servers.value as u32),
             bytes: bytes(section, "bytes", 10_000, problems),
-            share: section.share("share").map_or(0.1, |share| share.value),
+            share: section.share("share").map_or(0.1, |share| {
+                let is_part = share.value > 0.0 && share.value < 1.0;
+                let wrong = "is a part of the load, neither none nor all of it: write \"10 %\", or leave [incast] out";
+                problems.extend((!is_part).then(|| share.problem(wrong)));
+                share.value
+            }),
         };
         is_there.then_some(answers)
     });
@@ -203,7 +208,13 @@ pub(super) fn read(root: &mut Section<'_>, around: Around<'_>, problems: &mut Ve
                 return None;
             }
         };
-        let every = section.parsed::<Duration>("mice_every").map_or(Duration::from_millis(100), |every| every.value);
+        let every = section.parsed::<Duration>("mice_every");
+        problems.extend(every.as_ref().filter(|every| every.value == Duration::ZERO).map(|every| {
+            every.problem(
+                "mice that come without a pause have no end: write how long it is from one to the next, as \"100 ms\"",
+            )
+        }));
+        let every = every.map_or(Duration::from_millis(100), |every| every.value);
         let mice = section.parsed::<Bytes>("mice");
         problems.extend(mice.as_ref().and_then(is_nothing));
         let mice = mice.map(|mice| Mice { bytes: mice.value.as_u64().max(1), every: Span::from(every) });
