@@ -21,7 +21,8 @@
 //! lasts of [`Pacer::poll_at`].
 //!
 //! **Whom CoDel tells.** A packet comes with how its sender learns that its queue is too long ([`Signal`]). Where CoDel would
-//! drop one that can be marked, that one leaves marked instead (RFC 8290, 4.2; Linux's fq_codel with `ecn`). What backpressure
+//! drop one that can be marked, that one leaves marked instead (RFC 8290, 4.2; Linux's fq_codel with `ecn`), and of one that will be
+//! many packets the first one is lost: a sender that has lost 45 of them learns no more, and has 44 more to send again. What backpressure
 //! holds back is told already, and CoDel looks past it: a flow queue of nothing else is never too long, and in one that mixes
 //! the others are judged by how long they waited themselves and by what of their own kind is behind them.
 //!
@@ -105,6 +106,8 @@ impl Default for ClassSettings {
 pub enum Signal {
     /// By a loss, or not at all.
     Loss,
+    /// By the loss of its first part: it will be many packets, of which one lost says as much as all.
+    PartLoss,
     /// By a mark: its transport is ECN-capable (RFC 3168), and is spared the loss.
     Mark,
     /// By backpressure: it can send no more until some of this has left. What waits of it is bounded by who reads from it, and not
@@ -170,6 +173,8 @@ pub enum Fate {
     Mark,
     /// Its flow's queue is too long, and its sender learns that by a loss: it is dropped.
     Drop,
+    /// The same of one that will be many packets: it is sent without the first of them. Its limits were charged for all.
+    DropPart,
 }
 
 /// Limits, classes below them, and the wheel.
@@ -365,7 +370,7 @@ impl<T> Pacer<T> {
         let at = state.flow(flow.number);
         let has_room = match signal {
             Signal::Backpressure => state.memory + load.memory <= free.min(state.settings.memory_max),
-            Signal::Loss | Signal::Mark => state.has_room(at, load, free),
+            Signal::Loss | Signal::PartLoss | Signal::Mark => state.has_room(at, load, free),
         };
         if !has_room {
             return Err(item);
@@ -502,8 +507,8 @@ impl<T> Pacer<T> {
                 fate: Fate::Drop,
             });
         };
-        let Some((waiting, mark)) = state.pop(now, &mut drop) else { return };
-        state.head = Some(Head { waiting, mark, passed: 0, at: now, held: Duration::ZERO });
+        let Some((waiting, is_told)) = state.pop(now, &mut drop) else { return };
+        state.head = Some(Head { waiting, is_told, passed: 0, at: now, held: Duration::ZERO });
         // What passes the last one leaves, which is said by a poll.
         let last = state.chain.len() - 1;
         self.slip(now, class, last);
@@ -564,14 +569,19 @@ impl<T> Pacer<T> {
     /// The class's head, which has passed all limits, the last one at `at`.
     fn leave(&mut self, now: Instant, class: ClassId, at: Instant) -> Option<Out<T>> {
         let state = &mut self.classes[class.index()];
-        let Head { waiting, mark, .. } = state.head.take()?;
+        let Head { waiting, is_told, .. } = state.head.take()?;
         let by = state.chain[state.held_by];
         state.forget(&waiting);
         self.memory = self.memory.saturating_sub(waiting.load.memory);
         let waited = at.saturating_since(waiting.since);
-        let mark = mark || state.settings.mark_above.is_some_and(|above| waited > above);
+        let fate = if is_told && waiting.signal == Signal::PartLoss {
+            Fate::DropPart
+        } else if is_told || state.settings.mark_above.is_some_and(|above| waited > above) {
+            Fate::Mark
+        } else {
+            Fate::Send
+        };
         self.fill(now, class);
-        let fate = if mark { Fate::Mark } else { Fate::Send };
         Some(Out { item: waiting.item, class, size: waiting.load.size, at, waited, by, fate })
     }
 

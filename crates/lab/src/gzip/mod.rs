@@ -238,7 +238,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     ];
     report.finish(
         format!(
-            "nginx of Debian with one worker on the first core, `gzip_comp_level 6`, files of four kinds, of each {KB_OF_KIND} KB at each size and at least \
+            "nginx of Debian, configured as its package has it with `gzip on`, but for one worker, on the first core, and connections that stay open \
+             for any number of requests; `gzip_comp_level 6`, files of four kinds, of each {KB_OF_KIND} KB at each size and at least \
              {BODIES_MIN}: pages, scripts and answers made by the project from a seed, and text found below /usr/share. h2load with 16 connections on the second core asks for them in turn, \
              {seconds} s at a time, {rounds} rounds; in each all libraries one after the other, in another order each time. Processor time is \
              the worker's (schedstat), for all that it does; what is saved of zlib's share is the median of {share_rounds} rounds in which zlib's server and another have the same load at once, on \

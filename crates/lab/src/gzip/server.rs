@@ -184,7 +184,7 @@ http {{
   include /etc/nginx/mime.types;
   default_type application/octet-stream;
   keepalive_requests 1000000;
-  access_log off;
+  access_log {dir}/access.log;
   ssl_protocols TLSv1.2 TLSv1.3;
   gzip on;
   gzip_comp_level 6;

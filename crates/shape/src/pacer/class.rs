@@ -76,8 +76,8 @@ pub(super) struct Waiting<T> {
 #[derive(Debug)]
 pub(super) struct Head<T> {
     pub(super) waiting: Waiting<T>,
-    /// Whether CoDel found one too many, and this one is marked for it.
-    pub(super) mark: bool,
+    /// Whether CoDel found one too many, and this one tells its sender so as it leaves.
+    pub(super) is_told: bool,
     /// Limits of the chain that it has passed.
     pub(super) passed: usize,
     /// When it came to the next one.
@@ -194,8 +194,8 @@ impl<T> Class<T> {
         }
     }
 
-    /// The next packet by deficit round robin, and whether CoDel has it marked; what CoDel finds too many on the way and cannot
-    /// mark goes to `drop`.
+    /// The next packet by deficit round robin, and whether CoDel has it tell its sender as it leaves; what CoDel finds too many
+    /// on the way and cannot goes to `drop`.
     pub(super) fn pop(&mut self, now: Instant, drop: &mut dyn FnMut(Waiting<T>)) -> Option<(Waiting<T>, bool)> {
         let quantum = i64::try_from(self.settings.quantum.as_u64().max(1)).unwrap_or(i64::MAX);
         loop {

@@ -280,8 +280,8 @@ fn a_sender_that_does_not_slow_down_gets_its_rate() {
 }
 
 /// What becomes of the packets, numbered by their place in `signals`, of senders that keep 30 each in one flow queue of 12 Mbit/s
-/// for five seconds: how many are sent, marked and dropped of each.
-fn standing(signals: &[Signal]) -> Vec<[usize; 3]> {
+/// for five seconds: how many are sent, marked and dropped of each, and how many lose a part.
+fn standing(signals: &[Signal]) -> Vec<[usize; 4]> {
     let mut pacer = pacer();
     let limit = pacer.add_limit(at(0), mbit(12), bytes(2 * MTU));
     let class = pacer.add_class(ClassSettings { queue_max: bytes(u64::MAX), ..ClassSettings::default() }, &[limit]);
@@ -289,7 +289,7 @@ fn standing(signals: &[Signal]) -> Vec<[usize; 3]> {
         pacer.handle_packet(now, class, 0, bytes(MTU), signals[sender as usize], sender).unwrap();
     };
     (0..30).for_each(|_| (0..signals.len() as u32).for_each(|sender| put(&mut pacer, at(0), sender)));
-    let mut fates = vec![[0; 3]; signals.len()];
+    let mut fates = vec![[0; 4]; signals.len()];
     while let Some(now) = pacer.poll_at().filter(|due| *due <= at(5_000_000_000)) {
         while let Some(out) = pacer.poll(now) {
             fates[out.item as usize][out.fate as usize] += 1;
@@ -305,12 +305,12 @@ fn standing(signals: &[Signal]) -> Vec<[usize; 3]> {
 fn who_feels_a_queue_by_itself_is_neither_told_of_it_nor_judged_by_it() {
     // 30 ms in the queue for five seconds.
     let alone = standing(&[Signal::Backpressure]);
-    assert!(alone[0][0] > 4_990 && alone[0][1..] == [0, 0], "{alone:?}");
-    let [[sent, marked, lost]] = standing(&[Signal::Loss])[..] else { panic!("one sender") };
+    assert!(alone[0][0] > 4_990 && alone[0][1..] == [0; 3], "{alone:?}");
+    let [[sent, marked, lost, _]] = standing(&[Signal::Loss])[..] else { panic!("one sender") };
     assert!(sent > 4_990 && marked == 0 && lost > 100, "{sent} {marked} {lost}");
     // Who shares its queue with such a sender has twice the wait, and is told as often as if it waited that long alone.
     let mixed = standing(&[Signal::Backpressure, Signal::Loss]);
-    assert!(mixed[0][1..] == [0, 0] && mixed[1][2].abs_diff(lost) < 5, "{mixed:?}, {lost} alone");
+    assert!(mixed[0][1..] == [0; 3] && mixed[1][2].abs_diff(lost) < 5, "{mixed:?}, {lost} alone");
 }
 
 #[test]
@@ -338,12 +338,15 @@ fn what_backpressure_holds_behind_a_packet_is_nothing_to_lose_it_for() {
 
 #[test]
 fn who_can_be_marked_is_marked_as_often_as_others_lose() {
-    let [[_, _, lost]] = standing(&[Signal::Loss])[..] else { panic!("one sender") };
-    let [[_, marked, none]] = standing(&[Signal::Mark])[..] else { panic!("one sender") };
-    assert!(none == 0 && marked.abs_diff(lost) <= 1, "{marked} marked, {lost} lost");
+    let [[_, _, lost, 0]] = standing(&[Signal::Loss])[..] else { panic!("one sender") };
+    let [[_, marked, 0, 0]] = standing(&[Signal::Mark])[..] else { panic!("one sender") };
+    assert!(marked.abs_diff(lost) <= 1, "{marked} marked, {lost} lost");
+    // A super-packet loses a part as often as others are lost whole.
+    let [[_, 0, 0, parts]] = standing(&[Signal::PartLoss])[..] else { panic!("one sender") };
+    assert!(parts.abs_diff(lost) <= 1, "{parts} parts, {lost} lost");
     // Both in one queue: whoever is next when CoDel says so.
     let both = standing(&[Signal::Mark, Signal::Loss]);
-    let [[_, marked, none], [_, unmarked, lost]] = both[..] else { panic!("two senders") };
+    let [[_, marked, none, _], [_, unmarked, lost, _]] = both[..] else { panic!("two senders") };
     assert!((none, unmarked) == (0, 0) && marked.abs_diff(lost) < (marked + lost) / 4, "{both:?}");
 }
 
@@ -509,7 +512,7 @@ proptest! {
             // As much as leaves, about: they pile up, and queues empty all the same.
             now += wait * 300_000;
             flow_of.push(flow);
-            let signal = [Signal::Loss, Signal::Mark, Signal::Backpressure][size as usize % 3];
+            let signal = [Signal::Loss, Signal::Mark, Signal::Backpressure, Signal::PartLoss][size as usize % 4];
             pacer.handle_packet(at(now), class, flow, bytes(size), signal, flow_of.len() as u32 - 1).unwrap();
             prop_assert!(pacer.is_valid());
             check(&mut pacer, now, &flow_of)?;

@@ -27,7 +27,7 @@ use weirgate_units::{BitRate, Bytes, Duration, Instant, Packets};
 use self::handshakes::Handshakes;
 use self::ways::Ways;
 use crate::class::{Cached, Classifier, Rule, RuleError};
-use crate::frame::{Accounting, Ecn, Frame, Mac, Segments, Sums};
+use crate::frame::{Accounting, Ecn, Frame, Ip, Mac, Segments, Sums, Transport};
 use crate::limits::{
     Admission, Arrival, ClassId, ClassSettings, Flow, LimitCounters, LimitId, LimitSettings, Limits, ReleaseFate,
     SharedLimit, Signal, SourceId,
@@ -425,7 +425,6 @@ impl Bridge {
             }
             let release = self.limits.poll(now)?;
             let Some(mut item) = self.waiting.try_remove(release.item as usize) else { continue };
-            item.packet.set_at(release.at);
             match release.fate {
                 ReleaseFate::Drop(_) => {
                     self.drop_limited(&item);
@@ -435,9 +434,18 @@ impl Bridge {
                     self.counters.marked += 1;
                     self.limits.handle_marked(release.by);
                 }
+                ReleaseFate::DropPart => {
+                    if let Some((packet, signal)) = without_first(&item.packet) {
+                        (item.packet, item.signal) = (packet, signal);
+                        self.counters.added += 1;
+                        self.counters.limited += 1;
+                        self.limits.handle_part_dropped(release.by);
+                    }
+                }
                 ReleaseFate::Mark => {}
                 ReleaseFate::Send => {}
             }
+            item.packet.set_at(release.at);
             item.passed += 1;
             self.offer(now, item, None);
         }
@@ -482,7 +490,6 @@ impl Bridge {
         };
         let classes = [class, towards];
         let stages = classes.map(|class| self.stage(class, frame, &packet));
-        let signal = signal(frame, &packet);
         // What a source's gate is told is what the class counts that the gate stands in; of others, the first.
         let gated = source
             .and_then(|source| self.limits.gate(source))
@@ -498,6 +505,7 @@ impl Bridge {
         let counted = counted.unwrap_or(packet.size());
         match self.segments_max(classes, frame, packet.offload()) {
             None => {
+                let signal = signal(frame, &packet);
                 self.offer(now, Item { packet, to, stages, passed: 0, source, flow: 0.into(), signal }, Some(frame))
             }
             Some(most) => {
@@ -512,6 +520,7 @@ impl Bridge {
                     piece.set_hold(packet.hold().cloned());
                     match Frame::ethernet(piece.bytes()) {
                         Ok(frame) => {
+                            let signal = signal(&frame, &piece);
                             let stages = classes.map(|class| self.stage(class, &frame, &piece));
                             let item = Item { packet: piece, to, stages, passed: 0, source, flow: 0.into(), signal };
                             self.offer(now, item, Some(&frame));
@@ -622,9 +631,28 @@ fn signal(frame: &Frame, packet: &Packet) -> Signal {
         Signal::Backpressure
     } else if frame.ip.is_some_and(|ip| ip.ecn != Ecn::NotEct) {
         Signal::Mark
+    } else if frame.ip.is_some_and(|ip| is_many(&ip, packet.offload())) {
+        Signal::PartLoss
     } else {
         Signal::Loss
     }
+}
+
+/// Whether a packet will be many of TCP's.
+fn is_many(ip: &Ip, offload: &Offload) -> bool {
+    let headers = u32::from(ip.header_len) + u32::from(ip.transport.header_len());
+    let is_tcp = matches!(ip.transport, Transport::Tcp { .. });
+    is_tcp && offload.gso.is_some_and(|gso| ip.total_len > headers + u32::from(gso.size.get()))
+}
+
+/// A super-packet without its first segment, and how what is left of it tells its sender; `None`: it has no other.
+fn without_first(packet: &Packet) -> Option<(Packet, Signal)> {
+    let frame = Frame::ethernet(packet.bytes()).ok()?;
+    let segments = Segments::new(packet.bytes(), &frame, packet.offload(), 1, Sums::Partial).ok()?;
+    let mut rest = segments.without_first()?.packet();
+    rest.set_hold(packet.hold().cloned());
+    let signal = signal(&Frame::ethernet(rest.bytes()).ok()?, &rest);
+    Some((rest, signal))
 }
 
 /// Marks a packet with congestion (ECN CE); false where it cannot be.

@@ -477,6 +477,38 @@ fn a_policy_that_changes_a_thousand_times_under_load_loses_nothing_uncounted() {
     assert!(holds.len() > 2_000 && kept == 0, "{kept} of {} senders wait still", holds.len());
 }
 
+/// A sender that keeps super-packets waiting for two seconds learns of it by single packets: of 40 the first.
+#[test]
+fn codel_drops_one_packet_of_a_super_packet() {
+    let (mut bridge, ports) = bridge(2);
+    bridge.join(ports[0], ports[1]);
+    let id = bridge.add_limit(at(0), LimitSettings { rate: mbit(1_000), burst: Bytes::new(100_000), mode: Mode::Pace });
+    let queue = ClassSettings::default();
+    let class = bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
+    bridge.set_rules(vec![Rule { port: Some(ports[0].0), ..Rule::any(0, class) }], vec![]).expect("sound rules");
+    let (mut whole, mut less) = (0, 0);
+    for _ in 0..40 {
+        bridge.handle_frame(at(0), ports[0], None, super_packet(40 * 1_448));
+    }
+    while let Some(due) = bridge.poll_at().filter(|due| *due <= at(2_000_000_000)) {
+        while let Some((_, packet)) = bridge.poll_frame(due) {
+            let frame = Frame::ethernet(packet.bytes()).expect("a packet");
+            match frame.ip.expect("IP").payload_len() {
+                len if len == 40 * 1_448 => whole += 1,
+                len => {
+                    assert_eq!(len, 39 * 1_448);
+                    less += 1;
+                }
+            }
+            bridge.handle_frame(due, ports[0], None, super_packet(40 * 1_448));
+        }
+    }
+    let c = *bridge.counters();
+    assert!(whole > 3_000 && (50..500).contains(&less), "{whole} {less}");
+    assert_eq!((c.limited, c.added), (less, less));
+    assert_eq!(bridge.limit_counters(id, at(2_000_000_000)).dropped_codel, less);
+}
+
 /// A tenant has two ports and one limit: what comes by both is held to it, and each has half, by bytes and not by packets.
 #[test]
 fn one_limit_over_two_ports_holds_their_sum_and_gives_each_half() {

@@ -136,6 +136,12 @@ impl<'a> Segments<'a> {
         Ok(Self { headers, ip, payload, pseudo, gso, sums, step, next: Some(0) })
     }
 
+    /// All but the first segment, in one output, a super-packet where it is more than one; `None`: there is no other.
+    pub fn without_first(&self) -> Option<Segment<'a>> {
+        let size = usize::from(self.gso.size.get());
+        (size < self.payload.len()).then(|| self.cut(size, self.payload.len()))
+    }
+
     /// One output from `start` to `end` of the payload.
     fn cut(&self, start: usize, end: usize) -> Segment<'a> {
         let payload = &self.payload[start..end];

@@ -177,6 +177,8 @@ pub enum ReleaseFate {
     Mark,
     /// It is dropped.
     Drop(Reason),
+    /// The first packet of a super-packet is dropped, and the others are sent.
+    DropPart,
 }
 
 /// The item that waits, and what is needed when it leaves.
@@ -698,6 +700,7 @@ impl<T> Limits<T> {
             Fate::Send => ReleaseFate::Send,
             Fate::Mark => ReleaseFate::Mark,
             Fate::Drop => ReleaseFate::Drop(Reason::Codel),
+            Fate::DropPart => ReleaseFate::DropPart,
         };
         Some(Release { item: out.item.item, class, by, at: out.at, fate })
     }
@@ -705,6 +708,11 @@ impl<T> Limits<T> {
     /// Says that a packet that was to be marked, since it had waited for `limit`, could be.
     pub fn handle_marked(&mut self, limit: LimitId) {
         self.limits[limit.index()].counters.marked += 1;
+    }
+
+    /// Says that a part of a packet, of which one was to be dropped, since it had waited for `limit`, was.
+    pub fn handle_part_dropped(&mut self, limit: LimitId) {
+        self.limits[limit.index()].counters.dropped_codel += 1;
     }
 
     /// When [`poll`](Self::poll) will have something; an instant that has passed: now.

@@ -352,6 +352,7 @@ fn told(signal: Signal) -> ([u64; 2], [u64; 2]) {
                     assert_eq!(reason, Reason::Codel);
                     fates[1] += 1;
                 }
+                ReleaseFate::DropPart => unreachable!("none is of parts"),
             }
         }
         assert!(limits.is_valid() && limits.backlog(source) <= Bytes::new(60_000));

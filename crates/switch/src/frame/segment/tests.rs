@@ -131,6 +131,27 @@ proptest! {
         }
     }
 
+    /// Without its first packet it is all the others.
+    #[test]
+    fn without_the_first_the_others_stay_as_they_are(build in any_build(4_000), gso_size in 1_u16..1_500) {
+        let (bytes, offload) = build.super_packet(gso_size);
+        let segments = Segments::new(&bytes, &build.parse(&bytes), &offload, 1, Sums::Software).expect("it can be cut");
+        let expected = expected(&build, gso_size.into());
+        let rest = segments.without_first().map(|rest| rest.packet());
+        let rest: Vec<Packet> = match rest {
+            Some(rest) if rest.offload().gso.is_some() => {
+                let frame = build.parse(rest.bytes());
+                let again = Segments::new(rest.bytes(), &frame, rest.offload(), 1, Sums::Software).expect("it is one");
+                again.map(|segment| segment.packet()).collect()
+            }
+            rest => rest.into_iter().collect(),
+        };
+        prop_assert_eq!(rest.len(), expected.len() - 1);
+        for (packet, expected) in rest.iter().zip(&expected[1..]) {
+            prop_assert_eq!(packet.bytes(), &expected[..]);
+        }
+    }
+
     /// In two steps or in one, in software or by the device: the same packets.
     #[test]
     fn steps_and_sums_change_nothing(build in any_build(4_000), gso_size in 1_u16..1_500, most in 0_u16..9) {

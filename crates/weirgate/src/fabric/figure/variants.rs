@@ -79,7 +79,7 @@ pub(super) fn sensitivity(
         let here = of(observed[*one], observed[*other]);
         let varied = varied.chunks(arms.len()).map(|runs| of(&runs[*one], &runs[*other]));
         let ratios: Vec<(f64, Interval)> = [claim, here].into_iter().chain(varied).collect();
-        let cause = article.map_or_else(String::new, |article| with_variations(article, &names, &ratios[2..]));
+        let cause = article.map_or_else(String::new, |article| with_variations(article, here.1, &names, &ratios[2..]));
         beside.push(Beside { what: (*what).to_owned(), article: *article, here, cause });
         let bar = |(y, interval): &(f64, Interval)| Point {
             x: (),
@@ -95,8 +95,8 @@ pub(super) fn sensitivity(
     Ok((table, beside))
 }
 
-/// With which variations the article is not contradicted, as far as their runs tell.
-fn with_variations(article: Article, names: &[&str], varied: &[(f64, Interval)]) -> String {
+/// With which variations the article, which is contradicted `here`, is not, as far as their runs tell.
+fn with_variations(article: Article, here: Interval, names: &[&str], varied: &[(f64, Interval)]) -> String {
     let known = || names.iter().zip(varied).filter(|(_, (_, interval))| interval.low.is_finite());
     if known().next().is_none() {
         return String::new();
@@ -104,10 +104,14 @@ fn with_variations(article: Article, names: &[&str], varied: &[(f64, Interval)])
     let agree = known().filter(|(_, (_, interval))| !article.is_contradicted(*interval));
     let agree: Vec<String> = agree.map(|(name, ratio)| format!("\"{name}\", {}", with_interval(*ratio))).collect();
     if agree.is_empty() {
-        return "So it does with all that is varied.".to_owned();
+        let is_above = |interval: &Interval| article.value().is_some_and(|value| interval.low > value);
+        let is_beyond = known().any(|(_, (_, interval))| is_above(interval) != is_above(&here));
+        return if is_beyond { EITHER_SIDE } else { "So it does with all that is varied." }.to_owned();
     }
     format!("It does not with {}.", agree.join("; "))
 }
+
+const EITHER_SIDE: &str = "What is varied leads to either side of the article's number.";
 
 #[cfg(test)]
 mod tests {
@@ -122,10 +126,15 @@ mod tests {
     #[test]
     fn what_agrees_with_the_article_is_named() {
         let ratio = |low: f64, high: f64| (f64::midpoint(low, high), Interval { low, high });
-        let said = |varied: &[(f64, Interval)]| with_variations(Article::Below(1.09), &["a", "b"], varied);
+        let said = |varied: &[(f64, Interval)]| {
+            with_variations(Article::Below(1.09), Interval { low: 1.1, high: 1.2 }, &["a", "b"], varied)
+        };
         assert_eq!(said(&[ratio(1.2, 1.4), ratio(1.0, 1.2)]), "It does not with \"b\", 1.10 [1 to 1.20].");
         assert_eq!(said(&[ratio(1.2, 1.4), ratio(1.5, 1.6)]), "So it does with all that is varied.");
         assert_eq!(said(&[(1.0, UNKNOWN); 2]), "");
+        let number = |here| with_variations(Article::Value(1.3), here, &["a"], &[ratio(1.0, 1.2)]);
+        assert_eq!(number(Interval { low: 1.4, high: 1.5 }), EITHER_SIDE);
+        assert_eq!(number(Interval { low: 1.1, high: 1.2 }), "So it does with all that is varied.");
     }
 
     /// What is compared is how many runs there are: three seeds, and one of what is varied.
