@@ -1,5 +1,5 @@
-//! Who compresses a response, and how: engines behind one trait, the choice among them, and the state of a caller's stream, for a
-//! libz that web servers load in place of zlib's.
+//! Who compresses a response, and how: engines of whole bodies behind one trait, those of parts and devices beside them, the choice among
+//! them, and the state of a caller's stream, for a libz that web servers load in place of zlib's.
 //!
 //! A caller of zlib hands its data in piece by piece. [`stream`] collects the pieces in the memory that the caller gave it, and
 //! when the last one comes, compresses all of it at once by the engine that [`Choice`] names: libdeflate makes of it what zlib does in

@@ -435,12 +435,15 @@ impl Bridge {
                     self.limits.handle_marked(release.by);
                 }
                 ReleaseFate::DropPart => {
-                    if let Some((packet, signal)) = without_first(&item.packet) {
-                        (item.packet, item.signal) = (packet, signal);
-                        self.counters.added += 1;
-                        self.counters.limited += 1;
-                        self.limits.handle_part_dropped(release.by);
-                    }
+                    self.limits.handle_part_dropped(release.by);
+                    let Some((packet, signal)) = without_first(&item.packet) else {
+                        // What cannot be cut is dropped whole.
+                        self.drop_limited(&item);
+                        continue;
+                    };
+                    (item.packet, item.signal) = (packet, signal);
+                    self.counters.added += 1;
+                    self.counters.limited += 1;
                 }
                 ReleaseFate::Mark => {}
                 ReleaseFate::Send => {}

@@ -164,7 +164,8 @@ impl Grid<'_> {
                 plots.push((caption, plot::curves("load, %", "ms", is_log, &lines)?));
             }
         }
-        for load in self.at {
+        // The article shows those of all loads, where there are two.
+        for load in if self.loads.len() > 2 { self.at } else { self.loads } {
             let line = |scheme: &Scheme| Some((scheme.name(), thinned(&pooled(at(*load, &scheme.name())?))));
             let lines: Vec<_> = self.schemes.iter().filter_map(line).collect();
             let caption = format!("Flow completion times at {} % load: cumulative distribution.", number(100.0 * load));
