@@ -42,7 +42,7 @@ fn other_parts_give_the_same_events() {
             "cubic 1e2cf26c95018434",
             "dctcp 885d4d1bb1bae2ca",
             "conga 2a9ea5fde11ac813",
-            "presto dc9019875e6dd9b0",
+            "presto 0bae88ae2040eceb",
             "reps d4ee4b11dbedd010",
             "a failure 9db84e505419d87c"
         ]

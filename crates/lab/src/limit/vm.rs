@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         format!(
             "A guest (Debian's kernel under QEMU, emulated, one processor), whose network card is the switch (vhost-user), and a TAP device \
              in a namespace. One CUBIC connection (iperf3) for {load} s after its first, while the guest pings the other end 50 times a \
-             second; then another one, beside 20 small transfers, each a connection of its own, one every two seconds: a web server in the \
+             second, at nice -20: its processor is the load's, and a ping is to wait for the limit; then another one, beside 20 small transfers, each a connection of its own, one every two seconds: a web server in the \
              guest is asked for 20 KB (from the guest), or asked with 20 KB of headers (to it), and the asker's clock says how long that \
              took. Goodput: payload received, with headers put back, over the limit, which counts IP bytes. Windows of 10 ms, one from \
              each millisecond on: `over` are those in which more left the limit than rate x 10 ms and the burst, or more was read from the sender's \
