@@ -109,8 +109,7 @@ const MEAN_OF: u32 = 32;
 /// most of what the shortest ones take.
 const BEFORE: u64 = 1 << 10;
 
-/// Bodies that are compared with zlib's after which older ones count half: what a class holds now decides, were it short and followed
-/// long ones.
+/// Bodies that are compared with zlib's after which older ones count half, so that what a class holds now decides.
 const HALF_AFTER: u32 = 64;
 
 /// The choice of one process, which its threads share.

@@ -427,7 +427,7 @@ pub unsafe fn pending(strm: *mut ZStream, pending: *mut c_uint, bits: *mut c_int
     OK
 }
 
-/// `deflateBound`: more than zlib's own, since what is collected may be flushed in between.
+/// `deflateBound`: more than zlib's own where it is collected, since that may be flushed in between.
 ///
 /// # Safety
 /// As zlib.h's.
@@ -438,8 +438,10 @@ pub unsafe fn deflate_bound(strm: *mut ZStream, len: c_ulong, choice: &Choice) -
     let state = unsafe { of(strm) };
     if let Some((z, state)) = state {
         if !state.head.is_null() && state.is_new() {
-            // As it will be; where there is no room for that, no call will have an end.
+            // As it will be. Where there is no room for that, the call that wants it says so.
+            let msg = z.msg;
             let _ = state.begin_plain(z, Reason::Asked, choice);
+            z.msg = msg;
         }
         if state.phase == Phase::Plain {
             // SAFETY: it was set up. A header may be long.

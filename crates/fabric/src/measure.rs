@@ -124,7 +124,11 @@ impl Queues {
             squares += u128::from(depth) * u128::from(depth);
             self.lengths[(depth as usize).div_ceil(100).min(LENGTHS - 1)] += 1;
         }
-        let queues = f64::from(queues.max(1));
+        // One queue, or none, is neither even nor uneven.
+        if queues < 2 {
+            return;
+        }
+        let queues = f64::from(queues);
         let mean = sum as f64 / queues;
         self.samples += 1;
         self.deviation_sum += (squares as f64 / queues - mean * mean).max(0.0).sqrt();

@@ -47,7 +47,7 @@ pub struct TcpSettings {
     pub host_queue: Span,
     /// What arrives out of order is held below TCP for so long (Presto's shim); nothing: it is not.
     pub shim: Option<Span>,
-    /// Segments that arrive one after the other within this are one batch (GRO), up to 64 KB.
+    /// Segments in order that arrive within this of the first one are one batch (GRO), up to 64 KB.
     pub batch_time: Span,
 }
 

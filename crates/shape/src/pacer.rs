@@ -21,8 +21,8 @@
 //! lasts of [`Pacer::poll_at`].
 //!
 //! **Whom CoDel tells.** A packet comes with how its sender learns that its queue is too long ([`Signal`]). Where CoDel would
-//! drop one that can be marked, that one leaves marked instead (RFC 8290, 4.2; Linux's fq_codel with `ecn`), and of one that will be
-//! many packets the first one is lost: a sender that has lost 45 of them learns no more, and has 44 more to send again. What backpressure
+//! drop one that can be marked, that one leaves marked instead (RFC 8290, 4.2; Linux's fq_codel with `ecn`), and of what will be
+//! many packets ([`Signal::PartLoss`]) the first one is lost: a sender that has lost 45 of them learns no more, and has 44 more to send again. What backpressure
 //! holds back is told already, and CoDel looks past it: a flow queue of nothing else is never too long, and in one that mixes
 //! the others are judged by how long they waited themselves and by what of their own kind is behind them.
 //!

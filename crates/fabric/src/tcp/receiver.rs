@@ -232,7 +232,7 @@ impl Receiver {
         }
     }
 
-    /// Segments in order and close to each other are one batch.
+    /// Segments in order that come soon after the first of them are one batch.
     fn handle_batch(&mut self, settings: &TcpSettings, now: Time, segment: &Segment) {
         let Batch { next, bytes, began } = &mut self.batch;
         let payload = u32::from(segment.payload);

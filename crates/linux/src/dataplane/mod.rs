@@ -51,6 +51,10 @@ const TURN: usize = 64;
 /// stood still again and again for want of these.
 const TURN_BYTES: Bytes = Bytes::new(48 << 10);
 
+/// The same of one that is read whole, where a limit borrows: a TAP's queue has 1,000 frames at most.
+const WHOLE: usize = 4_096;
+const WHOLE_BYTES: Bytes = Bytes::new(8 << 20);
+
 /// Memory of frames that nothing holds back, from which on no more is read before they are sent: a frame for all is one for every
 /// port.
 const LEAVING_MAX: Bytes = Bytes::new(8 << 20);
@@ -312,8 +316,8 @@ impl Dataplane {
     /// Does what there is to do, then waits for more, at most `patience`, and not at all where it [polls](Self::polling). True: the file of
     /// [`wait_for`](Self::wait_for) has something.
     ///
-    /// Steps, each way at most: of every queue that may be read 64 frames or 48 KiB and one super-packet, or all that there is
-    /// where a limit borrows; of what limits release four times as much for each queue, and what nothing holds back to its end (8 MiB and what the last frame is cut into, or sent to).
+    /// Steps, each way at most: of every queue that may be read 64 frames or 48 KiB and one super-packet, where a limit
+    /// borrows 4,096 or 8 MiB; of what limits release four times as much for each queue, and what nothing holds back to its end (8 MiB and what the last frame is cut into, or sent to).
     ///
     /// # Errors
     /// Where the kernel cannot wait.
@@ -388,12 +392,12 @@ impl Dataplane {
     }
 
     /// Reads from one queue until `allowed` bytes were read, a turn is over or it has no more. A turn of one that is
-    /// [read whole](Bridge::is_read_whole) is over when 8 MiB are to leave.
+    /// [read whole](Bridge::is_read_whole) is a long one.
     fn read_queue(&mut self, now: Instant, at: usize, allowed: Bytes) -> Bytes {
         let Queue { port, number, source, .. } = self.queues[at];
         let (mut read, mut size) = (Bytes::ZERO, Bytes::ZERO);
         let (turn, turn_bytes) =
-            if self.bridge.is_read_whole(source) { (usize::MAX, LEAVING_MAX) } else { (TURN, TURN_BYTES) };
+            if self.bridge.is_read_whole(source) { (WHOLE, WHOLE_BYTES) } else { (TURN, TURN_BYTES) };
         for _ in 0..turn {
             let state = &mut self.ports[port.index()];
             let Some(device) = &mut state.device else {

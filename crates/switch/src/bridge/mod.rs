@@ -149,6 +149,7 @@ struct Item {
 #[derive(Clone, Copy, Debug)]
 struct Stage {
     class: ClassId,
+    accounting: Accounting,
     size: Bytes,
 }
 
@@ -435,15 +436,9 @@ impl Bridge {
                     self.limits.handle_marked(release.by);
                 }
                 ReleaseFate::DropPart => {
-                    self.limits.handle_part_dropped(release.by);
-                    let Some((packet, signal)) = without_first(&item.packet) else {
-                        // What cannot be cut is dropped whole.
-                        self.drop_limited(&item);
+                    if !self.drop_first(&mut item, release.by) {
                         continue;
-                    };
-                    (item.packet, item.signal) = (packet, signal);
-                    self.counters.added += 1;
-                    self.counters.limited += 1;
+                    }
                 }
                 ReleaseFate::Mark => {}
                 ReleaseFate::Send => {}
@@ -544,7 +539,7 @@ impl Bridge {
     /// with what was `read` of it.
     fn offer(&mut self, now: Instant, mut item: Item, read: Option<&Frame>) {
         while let Some(stage) = item.stages.get(item.passed) {
-            if let Some(Stage { class, size }) = *stage {
+            if let Some(Stage { class, size, .. }) = *stage {
                 match self.limits.admit(now, class, item.source, size) {
                     Admission::Pass => {}
                     Admission::Refused => return self.drop_limited(&item),
@@ -599,14 +594,32 @@ impl Bridge {
     /// used up by what the second refuses.
     fn drop_limited(&mut self, item: &Item) {
         self.counters.limited += 1;
-        if let (1, [Some(Stage { class, size }), _]) = (item.passed, item.stages) {
+        if let (1, [Some(Stage { class, size, .. }), _]) = (item.passed, item.stages) {
             self.limits.handle_lost(class, item.source, size);
         }
     }
 
+    /// Takes the first packet from a super-packet that waited for `limit`, and counts it as dropped there; false: it has no other, or cannot
+    /// be cut, and is dropped whole.
+    fn drop_first(&mut self, item: &mut Item, limit: LimitId) -> bool {
+        let Some(Stage { class, size, .. }) = item.stages[item.passed] else { return true };
+        let rest = without_first(&item.packet, &mut item.stages[item.passed..]);
+        let is_left = rest.is_some();
+        if let Some((packet, signal)) = rest {
+            (item.packet, item.signal) = (packet, signal);
+            self.counters.added += 1;
+            self.counters.limited += 1;
+        } else {
+            self.drop_limited(item);
+        }
+        let left = item.stages[item.passed].filter(|_| is_left).map_or(Bytes::ZERO, |stage| stage.size);
+        self.limits.handle_part_dropped(limit, class, item.source, size.saturating_sub(left));
+        is_left
+    }
+
     fn stage(&self, class: Option<ClassRef>, frame: &Frame, packet: &Packet) -> Option<Stage> {
         let Class { id, accounting } = &self.classes[class?.0 as usize];
-        Some(Stage { class: *id, size: accounting.size(frame, packet.offload()).bytes })
+        Some(Stage { class: *id, accounting: *accounting, size: accounting.size(frame, packet.offload()).bytes })
     }
 
     /// Into pieces of how many segments a super-packet is to be cut; `None`: it may stay whole.
@@ -648,13 +661,18 @@ fn is_many(ip: &Ip, offload: &Offload) -> bool {
     is_tcp && offload.gso.is_some_and(|gso| ip.total_len > headers + u32::from(gso.size.get()))
 }
 
-/// A super-packet without its first segment, and how what is left of it tells its sender; `None`: it has no other.
-fn without_first(packet: &Packet) -> Option<(Packet, Signal)> {
+/// A super-packet without its first segment, and how what is left of it tells its sender: that is what it counts for at `stages` from then
+/// on. `None`: it has no other.
+fn without_first(packet: &Packet, stages: &mut [Option<Stage>]) -> Option<(Packet, Signal)> {
     let frame = Frame::ethernet(packet.bytes()).ok()?;
     let segments = Segments::new(packet.bytes(), &frame, packet.offload(), 1, Sums::Partial).ok()?;
     let mut rest = segments.without_first()?.packet();
     rest.set_hold(packet.hold().cloned());
-    let signal = signal(&Frame::ethernet(rest.bytes()).ok()?, &rest);
+    let frame = Frame::ethernet(rest.bytes()).ok()?;
+    for stage in stages.iter_mut().flatten() {
+        stage.size = stage.accounting.size(&frame, rest.offload()).bytes;
+    }
+    let signal = signal(&frame, &rest);
     Some((rest, signal))
 }
 

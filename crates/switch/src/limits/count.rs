@@ -23,7 +23,8 @@ pub struct LimitCounters {
     pub dropped_rate: u64,
     /// Packets dropped because there was no room to wait in.
     pub dropped_room: u64,
-    /// Packets dropped because their flow's queue was too long for too long (CoDel).
+    /// Packets dropped because their flow's queue was too long for too long (CoDel); of a super-packet of TCP one packet of those that it
+    /// would have become.
     pub dropped_codel: u64,
     /// How long those that passed had waited, where that was for it: in the queue of their class, until they had passed all limits.
     /// Nothing where it lets nobody wait (`Mode::Drop`, `Mode::Borrow`).

@@ -710,9 +710,15 @@ impl<T> Limits<T> {
         self.limits[limit.index()].counters.marked += 1;
     }
 
-    /// Says that a part of a packet, of which one was to be dropped, since it had waited for `limit`, was.
-    pub fn handle_part_dropped(&mut self, limit: LimitId) {
+    /// Says that so much of a packet, of which a part was to be dropped, since it had waited for `limit`, was: it has not passed its
+    /// class's limits. One part counts as one packet that was dropped.
+    pub fn handle_part_dropped(&mut self, limit: LimitId, class: ClassId, source: Option<SourceId>, size: Bytes) {
         self.limits[limit.index()].counters.dropped_codel += 1;
+        for limit in &self.classes[class.index()].chain {
+            let passed = &mut self.limits[limit.index()].counters.passed_bytes;
+            *passed = passed.saturating_sub(size.as_u64());
+        }
+        self.handle_lost(class, source, size);
     }
 
     /// When [`poll`](Self::poll) will have something; an instant that has passed: now.

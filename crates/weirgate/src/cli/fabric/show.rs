@@ -95,7 +95,7 @@ fn rest(outcome: &Outcome, out: &mut Output) -> io::Result<()> {
         let [mean, min, max] = [used.mean_share, used.min_share, used.max_share].map(percent);
         out.line(&format!("uplinks      {mean} used, from {min} to {max}"))?;
         if outcome.drift.is_some() && used.max_share >= FULL {
-            out.line("FULL         an uplink was never idle: what its leaf is asked to send by it may be more than it carries, and does not drain while flows come. Lower the load, or mend what has failed")?;
+            out.line("FULL         an uplink was hardly ever idle: what its leaf is asked to send by it may be more than it carries, and does not drain while flows come. Lower the load, or mend what has failed")?;
         }
     }
     if let Some(drift) = outcome.drift.filter(|drift| *drift > DRIFT_MAX) {
