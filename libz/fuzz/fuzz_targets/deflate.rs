@@ -73,7 +73,7 @@ fuzz_target!(|bytes: &[u8]| {
             // SAFETY: both are streams, and the dictionary is that long.
             12 => unsafe {
                 let (from, len) = (part.as_ptr(), part.len() as c_uint);
-                let code = stream::set_dictionary(&raw mut *ours, from, len);
+                let code = stream::set_dictionary(&raw mut *ours, from, len, &choice);
                 assert_eq!(code, stock::deflate_set_dictionary(&raw mut *theirs, from, len));
                 is_known &= code != OK;
             },
@@ -104,7 +104,7 @@ fuzz_target!(|bytes: &[u8]| {
             // SAFETY: both are streams.
             _ => unsafe {
                 let by = c_int::from(*wait);
-                let code = stream::tune(&raw mut *ours, by, by, by, by);
+                let code = stream::tune(&raw mut *ours, by, by, by, by, &choice);
                 assert_eq!(code, stock::deflate_tune(&raw mut *theirs, by, by, by, by));
             },
         }
