@@ -121,9 +121,10 @@ fuzz_target!(|bytes: &[u8]| {
         // SAFETY: both are streams.
         let (ours_end, theirs_end) = unsafe { (stream::end(&raw mut *ours), stock::deflate_end(&raw mut *theirs)) };
         // How much waits of bits that come behind some that do not fill a byte depends on these, which are each library's own. Of
-        // several blocks zlib has not begun with the last one, and ours may have left input where zlib has none.
+        // several blocks zlib has not begun with the last one, and ours may have left input where zlib has none. "Fast" holds another
+        // level's output.
         let is_one_block = all.len() + last.len() < 1 << (mem + 6);
-        if theirs_left == 0 && ours_left == 0 && !is_primed && (is_one_block || theirs_end == OK) {
+        if mode % 2 == 0 && theirs_left == 0 && ours_left == 0 && !is_primed && (is_one_block || theirs_end == OK) {
             assert_eq!(ours_end, theirs_end, "end with room for {room}");
         }
         assert!(ours_end == OK || ours_end == DATA_ERROR);
