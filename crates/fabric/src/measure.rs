@@ -89,7 +89,7 @@ impl Hop {
 /// Queues that should be alike, measured again and again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Queues {
-    /// Times that some were measured.
+    /// Times that two or more were measured.
     pub samples: u64,
     /// The sum of the standard deviations of their lengths, in bytes.
     pub deviation_sum: f64,
@@ -101,9 +101,9 @@ pub struct Queues {
 const LENGTHS: usize = 30_000;
 
 impl Queues {
-    /// The mean standard deviation of queues that should be alike, in bytes.
-    pub fn deviation(&self) -> f64 {
-        self.deviation_sum / self.samples.max(1) as f64
+    /// The mean standard deviation of queues that should be alike, in bytes; none, where there were never two at once.
+    pub fn deviation(&self) -> Option<f64> {
+        (self.samples > 0).then(|| self.deviation_sum / self.samples as f64)
     }
 
     /// The share of samples of a queue that was no longer than so many bytes, rounded down to hundreds; 0, if there is none.
@@ -236,5 +236,15 @@ mod tests {
             [0.25, 0.25, 0.5, 0.75, 0.75]
         );
         assert_eq!(queues.samples, 1);
+    }
+
+    #[test]
+    fn one_queue_has_a_length_and_is_neither_even_nor_uneven() {
+        let mut queues = Queues::default();
+        queues.sample([1_538].into_iter());
+        assert_eq!((queues.deviation(), queues.share_up_to(1_500), queues.share_up_to(1_600)), (None, 0.0, 1.0));
+        queues.sample([0, 1_000].into_iter());
+        queues.sample([].into_iter());
+        assert_eq!(queues.deviation(), Some(500.0));
     }
 }

@@ -120,8 +120,8 @@ pub struct Distribution {
 /// Queues that should be alike.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueLengths {
-    /// The mean of the standard deviations of their lengths.
-    pub deviation_bytes: f64,
+    /// The mean of the standard deviations of their lengths; none, where each is the only one.
+    pub deviation_bytes: Option<f64>,
     /// The share of samples that were below a full packet, to 100 bytes.
     pub below_packet_share: f64,
 }
@@ -346,7 +346,7 @@ fn classes(flows: &[Slowed<'_>]) -> BTreeMap<u8, Times> {
 }
 
 fn queues(queues: &Queues, packet: u64) -> Option<QueueLengths> {
-    (queues.samples > 0).then(|| QueueLengths {
+    (!queues.lengths.is_empty()).then(|| QueueLengths {
         deviation_bytes: queues.deviation(),
         below_packet_share: queues.share_up_to(packet - 1),
     })

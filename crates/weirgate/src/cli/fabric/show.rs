@@ -55,7 +55,8 @@ pub(super) fn outcome(outcome: &Outcome, out: &mut Output) -> io::Result<()> {
     let queues = [("up", outcome.queues_up), ("down", outcome.queues_down)];
     let queues = queues.into_iter().filter_map(|(name, queues)| {
         let queues = queues?;
-        Some(vec![name.to_owned(), number(queues.deviation_bytes), percent(queues.below_packet_share)])
+        let deviation = queues.deviation_bytes.map_or(NOT_KNOWN.to_owned(), number);
+        Some(vec![name.to_owned(), deviation, percent(queues.below_packet_share)])
     });
     let queues: Vec<Vec<String>> = queues.collect();
     if !queues.is_empty() {
