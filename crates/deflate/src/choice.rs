@@ -109,8 +109,15 @@ const MEAN_OF: u32 = 32;
 /// most of what the shortest ones take.
 const BEFORE: u64 = 1 << 10;
 
-/// Bodies that are compared with zlib's after which older ones count half, so that what a class holds now decides.
+/// Bodies that are compared with zlib's after which all so far count half, as so many, so that what a class holds now decides.
 const HALF_AFTER: u32 = 64;
+
+/// No fewer of them say that an engine's output is too large: one may be of a kind of its own.
+const COMPARED_MIN: u32 = 4;
+
+/// Of so many bodies of a class one takes levels that went up one down again, and an engine that is out of the choice back: what a class
+/// holds may be what it was. Where it is not, that costs a 200th of its time at most.
+const AGAIN_EVERY: u32 = 1 << 15;
 
 /// The choice of one process, which its threads share.
 #[derive(Debug)]
@@ -148,6 +155,9 @@ const UNDECIDED: u8 = u8::MAX;
 struct Route {
     /// Levels above the one that it began with.
     up: AtomicI8,
+    /// The most that these were.
+    up_max: AtomicI8,
+    /// Of a device's bodies, and of parts, as many as are there to be looked at; or bodies that had no parts.
     seen: AtomicU32,
     /// Bytes of those that are compared, and how many these are since older ones were halved.
     ours: AtomicU64,
@@ -195,8 +205,11 @@ impl Choice {
     /// Who compresses a body of `len` bytes for which zlib's `level` was asked for.
     pub fn pick(&self, level: i32, len: usize) -> Pick {
         let Some(class) = self.class(level, len) else { return self.stock(level) };
-        let all = || self.candidates(class, level, len, true);
         let seen = class.seen.fetch_add(1, Ordering::Relaxed);
+        if seen % AGAIN_EVERY == AGAIN_EVERY - 1 {
+            class.take_back(level);
+        }
+        let all = || self.candidates(class, level, len, true);
         if self.offload == Offload::Always && all().any(|maker| maker == Maker::Accelerator) {
             return self.route(class, level, len, Maker::Accelerator);
         }
@@ -229,7 +242,7 @@ impl Choice {
     /// Engines of the caller's thread, and levels, by which a body may have been compressed before, whoever has its class now.
     pub fn ways(&self, level: i32, len: usize) -> impl Iterator<Item = Pick> {
         self.class(level, len).into_iter().flat_map(move |class| {
-            let up = i32::from(class.routes[Maker::Libdeflate as usize].up.load(Ordering::Relaxed));
+            let up = i32::from(class.routes[Maker::Libdeflate as usize].up_max.load(Ordering::Relaxed));
             let levels = match self.mode {
                 Mode::Same => level..=(level + up).min(LEVEL_MAX),
                 Mode::Fast => 1..=1,
@@ -245,10 +258,19 @@ impl Choice {
         Pick { maker: Maker::Stock, level: self.streaming(level), look: false }
     }
 
-    /// Whether a body that is longer than what is collected may be compressed part by part: it may until that was too large.
+    /// Whether a body that is longer than what is collected may be compressed part by part: not for a while after that was too large.
     pub fn has_parts(&self, level: i32) -> bool {
         let Some(class) = self.class(level, usize::MAX) else { return false };
-        self.mode == Mode::Fast || class.routes[Maker::ZlibRs as usize].up.load(Ordering::Relaxed) == 0
+        let route = &class.routes[Maker::ZlibRs as usize];
+        if self.mode == Mode::Fast || route.up.load(Ordering::Relaxed) == 0 {
+            return true;
+        }
+        let has_again = route.seen.fetch_add(1, Ordering::Relaxed) >= AGAIN_EVERY;
+        if has_again {
+            // All at once: it has one level, and the next parts are looked at as the first ones were.
+            route.go_to(0);
+        }
+        has_again
     }
 
     /// Whether a part's output is to be [compared](Self::compare), as zlib-rs's of the longest bodies.
@@ -331,25 +353,18 @@ impl Choice {
         let route = &class.routes[maker as usize];
         let add = |sum: &AtomicU64, more: usize| sum.fetch_add(more as u64, Ordering::Relaxed) + more as u64;
         let (ours, stock) = (add(&route.ours, ours), add(&route.stock, stock));
-        if ours > stock.saturating_add(stock * self.larger_max / PER) {
+        let compared = route.compared.fetch_add(1, Ordering::Relaxed) + 1;
+        if compared >= COMPARED_MIN && ours > stock.saturating_add(stock * self.larger_max / PER) {
             // One that has no levels makes it no smaller at another one.
             let has_levels = maker != Maker::Accelerator || self.accelerator.as_ref().is_none_or(Client::has_levels);
-            let up = route.up.load(Ordering::Relaxed).saturating_add(if has_levels { 1 } else { LEVEL_MAX as i8 });
-            route.up.store(up, Ordering::Relaxed);
-            for counter in [&route.ours, &route.stock] {
-                counter.store(0, Ordering::Relaxed);
-            }
-            // At another level it costs something else.
-            for counter in [&route.cost, &route.known, &route.compared] {
-                counter.store(0, Ordering::Relaxed);
-            }
+            route.go_to(route.up.load(Ordering::Relaxed).saturating_add(if has_levels { 1 } else { LEVEL_MAX as i8 }));
             if maker == Maker::Libdeflate {
                 class.looks.store(0, Ordering::Relaxed);
             }
-        } else if route.compared.fetch_add(1, Ordering::Relaxed) + 1 >= HALF_AFTER {
+        } else if compared >= HALF_AFTER {
             route.ours.store(ours / 2, Ordering::Relaxed);
             route.stock.store(stock / 2, Ordering::Relaxed);
-            route.compared.store(0, Ordering::Relaxed);
+            route.compared.store(compared / 2, Ordering::Relaxed);
         }
     }
 
@@ -461,6 +476,21 @@ impl Class {
         }
     }
 
+    /// Has engines of whole bodies go down a level, or back into the choice, where `level` was asked for.
+    fn take_back(&self, level: i32) {
+        for maker in [Maker::Libdeflate, Maker::Accelerator, Maker::Qatzip] {
+            let route = &self.routes[maker as usize];
+            let up = i32::from(route.up.load(Ordering::Relaxed));
+            if up == 0 {
+                continue;
+            }
+            route.go_to((up - 1).min(LEVEL_MAX - level) as i8);
+            if maker == Maker::Libdeflate {
+                self.looks.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Adds what engines took for one body to their means of `of` others. One that alone took several times as long as it does was
     /// interrupted; where all did, it is the body.
     fn time(&self, of: u32, len: usize, all: &[Looked]) {
@@ -488,6 +518,7 @@ impl Route {
     const fn new() -> Self {
         Self {
             up: AtomicI8::new(0),
+            up_max: AtomicI8::new(0),
             seen: AtomicU32::new(0),
             ours: AtomicU64::new(0),
             stock: AtomicU64::new(0),
@@ -495,6 +526,18 @@ impl Route {
             cost: AtomicU32::new(0),
             looked: AtomicU32::new(0),
             known: AtomicU32::new(0),
+        }
+    }
+
+    /// From now on it is so many levels above the one that it began with, of which nothing is known.
+    fn go_to(&self, up: i8) {
+        self.up.store(up, Ordering::Relaxed);
+        self.up_max.fetch_max(up, Ordering::Relaxed);
+        for counter in [&self.ours, &self.stock] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        for counter in [&self.cost, &self.known, &self.compared, &self.seen] {
+            counter.store(0, Ordering::Relaxed);
         }
     }
 

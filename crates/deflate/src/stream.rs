@@ -352,15 +352,14 @@ pub unsafe fn set_header(strm: *mut ZStream, head: *mut c_void, choice: &Choice)
     if state.wrapper != Wrapper::Gzip {
         return STREAM_ERROR;
     }
-    let is_new = state.is_new();
-    let code = match state.phase {
+    let code = if state.phase == Phase::Plain || state.is_new() {
         // SAFETY: as the caller's.
-        Phase::Plain => unsafe { state.plain(z, choice, |inner| stock::deflate_set_header(inner, head)) },
-        // SAFETY: as the caller's.
-        Phase::Staging if is_new => unsafe { state.plain(z, choice, |inner| stock::deflate_set_header(inner, head)) },
-        Phase::Ended => STREAM_ERROR,
+        unsafe { state.plain(z, choice, |inner| stock::deflate_set_header(inner, head)) }
+    } else if state.phase == Phase::Ended {
+        STREAM_ERROR
+    } else {
         // Our header has been sent, or will be: this one is for what comes after a reset.
-        Phase::Staging | Phase::Draining { .. } | Phase::Streaming => OK,
+        OK
     };
     if code == OK {
         state.head = head;

@@ -656,7 +656,10 @@ fn of_a_long_body_the_beginning_is_compared() {
     let mut caller = Caller::ours((6, 15, 8, 0));
     caller.choice.lacks(Maker::Qatzip);
     assert_eq!(caller.choice.ways(6, same.len()).count(), 2, "by libdeflate at one level, and by zlib");
-    assert_eq!(caller.all(&same, FINISH, 2_000_000), STREAM_END);
-    assert_eq!(caller.bodies(Maker::Libdeflate), 1);
+    for _body in 0..4 {
+        assert_eq!(caller.all(&same, FINISH, 2_000_000), STREAM_END);
+        assert_eq!(caller.reset(), OK);
+    }
+    assert_eq!(caller.bodies(Maker::Libdeflate), 4);
     assert!(caller.choice.ways(6, same.len()).count() > 2, "it is larger than zlib's at that level");
 }

@@ -409,11 +409,12 @@ impl Simulation {
             };
             first + u32::from(port.0)
         };
+        let enqueued_at = now + self.settings.enqueue_delay;
         let room = match self.settings.buffers {
             Buffers::PerPort(bytes) => bytes,
-            Buffers::Shared(bytes) => self.shared_room(now + self.settings.enqueue_delay, at, line, bytes),
+            Buffers::Shared(bytes) => self.shared_room(enqueued_at, at, line, bytes),
         };
-        self.send(now, now + self.settings.enqueue_delay, id, line, room);
+        self.send(now, enqueued_at, id, line, room);
     }
 
     /// What a port may hold, when a packet comes to its queue, of a buffer that all ports of a switch share: what it has, and what is left.

@@ -22,14 +22,59 @@ fn usual() -> Choice {
 fn a_class_whose_output_is_too_large_goes_up_and_then_to_zlib() {
     let choice = usual();
     for level in 6..=9 {
-        assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, level));
-        choice.compare(6, 5_000, Maker::Libdeflate, 1_005, 1_000);
+        for _body in 0..COMPARED_MIN {
+            assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, level));
+            choice.compare(6, 5_000, Maker::Libdeflate, 1_005, 1_000);
+        }
         assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, level), "half of a per cent is allowed");
         choice.compare(6, 5_000, Maker::Libdeflate, 1_010, 1_000);
     }
     assert_eq!(picked(&choice, 6, 5_000), by(Maker::Stock, 6));
     assert_eq!(picked(&choice, 6, 50_000), by(Maker::Libdeflate, 6), "other sizes are other classes");
     assert_eq!(picked(&choice, 7, 5_000), by(Maker::Libdeflate, 7), "and so are other levels");
+}
+
+#[test]
+fn one_body_of_a_kind_of_its_own_says_nothing_yet() {
+    let choice = usual();
+    choice.compare(6, 5_000, Maker::Libdeflate, 64, 56);
+    for _body in 0..1_000 {
+        choice.compare(6, 5_000, Maker::Libdeflate, 1_000, 1_000);
+    }
+    assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, 6));
+}
+
+#[test]
+fn what_a_class_lost_it_gets_back_where_what_it_holds_is_small_again() {
+    let choice = usual();
+    let compare = |ours| (0..100).for_each(|_| choice.compare(6, 5_000, Maker::Libdeflate, ours, 1_000));
+    let pick_again = || run_of(&choice, AGAIN_EVERY as usize).pop().unwrap();
+    compare(1_010);
+    assert_eq!(picked(&choice, 6, 5_000), by(Maker::Stock, 6));
+    assert_eq!(pick_again(), by(Maker::Libdeflate, 9));
+    compare(1_010);
+    assert_eq!(pick_again(), by(Maker::Libdeflate, 9), "it is still too large: zlib had the others");
+    for level in [8, 7, 6, 6] {
+        compare(1_000);
+        assert_eq!(pick_again(), by(Maker::Libdeflate, level));
+    }
+}
+
+#[test]
+fn parts_that_were_too_large_are_tried_again() {
+    let choice = usual();
+    let parts_of = |bodies: u32| (0..bodies).filter(|_| choice.has_parts(6)).count();
+    assert_eq!((0..LOOK_FIRST).filter(|_| choice.looks_at_part(6)).count(), 4);
+    (0..4).for_each(|_| choice.compare(6, usize::MAX, Maker::ZlibRs, 1_010, 1_000));
+    assert_eq!(parts_of(AGAIN_EVERY), 0);
+    assert_eq!(parts_of(100), 100);
+    assert!(choice.looks_at_part(6), "as the first ones were");
+    assert!(choice.has_parts(7), "other levels are others");
+}
+
+/// Who has each of so many bodies.
+fn run_of(choice: &Choice, bodies: usize) -> Vec<(Maker, i32)> {
+    (0..bodies).map(|_| picked(choice, 6, 5_000)).collect()
 }
 
 #[test]
