@@ -386,6 +386,85 @@ static void given(void)
     }
 }
 
+/* What the inner loop has, which takes over where there are six bytes of input and room for the longest match: distances within the
+ * output of this call, in the window of those before, around its end, and past all that there was; and codes that are none. */
+static void fast(void)
+{
+    static const struct { unsigned distance, code, extra_bits; } ways[] = {
+        { 1, 0, 0 }, { 2, 1, 0 }, { 5, 4, 1 }, { 257, 16, 7 }, { 300, 16, 7 }, { 385, 17, 7 }, { 513, 18, 8 }, { 4097, 24, 11 }, { 24577, 29, 13 }, { 32768, 29, 13 }
+    };
+    static const unsigned firsts[] = { [0] = 1, [1] = 2, [4] = 5, [16] = 257, [17] = 385, [18] = 513, [24] = 4097, [29] = 24577 };
+    static const int windows[] = { -8, -9, -10, -13, -15 };
+    static const uInt rooms[] = { 258, 300, 1000, (uInt)sizeof(out) };
+    for (size_t w = 0; w < COUNT(ways); w++)
+        for (unsigned before = ways[w].distance - 1; before <= ways[w].distance; before++) {
+            clear(), put(1, 1), put(1, 2);
+            for (unsigned n = 0; n < before; n++)
+                put_code(0x30 + n * 31 % 97, 8);
+            for (int match = 0; match < 20; match++) {
+                put_code(0xc5, 8), put_code(ways[w].code, 5), put(ways[w].distance - firsts[ways[w].code], ways[w].extra_bits);
+                put_code(0x30 + (unsigned)match, 8);
+            }
+            put_code(0, 7);
+            PUT_BYTES("sixteen of others");
+            for (size_t b = 0; b < COUNT(windows); b++)
+                for (size_t r = 0; r < COUNT(rooms); r++) {
+                    z_stream strm = { .next_in = in, .avail_in = (uInt)in_len, .next_out = out, .zalloc = counted, .zfree = counted_free };
+                    int code = inflateInit2(&strm, windows[b]);
+                    while (code == Z_OK && strm.total_out + rooms[r] <= sizeof(out)) {
+                        strm.avail_out = rooms[r];
+                        code = inflate(&strm, Z_NO_FLUSH);
+                    }
+                    say(text("%u bytes, then 258 from %u back, bits %d, into %u", before, ways[w].distance, windows[b], rooms[r]), &strm, code);
+                    printf("left %u, out %lu, crc %lx", strm.avail_in, strm.total_out, crc32(0, out, (uInt)strm.total_out));
+                    code = inflateEnd(&strm);
+                    printf(", end %d, %ld blocks left\n", code, blocks);
+                }
+        }
+    static const char behind[300];
+#define FAST(what) put_bytes(behind, sizeof(behind)), inflated("in the inner loop: " what, -15)
+    clear(), put(1, 1), put(1, 2), put_code(0x30 + 'w', 8), put_code(0xc6, 8), FAST("length code 286");
+    clear(), put(1, 1), put(1, 2), put_code(0x30 + 'w', 8), put_code(0xc7, 8), FAST("length code 287");
+    clear(), put(1, 1), put(1, 2), put_code(0x30 + 'w', 8), put_code(1, 7), put_code(30, 5), FAST("distance code 30");
+    clear(), put(1, 1), put(1, 2), put_code(0x30 + 'w', 8), put_code(1, 7), put_code(29, 5), put(0x1fff, 13), FAST("match too far back");
+    /* Codes of more bits than the first table looks up: literals 0 to 13 have 1 to 14, the end and the length 3 have 15, and distance codes
+     * 0 to 14 have 1 to 15, the last one 15 as well. Of their own code, 1 to 15 have 4 bits, from 0 on, 0 and 18 have 5, 30 and 31. */
+    for (unsigned bits = 9; bits < 16; bits++) {
+        clear(), put_dynamic(258, 16, "0055444444444444444");
+        for (unsigned length = 1; length < 15; length++)
+            put_code(length - 1, 4);
+        put_code(31, 5), put(138 - 11, 7), put_code(31, 5), put(256 - 14 - 138 - 11, 7), put_code(14, 4), put_code(14, 4);
+        for (unsigned length = 1; length < 16; length++)
+            put_code(length - 1, 4);
+        put_code(14, 4);
+        for (unsigned n = 0; n < 300; n++)
+            put_code((1u << (1 + n % 14)) - 2, 1 + n % 14);
+        for (unsigned n = 0; n < 40; n++) {
+            put_code(0x7fff, 15);
+            if (bits < 15)
+                put_code((1u << (bits + 1)) - 2, bits + 1);
+            else
+                put_code(0x7fff, 15);
+            put(n, bits / 2 - 1);
+        }
+        put_code(0x7ffe, 15);
+        FAST("codes of many bits");
+    }
+    for (int level = 1; level <= 9; level++)
+        for (size_t r = 0; r < COUNT(rooms); r++) {
+            put_whole(level, -15, 300000);
+            z_stream strm = { .next_in = in, .avail_in = (uInt)in_len, .next_out = out };
+            int code = inflateInit2(&strm, -15);
+            while (code == Z_OK && strm.total_out + rooms[r] <= sizeof(out)) {
+                strm.avail_out = rooms[r];
+                code = inflate(&strm, Z_NO_FLUSH);
+            }
+            printf("level %d into %u: %d, %s\n", level, rooms[r], code,
+                   strm.total_out == 300000 && memcmp(out, data, 300000) == 0 ? "equal" : "NOT equal");
+            inflateEnd(&strm);
+        }
+}
+
 static void backs(void)
 {
     put_whole(0, -15, 300000);
@@ -425,6 +504,7 @@ int main(void)
     in_the_middle();
     synced();
     given();
+    fast();
     backs();
     return 0;
 }

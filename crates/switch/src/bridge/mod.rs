@@ -119,6 +119,8 @@ pub struct Dropped {
 struct Port {
     /// Where all goes that comes in by it, if it has one.
     peer: Option<BridgePort>,
+    /// The memory of what came in by it and waits.
+    waiting: Bytes,
     dropped: Dropped,
 }
 
@@ -135,6 +137,7 @@ struct Origin {
 #[derive(Debug)]
 struct Item {
     packet: Packet,
+    from: BridgePort,
     to: Target,
     /// The limits on its way, those of where it comes from first; and how many of the two are behind it.
     stages: [Option<Stage>; 2],
@@ -426,6 +429,8 @@ impl Bridge {
             }
             let release = self.limits.poll(now)?;
             let Some(mut item) = self.waiting.try_remove(release.item as usize) else { continue };
+            let waiting = &mut self.ports[item.from.index()].waiting;
+            *waiting = waiting.saturating_sub(item.packet.memory());
             match release.fate {
                 ReleaseFate::Drop(_) => {
                     self.drop_limited(&item);
@@ -467,8 +472,10 @@ impl Bridge {
 
     /// What always holds; for tests.
     pub fn is_valid(&self) -> bool {
-        let waits = self.waiting.iter().map(|(_, item)| item.packet.memory()).fold(Bytes::ZERO, |sum, of| sum + of);
-        self.limits.is_valid() && self.ways.is_valid() && waits == self.limits.memory()
+        let sum = |all: &mut dyn Iterator<Item = Bytes>| all.fold(Bytes::ZERO, |sum, of| sum + of);
+        let waits = sum(&mut self.waiting.iter().map(|(_, item)| item.packet.memory()));
+        let by_port = sum(&mut self.ports.iter().map(|port| port.waiting));
+        self.limits.is_valid() && self.ways.is_valid() && waits == self.limits.memory() && waits == by_port
     }
 
     fn decide(&mut self, now: Instant, port: BridgePort, frame: &Frame) -> Decision<BridgePort> {
@@ -504,7 +511,8 @@ impl Bridge {
         match self.segments_max(classes, frame, packet.offload()) {
             None => {
                 let signal = signal(frame, &packet);
-                self.offer(now, Item { packet, to, stages, passed: 0, source, flow: 0.into(), signal }, Some(frame))
+                let item = Item { packet, from: port, to, stages, passed: 0, source, flow: 0.into(), signal };
+                self.offer(now, item, Some(frame));
             }
             Some(most) => {
                 let Ok(pieces) = Segments::new(packet.bytes(), frame, packet.offload(), most, Sums::Partial) else {
@@ -520,7 +528,8 @@ impl Bridge {
                         Ok(frame) => {
                             let signal = signal(&frame, &piece);
                             let stages = classes.map(|class| self.stage(class, &frame, &piece));
-                            let item = Item { packet: piece, to, stages, passed: 0, source, flow: 0.into(), signal };
+                            let flow = 0.into();
+                            let item = Item { packet: piece, from: port, to, stages, passed: 0, source, flow, signal };
                             self.offer(now, item, Some(&frame));
                         }
                         Err(_) => self.ports[port.index()].dropped.malformed += 1,
@@ -563,11 +572,16 @@ impl Bridge {
     }
 
     fn queue(&mut self, now: Instant, class: ClassId, size: Bytes, item: Item) {
-        let Item { source, flow, signal, .. } = item;
-        let arrival = Arrival { class, source, flow, size, memory: item.packet.memory(), signal };
+        let Item { from, source, flow, signal, .. } = item;
+        let memory = item.packet.memory();
+        // A port has half of what the others leave, whatever its classes.
+        let room = self.limits.free().saturating_sub(self.ports[from.index()].waiting);
+        let arrival = Arrival { class, source, flow, size, memory, room, signal };
         // Memory bounds what waits, far below 2^32.
         let at = self.waiting.insert(item);
-        if self.limits.queue(now, &arrival, at as u32).is_err() {
+        if self.limits.queue(now, &arrival, at as u32).is_ok() {
+            self.ports[from.index()].waiting += memory;
+        } else {
             let item = self.waiting.remove(at);
             self.drop_limited(&item);
         }

@@ -143,6 +143,36 @@ fn what_leaves_to_all_takes_memory_until_it_is_handed_out() {
     assert_eq!(bridge.leaving(), Bytes::ZERO);
 }
 
+/// Ports that offer more than there is memory for, two of them in each of eight classes.
+#[test]
+fn a_port_that_fills_the_memory_leaves_room_for_others() {
+    const FRAMES: u64 = 512;
+    let mut bridge = Bridge::new(at(0), mbit(1), mbit(1_000), Bytes::new(FRAMES * 2_048), 7);
+    let ports: Vec<BridgePort> = (0..3).map(|_| bridge.add_port()).collect();
+    let id = bridge.add_limit(at(0), LimitSettings { rate: BitRate::ZERO, burst: Bytes::new(3_000), mode: Mode::Pace });
+    let queue = ClassSettings { codel: None, queue_max: Bytes::new(u64::MAX), ..ClassSettings::default() };
+    let rules = (0..9).map(|dscp| {
+        let class = bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
+        Rule { dscp: Some(dscp), ..Rule::any(0, class) }
+    });
+    let rules = rules.collect();
+    bridge.set_rules(rules, vec![]).expect("sound rules");
+    let mut offer = |port: usize, classes: std::ops::Range<u8>| {
+        let before = bridge.limit_counters(id, at(0)).waiting;
+        for frame in 0..FRAMES {
+            for dscp in classes.clone() {
+                let build = Build { traffic_class: dscp << 2, ports: (frame as u16, 80), ..Build::default() };
+                bridge.handle_frame(at(0), ports[port], None, Packet::copy_of(&build.bytes()));
+            }
+        }
+        assert!(bridge.is_valid());
+        bridge.limit_counters(id, at(0)).waiting - before
+    };
+    // Half of it; half of what is left; and of that, half again.
+    let waiting = [offer(0, 0..8), offer(1, 0..8), offer(0, 0..8), offer(2, 8..9)];
+    assert_eq!(waiting, [FRAMES / 2, FRAMES / 4, 0, FRAMES / 8]);
+}
+
 #[test]
 fn only_what_could_be_marked_counts_as_marked() {
     for ecn in [0, 2] {
