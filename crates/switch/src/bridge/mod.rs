@@ -119,8 +119,6 @@ pub struct Dropped {
 struct Port {
     /// Where all goes that comes in by it, if it has one.
     peer: Option<BridgePort>,
-    /// The memory of what came in by it and waits.
-    waiting: Bytes,
     dropped: Dropped,
 }
 
@@ -137,7 +135,6 @@ struct Origin {
 #[derive(Debug)]
 struct Item {
     packet: Packet,
-    from: BridgePort,
     to: Target,
     /// The limits on its way, those of where it comes from first; and how many of the two are behind it.
     stages: [Option<Stage>; 2],
@@ -429,8 +426,6 @@ impl Bridge {
             }
             let release = self.limits.poll(now)?;
             let Some(mut item) = self.waiting.try_remove(release.item as usize) else { continue };
-            let waiting = &mut self.ports[item.from.index()].waiting;
-            *waiting = waiting.saturating_sub(item.packet.memory());
             match release.fate {
                 ReleaseFate::Drop(_) => {
                     self.drop_limited(&item);
@@ -472,10 +467,8 @@ impl Bridge {
 
     /// What always holds; for tests.
     pub fn is_valid(&self) -> bool {
-        let sum = |all: &mut dyn Iterator<Item = Bytes>| all.fold(Bytes::ZERO, |sum, of| sum + of);
-        let waits = sum(&mut self.waiting.iter().map(|(_, item)| item.packet.memory()));
-        let by_port = sum(&mut self.ports.iter().map(|port| port.waiting));
-        self.limits.is_valid() && self.ways.is_valid() && waits == self.limits.memory() && waits == by_port
+        let waits = self.waiting.iter().map(|(_, item)| item.packet.memory()).fold(Bytes::ZERO, |sum, of| sum + of);
+        self.limits.is_valid() && self.ways.is_valid() && waits == self.limits.memory()
     }
 
     fn decide(&mut self, now: Instant, port: BridgePort, frame: &Frame) -> Decision<BridgePort> {
@@ -511,8 +504,7 @@ impl Bridge {
         match self.segments_max(classes, frame, packet.offload()) {
             None => {
                 let signal = signal(frame, &packet);
-                let item = Item { packet, from: port, to, stages, passed: 0, source, flow: 0.into(), signal };
-                self.offer(now, item, Some(frame));
+                self.offer(now, Item { packet, to, stages, passed: 0, source, flow: 0.into(), signal }, Some(frame))
             }
             Some(most) => {
                 let Ok(pieces) = Segments::new(packet.bytes(), frame, packet.offload(), most, Sums::Partial) else {
@@ -528,8 +520,7 @@ impl Bridge {
                         Ok(frame) => {
                             let signal = signal(&frame, &piece);
                             let stages = classes.map(|class| self.stage(class, &frame, &piece));
-                            let flow = 0.into();
-                            let item = Item { packet: piece, from: port, to, stages, passed: 0, source, flow, signal };
+                            let item = Item { packet: piece, to, stages, passed: 0, source, flow: 0.into(), signal };
                             self.offer(now, item, Some(&frame));
                         }
                         Err(_) => self.ports[port.index()].dropped.malformed += 1,
@@ -572,16 +563,11 @@ impl Bridge {
     }
 
     fn queue(&mut self, now: Instant, class: ClassId, size: Bytes, item: Item) {
-        let Item { from, source, flow, signal, .. } = item;
-        let memory = item.packet.memory();
-        // A port has half of what the others leave, whatever its classes.
-        let room = self.limits.free().saturating_sub(self.ports[from.index()].waiting);
-        let arrival = Arrival { class, source, flow, size, memory, room, signal };
+        let Item { source, flow, signal, .. } = item;
+        let arrival = Arrival { class, source, flow, size, memory: item.packet.memory(), signal };
         // Memory bounds what waits, far below 2^32.
         let at = self.waiting.insert(item);
-        if self.limits.queue(now, &arrival, at as u32).is_ok() {
-            self.ports[from.index()].waiting += memory;
-        } else {
+        if self.limits.queue(now, &arrival, at as u32).is_err() {
             let item = self.waiting.remove(at);
             self.drop_limited(&item);
         }
@@ -616,19 +602,28 @@ impl Bridge {
     /// Takes the first packet from a super-packet that waited for `limit`, and counts it as dropped there; false: it has no other, or cannot
     /// be cut, and is dropped whole.
     fn drop_first(&mut self, item: &mut Item, limit: LimitId) -> bool {
-        let Some(Stage { class, size, .. }) = item.stages[item.passed] else { return true };
-        let rest = without_first(&item.packet, &mut item.stages[item.passed..]);
-        let is_left = rest.is_some();
-        if let Some((packet, signal)) = rest {
-            (item.packet, item.signal) = (packet, signal);
-            self.counters.added += 1;
-            self.counters.limited += 1;
-        } else {
+        let before = item.stages;
+        let Some(Stage { class, size, .. }) = before[item.passed] else { return true };
+        let Some((packet, signal)) = without_first(&item.packet, &mut item.stages) else {
             self.drop_limited(item);
+            self.limits.handle_part_dropped(limit, class, item.source, size);
+            return false;
+        };
+        (item.packet, item.signal) = (packet, signal);
+        self.counters.added += 1;
+        self.counters.limited += 1;
+        let lost = |at: usize| {
+            let [before, left] = [before, item.stages].map(|stages: [Option<Stage>; 2]| stages[at]);
+            Some((before?.class, before?.size.saturating_sub(left?.size)))
+        };
+        if let Some((class, size)) = lost(item.passed) {
+            self.limits.handle_part_dropped(limit, class, item.source, size);
         }
-        let left = item.stages[item.passed].filter(|_| is_left).map_or(Bytes::ZERO, |stage| stage.size);
-        self.limits.handle_part_dropped(limit, class, item.source, size.saturating_sub(left));
-        is_left
+        // As of a whole one: limits before it that drop have it back.
+        if let (1, Some((class, size))) = (item.passed, lost(0)) {
+            self.limits.handle_lost(class, item.source, size);
+        }
+        true
     }
 
     fn stage(&self, class: Option<ClassRef>, frame: &Frame, packet: &Packet) -> Option<Stage> {

@@ -143,36 +143,6 @@ fn what_leaves_to_all_takes_memory_until_it_is_handed_out() {
     assert_eq!(bridge.leaving(), Bytes::ZERO);
 }
 
-/// Ports that offer more than there is memory for, two of them in each of eight classes.
-#[test]
-fn a_port_that_fills_the_memory_leaves_room_for_others() {
-    const FRAMES: u64 = 512;
-    let mut bridge = Bridge::new(at(0), mbit(1), mbit(1_000), Bytes::new(FRAMES * 2_048), 7);
-    let ports: Vec<BridgePort> = (0..3).map(|_| bridge.add_port()).collect();
-    let id = bridge.add_limit(at(0), LimitSettings { rate: BitRate::ZERO, burst: Bytes::new(3_000), mode: Mode::Pace });
-    let queue = ClassSettings { codel: None, queue_max: Bytes::new(u64::MAX), ..ClassSettings::default() };
-    let rules = (0..9).map(|dscp| {
-        let class = bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue });
-        Rule { dscp: Some(dscp), ..Rule::any(0, class) }
-    });
-    let rules = rules.collect();
-    bridge.set_rules(rules, vec![]).expect("sound rules");
-    let mut offer = |port: usize, classes: std::ops::Range<u8>| {
-        let before = bridge.limit_counters(id, at(0)).waiting;
-        for frame in 0..FRAMES {
-            for dscp in classes.clone() {
-                let build = Build { traffic_class: dscp << 2, ports: (frame as u16, 80), ..Build::default() };
-                bridge.handle_frame(at(0), ports[port], None, Packet::copy_of(&build.bytes()));
-            }
-        }
-        assert!(bridge.is_valid());
-        bridge.limit_counters(id, at(0)).waiting - before
-    };
-    // Half of it; half of what is left; and of that, half again.
-    let waiting = [offer(0, 0..8), offer(1, 0..8), offer(0, 0..8), offer(2, 8..9)];
-    assert_eq!(waiting, [FRAMES / 2, FRAMES / 4, 0, FRAMES / 8]);
-}
-
 #[test]
 fn only_what_could_be_marked_counts_as_marked() {
     for ecn in [0, 2] {
@@ -538,6 +508,36 @@ fn codel_drops_one_packet_of_a_super_packet() {
     assert_eq!((c.limited, c.added), (less, less));
     let counted = bridge.limit_counters(id, at(2_000_000_000));
     assert_eq!((counted.dropped_codel, counted.passed_bytes), (less, (40 * whole + 39 * less) * 1_488));
+}
+
+/// A limit that drops, of which more is asked than it has, and behind it a slower one that paces: what CoDel takes there the first one has
+/// back, and lets as much more pass.
+#[test]
+fn what_codel_takes_of_a_super_packet_the_limit_before_has_back() {
+    const SUPER: u64 = 40 * 1_488;
+    let (mut bridge, ports) = bridge(2);
+    bridge.join(ports[0], ports[1]);
+    let mut add = |mode, rate| {
+        let burst = Bytes::new(40 * SUPER);
+        let id = bridge.add_limit(at(0), LimitSettings { rate, burst, mode });
+        let queue = ClassSettings { queue_max: Bytes::new(u64::MAX), ..ClassSettings::default() };
+        (id, bridge.add_class(&BridgeClass { limits: vec![id], accounting: Accounting::default(), queue }))
+    };
+    let (before, from) = add(Mode::Drop, mbit(1_000));
+    let (after, to) = add(Mode::Pace, mbit(990));
+    let of = |port: usize, class| vec![Rule { port: Some(ports[port].0), ..Rule::any(0, class) }];
+    bridge.set_rules(of(0, from), of(1, to)).expect("sound rules");
+    let whole = super_packet(40 * 1_448);
+    for due in (0..4_000_000_000).step_by(400_000) {
+        let mut packet = Packet::copy_of(whole.bytes());
+        packet.set_offload(*whole.offload());
+        bridge.handle_frame(at(due), ports[0], None, packet);
+        while bridge.poll_frame(at(due)).is_some() {}
+    }
+    let [before, after] = [before, after].map(|id| bridge.limit_counters(id, at(4_000_000_000)));
+    assert!(after.dropped_codel > 100 && after.dropped_room == 0 && before.dropped_rate > 100, "{after:?} {before:?}");
+    let most = 500_000_000 + 40 * SUPER + after.dropped_codel * 1_488;
+    assert!((most - 2 * SUPER..=most).contains(&before.passed_bytes), "{most} {before:?}");
 }
 
 /// A tenant has two ports and one limit: what comes by both is held to it, and each has half, by bytes and not by packets.

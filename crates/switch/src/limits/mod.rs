@@ -126,8 +126,6 @@ pub struct Arrival {
     pub size: Bytes,
     /// What it takes of memory while it waits.
     pub memory: Bytes,
-    /// What whoever it came from may still take of it.
-    pub room: Bytes,
     /// How its sender learns that it waits for too long. What comes with [`Signal::Backpressure`] waits for as long as it takes, so
     /// its source is to have a `backlog_max` (see [`Limits::add_source`]; the daemon's is 256 KiB for each vhost-user queue).
     pub signal: Signal,
@@ -422,11 +420,6 @@ impl<T> Limits<T> {
         self.pacer.tick()
     }
 
-    /// The memory that nothing that waits takes.
-    pub const fn free(&self) -> Bytes {
-        self.memory_max.saturating_sub(self.memory())
-    }
-
     /// The memory that what waits takes.
     pub const fn memory(&self) -> Bytes {
         self.pacer.memory()
@@ -666,15 +659,11 @@ impl<T> Limits<T> {
     /// # Errors
     /// The packet, where there is no room for it; it is counted as dropped.
     pub fn queue(&mut self, now: Instant, arrival: &Arrival, item: T) -> Result<(), T> {
-        let Arrival { class, source, flow, size, memory, room, signal } = *arrival;
+        let Arrival { class, source, flow, size, memory, signal } = *arrival;
         let Some(paced) = self.classes[class.index()].paced else { return Err(item) };
         let held = Held { item, source };
-        let queued = if memory > room {
-            Err(held)
-        } else {
-            self.pacer.handle_packet(now, paced, flow, Load { size, memory }, signal, held)
-        };
-        if let Err(Held { item, .. }) = queued {
+        if let Err(Held { item, .. }) = self.pacer.handle_packet(now, paced, flow, Load { size, memory }, signal, held)
+        {
             self.refund(class, self.gated_by(source), size);
             let by = self.pacing[self.pacer.held_by(paced).index()];
             self.limits[by.index()].counters.dropped_room += 1;

@@ -46,7 +46,7 @@ fn limit(limits: &mut Limits<u64>, rate: BitRate, mode: Mode) -> LimitId {
 }
 
 fn arrival(class: ClassId, source: Option<SourceId>) -> Arrival {
-    Arrival { class, source, flow: 1.into(), size: MTU, memory: MTU, room: ALL, signal: Signal::Loss }
+    Arrival { class, source, flow: 1.into(), size: MTU, memory: MTU, signal: Signal::Loss }
 }
 
 /// Offers packets of an MTU every `gap` for `time` from the beginning, and gives the bytes that leave.
@@ -598,8 +598,7 @@ proptest! {
                     into += 1;
                     let (class, size) = (classes[which], Bytes::new(size));
                     let signal = [Signal::Loss, Signal::Mark, Signal::Backpressure][usize::from(what) % 3];
-                    let flow = (size.as_u64() as u32).into();
-                    let arrival = Arrival { class, source: None, flow, size, memory: size, room: ALL, signal };
+                    let arrival = Arrival { class, source: None, flow: (size.as_u64() as u32).into(), size, memory: size, signal };
                     match limits.handle_packet(now, &arrival, 7) {
                         Verdict::Pass(_) => out += 1,
                         Verdict::Wait => {}
