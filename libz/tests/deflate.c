@@ -654,10 +654,36 @@ static void without_streams(void)
     }
 }
 
+/* Streams, input and output at addresses that are no multiple of anything, as programs have them that keep a z_stream in a packed record. */
+static void misaligned(void)
+{
+    static Bytef streams[2][sizeof(z_stream) + 8], in[20008], packed[30008], out[20008];
+    for (size_t at = 1; at < 8; at++) {
+        z_stream *strm = (z_stream *)(void *)(streams[0] + at), *copy = (z_stream *)(void *)(streams[1] + 8 - at);
+        memset(streams, 0, sizeof(streams));
+        memcpy(in + at, data, 20000);
+        int code = deflateInit(strm, 6);
+        strm->next_in = in + at, strm->avail_in = 10000, strm->next_out = packed + 8 - at, strm->avail_out = 30000;
+        printf("at %zu: %d, %d", at, code, deflate(strm, Z_NO_FLUSH));
+        printf(", copy %d", deflateCopy(copy, strm));
+        printf(", end %d", deflateEnd(strm));
+        copy->avail_in = 10000;
+        code = deflate(copy, Z_FINISH);
+        uInt len = (uInt)copy->total_out;
+        printf(", finish %d, adler %lx, in %lu, end %d", code, copy->adler, copy->total_in, deflateEnd(copy));
+        memset(strm, 0, sizeof(*strm));
+        code = inflateInit(strm);
+        strm->next_in = packed + 8 - at, strm->avail_in = len, strm->next_out = out + at, strm->avail_out = 20000;
+        printf(", inflate %d, %d", code, inflate(strm, Z_FINISH));
+        printf(", out %lu, %s, end %d\n", strm->total_out, memcmp(out + at, data, 20000) == 0 ? "equal" : "NOT equal", inflateEnd(strm));
+    }
+}
+
 int main(void)
 {
     make_data();
     layout();
+    misaligned();
     without_streams();
     inits();
     for (int level = 0; level <= 6; level += 3)

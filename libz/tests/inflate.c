@@ -1,5 +1,6 @@
 /* What a program sees of the inflate side, in a table as deflate.c's: what it says of streams that are wrong in each way that it has a
- * message for, of those that come in pieces, and of calls out of order. Streams are written bit by bit here: RFC 1950 to 1952 say how. */
+ * message for, of those that come in pieces, and of calls out of order. Streams are written bit by bit here: RFC 1950 to 1952 say how.
+ * What zlib's own infcover asks through its public interface is among them, written anew. */
 
 #include "table.h"
 

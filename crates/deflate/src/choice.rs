@@ -112,11 +112,11 @@ const BEFORE: u64 = 1 << 10;
 /// Bodies that are compared with zlib's after which all so far count half, as so many, so that what a class holds now decides.
 const HALF_AFTER: u32 = 64;
 
-/// No fewer of them say that an engine's output is too large: one may be of a kind of its own.
+/// No fewer of them, of long ones parts, say that an engine's output is too large: one may be of a kind of its own.
 const COMPARED_MIN: u32 = 4;
 
 /// Of so many bodies of a class one takes levels that went up one down again, and an engine that is out of the choice back: what a class
-/// holds may be what it was. Where it is not, that costs a 200th of its time at most.
+/// holds may be what it was. Where it is not, that costs some 40 looks.
 const AGAIN_EVERY: u32 = 1 << 15;
 
 /// The choice of one process, which its threads share.
@@ -159,7 +159,7 @@ struct Route {
     up_max: AtomicI8,
     /// Of a device's bodies, and of parts, as many as are there to be looked at; or bodies that had no parts.
     seen: AtomicU32,
-    /// Bytes of those that are compared, and how many these are since older ones were halved.
+    /// Bytes of those that are compared, and for how many these stand: half as many once they were halved.
     ours: AtomicU64,
     stock: AtomicU64,
     compared: AtomicU32,
