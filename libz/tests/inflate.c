@@ -387,6 +387,16 @@ static void given(void)
     }
 }
 
+/* Inflates all that there is, into so much room at a time. */
+static int inflate_into(z_stream *strm, int code, uInt room)
+{
+    while (code == Z_OK && strm->total_out + room <= sizeof(out)) {
+        strm->avail_out = room;
+        code = inflate(strm, Z_NO_FLUSH);
+    }
+    return code;
+}
+
 /* What the inner loop has, which takes over where there are six bytes of input and room for the longest match: distances within the
  * output of this call, in the window of those before, around its end, and past all that there was; and codes that are none. */
 static void fast(void)
@@ -411,11 +421,7 @@ static void fast(void)
             for (size_t b = 0; b < COUNT(windows); b++)
                 for (size_t r = 0; r < COUNT(rooms); r++) {
                     z_stream strm = { .next_in = in, .avail_in = (uInt)in_len, .next_out = out, .zalloc = counted, .zfree = counted_free };
-                    int code = inflateInit2(&strm, windows[b]);
-                    while (code == Z_OK && strm.total_out + rooms[r] <= sizeof(out)) {
-                        strm.avail_out = rooms[r];
-                        code = inflate(&strm, Z_NO_FLUSH);
-                    }
+                    int code = inflate_into(&strm, inflateInit2(&strm, windows[b]), rooms[r]);
                     say(text("%u bytes, then 258 from %u back, bits %d, into %u", before, ways[w].distance, windows[b], rooms[r]), &strm, code);
                     printf("left %u, out %lu, crc %lx", strm.avail_in, strm.total_out, crc32(0, out, (uInt)strm.total_out));
                     code = inflateEnd(&strm);
@@ -451,19 +457,16 @@ static void fast(void)
         put_code(0x7ffe, 15);
         FAST("codes of many bits");
     }
-    for (int level = 1; level <= 9; level++)
+    for (int level = 1; level <= 9; level++) {
+        put_whole(level, -15, 300000);
         for (size_t r = 0; r < COUNT(rooms); r++) {
-            put_whole(level, -15, 300000);
             z_stream strm = { .next_in = in, .avail_in = (uInt)in_len, .next_out = out };
-            int code = inflateInit2(&strm, -15);
-            while (code == Z_OK && strm.total_out + rooms[r] <= sizeof(out)) {
-                strm.avail_out = rooms[r];
-                code = inflate(&strm, Z_NO_FLUSH);
-            }
+            int code = inflate_into(&strm, inflateInit2(&strm, -15), rooms[r]);
             printf("level %d into %u: %d, %s\n", level, rooms[r], code,
                    strm.total_out == 300000 && memcmp(out, data, 300000) == 0 ? "equal" : "NOT equal");
             inflateEnd(&strm);
         }
+    }
 }
 
 static void backs(void)
