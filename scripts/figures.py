@@ -15,7 +15,8 @@ Written by `scripts/figures.py` (`make figures`) from the results that are kept;
 with four, or with ten for far quantiles, with what the article leaves open varied: the smallest retransmission timeout (200 ms, Linux 2.6's), a
 TCP that learns how far packets overtake each other, and the buffer of a port (300 KB). "A plot": the article shows one and says no number.
 Presto is with its shim, which puts packets in order before TCP sees them, as its authors have it, and nobody else has one (but for figure
-11a, which counts what comes out of order, nobody has); what it changes is in the results (and for figure 6: without it Presto has 0.71 of the mean that it has with it). No result is kept of the full forms of {missing}.
+11a, which counts what comes out of order, nobody has); what it changes is in the results (and for figure 6: without it Presto has 0.71 of the mean that it has with it).
+Below that the same ratios with the other published distributions of flow sizes, of as many bytes. No result is kept of the full forms of {missing}.
 """
 FIGURES = ["fig2", "fig3", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11a", "fig11bc", "fig12", "fig13", "fig14", "engines", "ospf-delay",
            "table1", "newer"]
@@ -51,6 +52,23 @@ def rows(result):
             # Older results have the number of what the article calls less.
             article = LESS.get((result["name"], f"{what}{load}"), str(line["article"]))
             yield f"{what}{load}", article, line["here"], {variant: line[variant] for variant in VARIANTS}
+
+
+def distributions(result):
+    """The same with the other distributions of flow sizes, a column for each."""
+    for table, lines in result["numbers"].items():
+        if not table.startswith("Other distributions"):
+            continue
+        cells = {}
+        for line in lines:
+            name, what = next(value for key, value in line.items() if key.startswith("distribution")).split(", ", 1)
+            cells.setdefault(what, {})[name] = line["ratio"]
+        names = list(next(iter(cells.values()), {}))
+        yield f"{table}\n"
+        yield "| | " + " | ".join(names) + " |"
+        yield "|---" * (1 + len(names)) + "|"
+        yield from ("| " + " | ".join([what, *by_name.values()]) + " |" for what, by_name in cells.items())
+        yield ""
 
 
 def bounds(cell):
@@ -104,6 +122,7 @@ def page():
         for what, article, here, variants in rows(result):
             out.append("| " + " | ".join([what, article, f"**{here}**", *variants.values()]) + " |")
         out.append("")
+        out.extend(distributions(result))
         said = differences(result)
         out.extend(f"- {sentence}" for sentence in said)
         if said:

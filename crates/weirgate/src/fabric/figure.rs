@@ -9,6 +9,7 @@ mod bench;
 mod capacity;
 mod claims;
 mod components;
+mod distributions;
 mod failures;
 mod grid;
 mod kept;

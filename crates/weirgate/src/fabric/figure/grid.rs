@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::json;
 use weirgate_balance::topology::{LeafSpine, LinkSettings};
 use weirgate_balance::{CongaSettings, Looks};
-use weirgate_fabric::{PUBLISHED, Scheme, Sizes};
+use weirgate_fabric::Scheme;
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::plot;
 use weirgate_lab::report::{Report, Table, number};
@@ -14,8 +14,9 @@ use weirgate_units::{BitRate, Duration};
 use super::Bench;
 use super::arm::{Arm, Observed, Order};
 use super::claims::{Article, Claim, joined};
+use super::distributions;
 use super::ratios::{STATISTICS, What, cell, pooled, ratio, with_interval};
-use super::variants::variants;
+use super::variants::{Said, variants};
 use crate::fabric::outcome::HopCounts;
 use crate::fabric::scenario::{Scenario, Shape, Traffic};
 
@@ -55,25 +56,6 @@ pub(super) fn at_load(scenario: &Scenario, to: f64) -> Scenario {
     scenario
 }
 
-/// The other published distributions, for as many bytes, at the first of `at`.
-fn others(bench: &Bench, base: &Scenario, load: f64) -> Vec<(&'static str, Scenario)> {
-    let scenario = at_load(base, load);
-    let Traffic::Poisson { sizes: own, .. } = &scenario.traffic else { return Vec::new() };
-    let mean = own.mean(|bytes| bytes);
-    let other = |(name, _): &(&'static str, &str)| {
-        let sizes = Sizes::published(name).filter(|sizes| sizes != own)?;
-        let mut scenario = scenario.clone();
-        scenario.run.flows = ((scenario.run.flows as f64 * mean / sizes.mean(|bytes| bytes)) as u64).max(500);
-        if let Traffic::Poisson { sizes: to, .. } = &mut scenario.traffic {
-            *to = sizes;
-        }
-        Some((*name, scenario))
-    };
-    // The short form has one of smaller flows, and one of larger ones.
-    let is_in = |(name, _): &(&str, Scenario)| !bench.is_quick() || ["facebook_hadoop", "websearch"].contains(name);
-    PUBLISHED.iter().filter_map(other).filter(is_in).collect()
-}
-
 impl Grid<'_> {
     pub(super) fn run(&self, bench: &Bench) -> Result<Report> {
         let report = bench.report(self.name, self.title);
@@ -96,13 +78,8 @@ impl Grid<'_> {
                 }));
             }
         }
-        let beside = self.at.last().map_or_else(Vec::new, |load| others(bench, &self.base, *load));
-        for (_, scenario) in &beside {
-            arms.extend(self.schemes.iter().map(|scheme| Arm::of(*scheme, scenario).aside()));
-        }
         let observed = bench.observe(&arms)?;
         let (observed, others) = observed.split_at(main);
-        let (others, distributions) = others.split_at(varied.len());
         let at = |load: f64, name: &str| {
             let load = self.loads.iter().position(|other| *other == load)?;
             let scheme = self.schemes.iter().position(|scheme| scheme.name() == name)?;
@@ -113,24 +90,8 @@ impl Grid<'_> {
             Some(&others[place])
         };
         let mut tables = vec![self.claims_table(&at, &other)];
-        for what in STATISTICS {
-            tables.push(self.table(what, &at));
-        }
-        let mut table = Table::new(
-            &format!(
-                "Other distributions, {} % load: mean over DRILL(2,1)'s",
-                number(100.0 * self.at.last().unwrap_or(&0.0))
-            ),
-            &["distribution, balancer", "ratio"],
-        );
-        for ((name, _), runs) in beside.iter().zip(distributions.chunks(self.schemes.len())) {
-            let drill = self.schemes.iter().position(|scheme| *scheme == DRILL).map_or(&runs[0], |at| &runs[at]);
-            for (scheme, runs) in self.schemes.iter().zip(runs).filter(|(scheme, _)| **scheme != DRILL) {
-                let ratio = with_interval(ratio(runs, drill, What::Mean));
-                table.rows.push(vec![format!("{name}, {}", scheme.name()), ratio]);
-            }
-        }
-        tables.insert(1, table);
+        tables.extend(self.distributions(bench)?);
+        tables.extend(STATISTICS.map(|what| self.table(what, &at)));
         if observed.iter().flatten().any(|run| !run.small_times.is_empty()) {
             tables.push(self.incast(&at));
         }
@@ -179,6 +140,20 @@ impl Grid<'_> {
         let mut report = report.finish(method, settings, expectations, tables)?.differing(self.differences(&at));
         report.plots = plots;
         Ok(report)
+    }
+
+    /// Means over DRILL's with the other distributions, at the last of `at`.
+    fn distributions(&self, bench: &Bench) -> Result<Option<Table>> {
+        let Some(load) = self.at.last() else { return Ok(None) };
+        let scenario = at_load(&self.base, *load);
+        let arms: Vec<Arm> = self.schemes.iter().map(|scheme| Arm::of(*scheme, &scenario)).collect();
+        let drill = self.schemes.iter().position(|scheme| *scheme == DRILL).unwrap_or(0);
+        let mean_over = |one: &[Observed], other: &[Observed]| ratio(one, other, What::Mean);
+        let rivals = arms.iter().enumerate().filter(|(at, _)| *at != drill);
+        let said: Vec<Said<'_>> = rivals
+            .map(|(one, arm)| Said { what: &arm.name, article: None, one, other: drill, of: &mean_over })
+            .collect();
+        distributions::table(bench, &format!(", {} % load: mean over DRILL(2,1)'s", number(100.0 * load)), &arms, &said)
     }
 
     /// The loads at which the sensitivity is looked at: those of `at`, and those of claims.

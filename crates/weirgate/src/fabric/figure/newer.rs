@@ -11,6 +11,7 @@ use weirgate_lab::stats::mean_of_runs;
 use super::Bench;
 use super::arm::{Arm, Observed};
 use super::claims::joined;
+use super::distributions;
 use super::grid::{DRILL, at_load};
 use super::ratios::{What, cell, ratio, steadiness, with_interval};
 use super::variants::{Said, paired, sensitivity};
@@ -83,17 +84,14 @@ pub(super) fn newer(bench: &Bench) -> Result<Report> {
     let few = [schemes[1], schemes[2], schemes[4], DRILL];
     let mean_over = |one: &[Observed], other: &[Observed]| ratio(one, other, What::Mean);
     let names: Vec<String> =
-        few.iter().map(|scheme| format!("web servers, 80 %, mean: {} over DRILL(2,1)", scheme.name())).collect();
-    let rows =
-        names.iter().enumerate().take(3).map(|(one, what)| Said { what, article: None, one, other: 3, of: &mean_over });
-    let (table, _) = sensitivity(
-        bench,
-        &mut report,
-        &few.map(|scheme| arms[place(&scheme)].clone()),
-        &few.map(|scheme| observed[place(&scheme)].as_slice()),
-        &rows.collect::<Vec<_>>(),
-    )?;
+        few.iter().map(|scheme| format!("mean at 80 % load, {} over DRILL(2,1)", scheme.name())).collect();
+    let row = |(one, what)| Said { what, article: None, one, other: 3, of: &mean_over };
+    let said: Vec<Said<'_>> = names.iter().map(String::as_str).enumerate().take(3).map(row).collect();
+    let compared = few.map(|scheme| arms[place(&scheme)].clone());
+    let runs = few.map(|scheme| observed[place(&scheme)].as_slice());
+    let (table, _) = sensitivity(bench, &mut report, &compared, &runs, &said)?;
     tables.push(table);
+    tables.extend(distributions::table(bench, "", &compared, &said)?);
     let method = "The article's network and identical arrivals for all; DCTCP and marks from 100 KB on, since PLB, FlowBender and REPS need marks. The ring and the all-to-all are of all \
                   320 hosts at once; in the ring one host of each leaf follows the other, so that each step leaves its leaf.";
     let method = joined(&[method, &steadiness(&arms, &observed)]);

@@ -7,13 +7,14 @@ use weirgate_fabric::{Scheme, Span};
 use weirgate_lab::expectation::Expectations;
 use weirgate_lab::plot;
 use weirgate_lab::report::{Report, Table, number};
-use weirgate_lab::stats::mean;
+use weirgate_lab::stats::{mean, mean_of_runs};
 use weirgate_units::Duration;
 
 use super::Bench;
 use super::arm::{Arm, Observed};
-use super::claims::Article::{self, Above, Value};
+use super::claims::Article::{self, Above, Below, Value};
 use super::claims::{Beside, differences, joined};
+use super::distributions;
 use super::grid::{DRILL, equal_links};
 use super::ratios::{steadiness, with_interval};
 use super::variants::{Said, paired, sensitivity};
@@ -44,7 +45,7 @@ fn unevenness(run: &Observed) -> f64 {
 }
 
 /// The share of samples in which a queue has no packet that waits behind another, in percent.
-fn short(runs: &[Observed]) -> f64 {
+fn share_of_short(runs: &[Observed]) -> f64 {
     let queues = || runs.iter().flat_map(|run| [&run.up, &run.down]);
     let [all, short] = [queues().map(|even| even.samples).sum::<u64>(), queues().map(|even| even.short).sum()];
     100.0 * short as f64 / all.max(1) as f64
@@ -60,7 +61,7 @@ fn row(name: &str, runs: &[Observed], drill: &[Observed]) -> Vec<String> {
         ratio(unevenness),
         ratio(|run| run.up.deviation),
         ratio(|run| run.down.deviation),
-        format!("{:.4}", short(runs)),
+        format!("{:.4}", share_of_short(runs)),
     ]
 }
 
@@ -118,34 +119,35 @@ pub(super) fn fig2(bench: &Bench) -> Result<Report> {
     let (random, drill) = (1, blind.len() + 1);
     let said = |what, article, of| Said { what, article, one: 0, other: 1, of };
     let (both, up, down) = (paired(unevenness), paired(|run| run.up.deviation), paired(|run| run.down.deviation));
-    let (table, mut beside) = sensitivity(
-        bench,
-        &mut report,
-        &[random, drill, 0].map(|at| arms[at].clone()),
-        &[random, drill, 0].map(|at| observed[at].as_slice()),
-        &[
-            // More than 65 % less.
-            said("random over DRILL(2,1), mean of both", Some(Above(2.86)), &both),
-            said("of uplinks", None, &up),
-            said("of downlinks", None, &down),
-            // 94 % less.
-            Said { what: "ECMP over random, mean of both", article: Some(Value(16.7)), one: 2, other: 0, of: &both },
-        ],
-    )?;
+    let compared = [random, drill, 0].map(|at| arms[at].clone());
+    let said = [
+        // More than 65 % less.
+        said("random over DRILL(2,1), mean of both", Some(Above(2.86)), &both),
+        said("of uplinks", None, &up),
+        said("of downlinks", None, &down),
+        // 94 % less.
+        Said { what: "ECMP over random, mean of both", article: Some(Value(16.7)), one: 2, other: 0, of: &both },
+    ];
+    let runs = [random, drill, 0].map(|at| observed[at].as_slice());
+    let (table, mut beside) = sensitivity(bench, &mut report, &compared, &runs, &said)?;
     tables.push(table);
+    tables.extend(distributions::table(bench, ", 80 % load", &compared, &said)?);
     // The last table's first delay is none.
     let at_30 = &observed[of_load..];
-    let mut table =
-        Table::new("30 % load: random over DRILL(2,1), mean of both directions", &["engines", "article", "here"]);
+    let caption = "30 % load, mean of both directions over DRILL(2,1)'s";
+    let mut table = Table::new(caption, &["balancer, engines", "article", "here"]);
     let last = engines.len() - 1;
     for (engine, of, article) in [(0, 1, 4.0), (last, 48, 1.25)] {
         let count = engines[engine];
-        let here = both(&at_30[random], &at_30[blind.len() + 2 * engine + 1]);
         // The short form has fewer.
         let article = (count == of).then_some(Value(article));
-        table.rows.push(vec![count.to_string(), Article::cell(article, "-"), with_interval(here)]);
-        let what = format!("random over DRILL(2,1) at 30 % load, engines: {count}");
-        beside.push(Beside { what, article, here, cause: String::new() });
+        let first = blind.len() + 2 * engine;
+        for (name, one) in [("random", random), ("round robin", first)] {
+            let here = both(&at_30[one], &at_30[first + 1]);
+            table.rows.push(vec![format!("{name}, {count}"), Article::cell(article, "-"), with_interval(here)]);
+            let what = format!("{name} over DRILL(2,1) at 30 % load, engines: {count}");
+            beside.push(Beside { what, article, here, cause: String::new() });
+        }
     }
     tables.push(table);
     let packets = |runs: &Vec<Observed>| mean(runs.iter().map(unevenness)) / 1_538.0;
@@ -178,7 +180,7 @@ pub(super) fn fig2(bench: &Bench) -> Result<Report> {
     let method = "Spines, leaves and hosts of each leaf are 48 each (12 in the short form), all links at 10 Gbit/s; each 10 us the standard deviation of \
                   the lengths of each leaf's uplink queues, and of the queues that lead to each leaf, averaged over leaves and time. A packet of \
                   1,538 bytes is 1. Engines do not see a packet before it is enqueued. The article, which measures for 100 s: at 80 % load DRILL(2,1) \
-                  is more than 65 % below random, which is 94 % below ECMP; at 30 % load it is about 20 % better with 48 engines and 75 % with one.";
+                  is more than 65 % below random, which is 94 % below ECMP; at 30 % load it is about 20 % better than random and round robin with 48 engines and 75 % with one.";
     let method = joined(&[method, &steadiness(&arms, &observed)]);
     let settings =
         json!({ "scenario": "scenarios/article.toml", "engines": engines, "loads": [80, 30], "seeds": bench.seeds() });
@@ -223,19 +225,41 @@ pub(super) fn fig3(bench: &Bench) -> Result<Report> {
     // The short form has fewer engines, and fewer looks.
     let of_article = |value| (!bench.is_quick()).then_some(Value(value));
     let said = |what, article, at| Said { what, article, one: at, other: one, of: &over_one };
-    let (table, beside) = sensitivity(
-        bench,
-        &mut report,
-        &arms[..all.len()],
-        &with_many.iter().map(Vec::as_slice).collect::<Vec<_>>(),
-        &[
-            said("DRILL(1,2) over DRILL(1,1)", of_article(0.89), place(1, 2)),
-            said(&names[0], of_article(1.08), place(1, most)),
-            said("DRILL(2,1) over DRILL(1,1)", None, place(2, 1)),
-            said(&names[1], None, place(most, 1)),
-        ],
-    )?;
+    let said = [
+        said("DRILL(1,2) over DRILL(1,1)", of_article(0.89), place(1, 2)),
+        said(&names[0], of_article(1.08), place(1, most)),
+        said("DRILL(2,1) over DRILL(1,1)", None, place(2, 1)),
+        said(&names[1], None, place(most, 1)),
+    ];
+    let compared = &arms[..all.len()];
+    let runs: Vec<&[Observed]> = with_many.iter().map(Vec::as_slice).collect();
+    let (table, mut beside) = sensitivity(bench, &mut report, compared, &runs, &said)?;
     tables.push(table);
+    let what = format!(", 80 % load, engines: {many}, enqueued after 100 ns");
+    tables.extend(distributions::table(bench, &what, compared, &said)?);
+    if !bench.is_quick() {
+        // What the article says of 48 engines, and of one, here one that sees all at once.
+        let one = &observed[2 * all.len()..];
+        let (of_12, of_2) = (&one[place(12, 1)], &one[place(2, 1)]);
+        let shares = [
+            ("queues longer than a packet, DRILL(1,2), 48 engines, %", Below(0.001), &with_many[place(1, 2)]),
+            ("queues longer than a packet, DRILL(1,20), 48 engines, %", Above(1.0), &with_many[place(1, 20)]),
+            ("queues longer than a packet, DRILL(12,1), one engine, %", Below(0.000_1), of_12),
+            ("queues longer than a packet, DRILL(2,1), one engine, %", Below(0.000_1), of_2),
+        ];
+        let mut table = Table::new("What the article says of queues' lengths", &["", "article", "here"]);
+        let share = |(what, article, runs): (&str, Article, &Vec<Observed>)| {
+            let of_each: Vec<f64> = runs.iter().map(|run| 100.0 - share_of_short(std::slice::from_ref(run))).collect();
+            Beside::new(what, article, mean_of_runs(&of_each))
+        };
+        let uneven = Beside::new("DRILL(12,1) over DRILL(2,1), one engine", Below(1.0), over_one(of_12, of_2));
+        let said: Vec<Beside> = shares.into_iter().map(share).chain([uneven]).collect();
+        for Beside { what, article, here, .. } in &said {
+            table.rows.push(vec![what.clone(), Article::cell(*article, "-"), with_interval(*here)]);
+        }
+        tables.push(table);
+        beside.extend(said);
+    }
     let curve = |of: &dyn Fn(&Looks) -> Option<usize>| -> Vec<(f64, f64)> {
         let point = |(looks, runs): (&Looks, &Vec<Observed>)| {
             if looks.rule() != Rule::Drawn {
@@ -251,7 +275,7 @@ pub(super) fn fig3(bench: &Bench) -> Result<Report> {
     ];
     let method = "As figure 2, at 80 % load. The article, with 48 engines: a second memory, DRILL(1,2) beside DRILL(1,1), takes 11 % off the mean \
                   deviation, and twenty of them add 8 %, as engines choose the same ports at the same time; with one engine more samples are better, and it \
-                  matters little. Beside them DRILL(2,1) with what the article leaves open the other way: a remembered port taken on a tie, or the same port drawn twice.";
+                  matters little: with DRILL(12,1) as with DRILL(2,1) 99.9999 % of queues are shorter than a packet. With 48 engines it has 99.999 % of them shorter with DRILL(1,2), and less than 99 % with DRILL(1,20). Beside them DRILL(2,1) with what the article leaves open the other way: a remembered port taken on a tie, or the same port drawn twice.";
     let evenest = cases.iter().zip(observed.chunks(all.len())).filter_map(|((engines, delay), runs)| {
         let uneven = |at: &usize| mean(runs[*at].iter().map(unevenness));
         let least = (0..all.len()).min_by(|a, b| uneven(a).total_cmp(&uneven(b)))?;

@@ -14,6 +14,7 @@ use super::Bench;
 use super::arm::{Arm, Observed};
 use super::claims::Article::{Above, Alike, Below, Value, Within};
 use super::claims::{Beside, claim, differences, joined};
+use super::distributions;
 use super::grid::{DRILL, FIRST_HOP, Grid, LAST_HOP, at_load, equal_links, per_10_000, rivals};
 use super::ratios::{UNKNOWN, What, cell, percent_over, ratio, steadiness, with_interval};
 use super::variants::{Said, sensitivity};
@@ -244,13 +245,10 @@ pub(super) fn engines(bench: &Bench) -> Result<Report> {
     let mean_over = |one: &[Observed], other: &[Observed]| ratio(one, other, What::Mean);
     let median_over = |one: &[Observed], other: &[Observed]| ratio(one, other, What::Quantile(0.5));
     let said = |what, article, of| Said { what, article, one: 1, other: 0, of };
-    let (sensitivity, beside) = sensitivity(
-        bench,
-        &mut report,
-        &[arms[0].clone(), arms[most].clone()],
-        &[&observed[0], &observed[most]],
-        &[said("mean, 48 engines over one", Some(Within(0.01)), &mean_over), said("median", None, &median_over)],
-    )?;
+    let said = [said("mean, 48 engines over one", Some(Within(0.01)), &mean_over), said("median", None, &median_over)];
+    let compared = [arms[0].clone(), arms[most].clone()];
+    let (sensitivity, beside) = sensitivity(bench, &mut report, &compared, &[&observed[0], &observed[most]], &said)?;
+    let distributions = distributions::table(bench, ", enqueued after 100 ns", &compared, &said)?;
     let learning = sensitivity.rows[0].last().cloned().unwrap_or_default();
     // The two that are furthest apart, paired by seed.
     let with_short = &observed[..counts.len()];
@@ -278,5 +276,7 @@ pub(super) fn engines(bench: &Bench) -> Result<Report> {
                   differs by less than 1 % between 1 and 48 engines.";
     let method = joined(&[method, &steadiness(&arms, &observed)]);
     let settings = json!({ "scenario": "scenarios/article.toml", "engines": counts, "seeds": bench.seeds() });
-    Ok(report.finish(method, settings, expectations, vec![table, sensitivity])?.differing(differences(beside)))
+    Ok(report
+        .finish(method, settings, expectations, [table, sensitivity].into_iter().chain(distributions).collect())?
+        .differing(differences(beside)))
 }
