@@ -76,7 +76,7 @@ const LOOK_EVERY: u32 = 128;
 /// With [`Mode::Fast`], where others take several times as long.
 const LOOK_EVERY_FAST: u32 = 1_024;
 
-/// Of a device's, and of parts, the first ones all are, so that a class is not wrong for long.
+/// Of a device's, and of those that are compressed by parts, the first ones all are, so that a class is not wrong for long.
 const LOOK_FIRST: u32 = 4;
 
 /// Before it is decided who has a class, so many are on end, or the engine that had none before would be the slower one, which caches and
@@ -113,7 +113,7 @@ const BEFORE: u64 = 1 << 10;
 /// Bodies that are compared with zlib's after which all so far count half, as so many, so that what a class holds now decides.
 const HALF_AFTER: u32 = 64;
 
-/// No fewer of them, of long ones parts, say that an engine's output is too large: one may be of a kind of its own.
+/// No fewer of them, of those by parts the first one, say that an engine's output is too large: one may be of a kind of its own.
 const COMPARED_MIN: u32 = 4;
 
 /// Of so many bodies of a class one takes levels that went up one down again, and an engine that is out of the choice back: what a class
@@ -158,7 +158,7 @@ struct Route {
     up: AtomicI8,
     /// The most that these were.
     up_max: AtomicI8,
-    /// Of a device's bodies, and of parts, as many as are there to be looked at; or bodies that had no parts.
+    /// Bodies of a device, or by parts, as many as are there to be looked at; or, while there are no parts, bodies that had none.
     seen: AtomicU32,
     /// Bytes of those that are compared, and for how many these stand: half as many once they were halved.
     ours: AtomicU64,
@@ -274,8 +274,8 @@ impl Choice {
         has_again
     }
 
-    /// Whether a part's output is to be [compared](Self::compare), as zlib-rs's of the longest bodies.
-    pub fn looks_at_part(&self, level: i32) -> bool {
+    /// Whether the output of a body's first part is to be [compared](Self::compare), as zlib-rs's of the longest bodies.
+    pub fn looks_at_first_part(&self, level: i32) -> bool {
         let Some(class) = self.class(level, usize::MAX) else { return false };
         self.mode == Mode::Same && class.routes[Maker::ZlibRs as usize].is_looked_at()
     }

@@ -1,4 +1,4 @@
-//! Engines that compress a whole body at once, or one part of it after the other, into raw deflate (RFC 1951).
+//! Engines of the caller's thread, which compress a whole body at once, or one part of it after the other, into raw deflate (RFC 1951).
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -16,6 +16,11 @@ pub trait Engine {
     /// Compresses `input` into `out`: how many bytes of it. `None`: it does not fit, or the engine has failed; whatever is in `out`
     /// then is no output.
     fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize>;
+
+    /// Compresses a part of a body: how long it became. `None`: it does not fit, the engine has failed, or it is one for whole bodies.
+    fn part(&mut self, _part: &Part<'_>, _out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+        None
+    }
 }
 
 /// A part of a body that is compressed part by part.
@@ -243,11 +248,13 @@ impl Effort {
     }
 }
 
-/// zlib-rs, which compresses parts: set up once, and begun anew for each of them.
+/// zlib-rs: set up once, and begun anew for each body or part. It is of no more use once it has failed.
 #[derive(Debug)]
 pub struct ZlibRs {
     /// Whose state is null, or zlib-rs's.
     strm: ZStream,
+    /// For the next body or part.
+    pub effort: Effort,
 }
 
 // SAFETY: a stream is memory that is used by one call at a time.
@@ -256,11 +263,11 @@ unsafe impl Send for ZlibRs {}
 impl ZlibRs {
     /// One that was never set up, and fails.
     #[cfg(test)]
-    pub(crate) const BROKEN: Self = Self { strm: ZStream::EMPTY };
+    pub(crate) const BROKEN: Self = Self { strm: ZStream::EMPTY, effort: Effort { level: 6, search: None } };
 
     /// For windows of 9 to 15 bits. `None`: no memory (370 KB for 15 bits), or no such window.
-    pub fn new(window_bits: u32) -> Option<Self> {
-        let mut new = Self { strm: ZStream::EMPTY };
+    pub fn new(window_bits: u32, effort: Effort) -> Option<Self> {
+        let mut new = Self { strm: ZStream::EMPTY, effort };
         let bits = -c_int::try_from(window_bits).ok()?;
         // SAFETY: a stream of which nothing is known yet.
         let made = unsafe {
@@ -278,9 +285,25 @@ impl ZlibRs {
         (made == OK).then_some(new)
     }
 
-    /// Compresses a part: how long it became. `None`: it does not fit, or the engine has failed; it is of no more use then.
-    pub fn part(&mut self, effort: Effort, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Option<usize> {
-        let Effort { level, search } = effort;
+    /// Where its state is.
+    #[cfg(test)]
+    pub(crate) const fn state(&self) -> *mut c_void {
+        self.strm.state
+    }
+
+    const fn stream(&mut self) -> *mut zlib_rs::z_stream {
+        const { assert!(size_of::<zlib_rs::z_stream>() == size_of::<ZStream>()) };
+        (&raw mut self.strm).cast()
+    }
+}
+
+impl Engine for ZlibRs {
+    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+        self.part(&Part { before: &[], input, is_last: true }, out)
+    }
+
+    fn part(&mut self, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+        let Effort { level, search } = self.effort;
         let Part { before, input, is_last } = *part;
         let (before_len, input_len) = (u32::try_from(before.len()).ok()?, u32::try_from(input.len()).ok()?);
         let strm = self.stream();
@@ -303,17 +326,6 @@ impl ZlibRs {
             (whole && self.strm.avail_in == 0).then_some(self.strm.total_out as usize)
         }
     }
-
-    /// Where its state is.
-    #[cfg(test)]
-    pub(crate) const fn state(&self) -> *mut c_void {
-        self.strm.state
-    }
-
-    const fn stream(&mut self) -> *mut zlib_rs::z_stream {
-        const { assert!(size_of::<zlib_rs::z_stream>() == size_of::<ZStream>()) };
-        (&raw mut self.strm).cast()
-    }
 }
 
 impl Drop for ZlibRs {
@@ -323,7 +335,7 @@ impl Drop for ZlibRs {
     }
 }
 
-/// ISA-L's igzip at level 1, loaded from the system if it is there (package libisal2).
+/// ISA-L's igzip at level 1, loaded from the system if it is there (package libisal2). It looks back 32 KB.
 #[derive(Debug)]
 pub struct Igzip {
     functions: Functions,
@@ -396,29 +408,6 @@ impl Igzip {
         Some(Self { functions, stream: memory(Self::STREAM_LEN), level: memory(Self::LEVEL_LEN) })
     }
 
-    /// As [`ZlibRs::part`], for windows of 32 KB; it may be used again after it has failed.
-    pub fn part(&mut self, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Option<usize> {
-        /// It may have stopped where there is room for no more than what it writes at once.
-        const LEFT_MIN: u32 = 8;
-        /// igzip's own number.
-        const SYNC_FLUSH: u16 = 1;
-        let Part { before, input, is_last } = *part;
-        let before_len = u32::try_from(before.len()).ok()?;
-        let Functions { init, set_dict, deflate, .. } = self.functions;
-        // SAFETY: the memory is larger than the structure and aligned for it; the slices are there until it is done.
-        unsafe {
-            let head = self.begin(init, input, out)?;
-            (head.end_of_stream, head.flush) = if is_last { (1, 0) } else { (0, SYNC_FLUSH) };
-            let strm = self.stream.as_mut_ptr().cast::<c_void>();
-            if before_len > 0 && set_dict(strm, before.as_ptr(), before_len) != 0 {
-                return None;
-            }
-            let code = deflate(strm);
-            let head = &*strm.cast::<IgzipStream>();
-            (code == 0 && head.avail_in == 0 && head.avail_out > LEFT_MIN).then_some(head.total_out as usize)
-        }
-    }
-
     /// Sets a stream up by one of its functions for that.
     ///
     /// # Safety
@@ -449,6 +438,28 @@ impl Engine for Igzip {
             let code = stateless(strm.cast());
             let head = &*strm.cast::<IgzipStream>();
             (code == 0 && head.avail_in == 0).then_some(head.total_out as usize)
+        }
+    }
+
+    fn part(&mut self, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+        /// It may have stopped where there is room for no more than what it writes at once.
+        const LEFT_MIN: u32 = 8;
+        /// igzip's own number.
+        const SYNC_FLUSH: u16 = 1;
+        let Part { before, input, is_last } = *part;
+        let before_len = u32::try_from(before.len()).ok()?;
+        let Functions { init, set_dict, deflate, .. } = self.functions;
+        // SAFETY: the memory is larger than the structure and aligned for it; the slices are there until it is done.
+        unsafe {
+            let head = self.begin(init, input, out)?;
+            (head.end_of_stream, head.flush) = if is_last { (1, 0) } else { (0, SYNC_FLUSH) };
+            let strm = self.stream.as_mut_ptr().cast::<c_void>();
+            if before_len > 0 && set_dict(strm, before.as_ptr(), before_len) != 0 {
+                return None;
+            }
+            let code = deflate(strm);
+            let head = &*strm.cast::<IgzipStream>();
+            (code == 0 && head.avail_in == 0 && head.avail_out > LEFT_MIN).then_some(head.total_out as usize)
         }
     }
 }

@@ -168,16 +168,18 @@ impl Scratch {
         // igzip looks back 32 KB.
         if choice.mode() == Mode::Fast
             && settings.window_bits == 15
-            && let Some(igzip) = self.igzip_loaded()
+            && let Some(igzip) = self.igzip()
         {
             return igzip.part(part, out).map(|len| (len, Maker::Igzip));
         }
         let effort = Effort::of(choice.streaming(settings.level))?;
         let kept = self.zlib_rs.get_mut(settings.window_bits.checked_sub(9)? as usize)?;
         if kept.is_none() {
-            *kept = ZlibRs::new(settings.window_bits);
+            *kept = ZlibRs::new(settings.window_bits, effort);
         }
-        let len = kept.as_mut().and_then(|engine| engine.part(effort, part, out));
+        let engine = kept.as_mut()?;
+        engine.effort = effort;
+        let len = engine.part(part, out);
         if len.is_none() {
             *kept = None;
         }
@@ -252,14 +254,10 @@ impl Scratch {
     }
 
     fn igzip(&mut self) -> Option<&mut dyn Engine> {
-        self.igzip_loaded().map(|igzip| igzip as &mut dyn Engine)
-    }
-
-    fn igzip_loaded(&mut self) -> Option<&mut Igzip> {
         if let Library::NotLoaded = self.igzip {
             self.igzip = Igzip::load().map_or(Library::Missing, Library::Loaded);
         }
-        if let Library::Loaded(igzip) = &mut self.igzip { Some(igzip) } else { None }
+        if let Library::Loaded(igzip) = &mut self.igzip { Some(igzip as &mut dyn Engine) } else { None }
     }
 }
 

@@ -22,11 +22,13 @@
 //! - What is staged stays as it is until an engine's whole output is there: an engine that fails costs time and nothing else.
 //! - Codes, and when `Z_BUF_ERROR` is one of them, are zlib's. Bytes are not.
 //! - A stream that is never ended has nothing but its caller's memory.
+//! - A stream has one call at a time; another one, of another thread or a signal's handler, is refused.
 
 mod state;
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{ptr, slice};
 
 use self::state::{After, MAGIC, NO_FLUSH_YET, Phase, State, algorithm, fail};
@@ -84,7 +86,8 @@ impl With<'_> {
         let (bytes_in, bytes_out) = (part.input.len() as u64, len as u64);
         let (bodies, nanos) = (part.before.is_empty().into(), ended.saturating_sub(began));
         self.counters.made(maker, Made { bodies, bytes_in, bytes_out, nanos });
-        if maker == Maker::ZlibRs && self.choice.looks_at_part(settings.level) {
+        // One body is one look, however many parts it has.
+        if maker == Maker::ZlibRs && part.before.is_empty() && self.choice.looks_at_first_part(settings.level) {
             self.scratch.compare_part(settings, self.choice, part, len);
         }
         // What the call brings beside it comes after that.
@@ -141,6 +144,7 @@ pub unsafe fn init(
         state.write(State {
             strm,
             magic: MAGIC,
+            is_held: AtomicBool::new(false),
             settings,
             strategy,
             wrapper,
@@ -148,6 +152,7 @@ pub unsafe fn init(
             phase: Phase::Staging,
             last_flush: NO_FLUSH_YET,
             is_unasked: false,
+            is_ending: false,
             check: 0,
             block,
             block_len,
@@ -173,7 +178,16 @@ pub unsafe fn init(
 /// As zlib.h's: `strm` is null or points to a stream, whose `next_in` and `next_out` have `avail_in` and `avail_out` bytes.
 pub unsafe fn deflate(strm: *mut ZStream, flush: c_int, with: &mut With<'_>) -> c_int {
     // SAFETY: by the contract.
-    let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    let Some((z, state, _held)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    // SAFETY: by the contract.
+    unsafe { go(z, state, flush, with) }
+}
+
+/// [`deflate`] of a stream that is held.
+///
+/// # Safety
+/// As [`deflate`]'s.
+unsafe fn go(z: &mut ZStream, state: &mut State, flush: c_int, with: &mut With<'_>) -> c_int {
     if !(NO_FLUSH..=BLOCK).contains(&flush) {
         return STREAM_ERROR;
     }
@@ -196,7 +210,9 @@ pub unsafe fn deflate(strm: *mut ZStream, flush: c_int, with: &mut With<'_>) -> 
 /// As zlib.h's.
 pub unsafe fn end(strm: *mut ZStream) -> c_int {
     // SAFETY: by the contract.
-    let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    let Some((z, state, held)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    // Nobody has it again.
+    std::mem::forget(held);
     let code = match state.phase {
         Phase::Staging if state.is_new() => OK,
         // All input was taken, and its end was asked for.
@@ -210,6 +226,8 @@ pub unsafe fn end(strm: *mut ZStream) -> c_int {
                 DATA_ERROR
             }
         }
+        // zlib has begun with the end, if there is no more than a block.
+        Phase::Draining { then: After::Streaming } if state.is_ending => OK,
         Phase::Staging | Phase::Draining { .. } => DATA_ERROR,
     };
     let (block, zfree) = (state.block, z.zfree);
@@ -230,7 +248,7 @@ pub unsafe fn end(strm: *mut ZStream) -> c_int {
 /// As zlib.h's.
 pub unsafe fn reset(strm: *mut ZStream) -> c_int {
     // SAFETY: by the contract.
-    let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    let Some((z, state, _held)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     state.reset(z);
     OK
 }
@@ -241,7 +259,7 @@ pub unsafe fn reset(strm: *mut ZStream) -> c_int {
 /// As [`deflate`]'s.
 pub unsafe fn params(strm: *mut ZStream, level: c_int, strategy: c_int, with: &mut With<'_>) -> c_int {
     // SAFETY: by the contract.
-    let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    let Some((z, state, _held)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     let level = if level == -1 { 6 } else { level };
     if !(0..=9).contains(&level) || !(0..=FIXED).contains(&strategy) {
         return STREAM_ERROR;
@@ -250,7 +268,7 @@ pub unsafe fn params(strm: *mut ZStream, level: c_int, strategy: c_int, with: &m
     if is_other && !state.is_new() && state.phase != Phase::Plain {
         // What came before is compressed as it was asked for then, and so is what comes with this call.
         // SAFETY: by the contract.
-        let code = unsafe { deflate(strm, BLOCK, with) };
+        let code = unsafe { go(z, state, BLOCK, with) };
         if code == STREAM_ERROR {
             return code;
         }
@@ -258,11 +276,26 @@ pub unsafe fn params(strm: *mut ZStream, level: c_int, strategy: c_int, with: &m
             return fail(z, BUF_ERROR);
         }
     }
-    let (streaming, msg) = (with.choice.streaming(level), z.msg);
+    let ([before, streaming], msg) = ([state.settings.level, level].map(|level| with.choice.streaming(level)), z.msg);
+    // "Fast" has both levels by the same one, which zlib would not flush for: it goes there by way of another algorithm's.
+    let is_by_way = is_other && state.phase == Phase::Plain && (before, state.strategy) == (streaming, strategy);
     let code = match state.phase {
         // SAFETY: as the caller's.
         Phase::Plain | Phase::Streaming => unsafe {
-            state.with_inner(z, |inner| stock::deflate_params(inner, streaming, strategy))
+            state.with_inner(z, |inner| {
+                if is_by_way {
+                    let code = stock::deflate_params(inner, 6, strategy);
+                    if code != OK {
+                        return code;
+                    }
+                }
+                let msg = (*inner).msg;
+                let code = stock::deflate_params(inner, streaming, strategy);
+                if is_by_way {
+                    (*inner).msg = msg;
+                }
+                code
+            })
         },
         Phase::Staging | Phase::Draining { .. } | Phase::Ended => OK,
     };
@@ -282,7 +315,7 @@ pub unsafe fn params(strm: *mut ZStream, level: c_int, strategy: c_int, with: &m
 /// As zlib.h's: `dictionary` has `len` bytes.
 pub unsafe fn set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_uint, choice: &Choice) -> c_int {
     // SAFETY: by the contract.
-    let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    let Some((z, state, _held)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     if dictionary.is_null() {
         return STREAM_ERROR;
     }
@@ -321,7 +354,7 @@ pub unsafe fn set_dictionary(strm: *mut ZStream, dictionary: *const u8, len: c_u
 /// As zlib.h's: `dictionary` is null or has room for 32 KB, `len` is null or points to a number.
 pub unsafe fn get_dictionary(strm: *mut ZStream, dictionary: *mut u8, len: *mut c_uint) -> c_int {
     // SAFETY: by the contract.
-    let Some((_, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    let Some((_, state, _held)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     let window = 1_usize << state.settings.window_bits;
     if matches!(state.phase, Phase::Plain | Phase::Streaming) {
         // SAFETY: it was set up.
@@ -348,7 +381,7 @@ pub unsafe fn get_dictionary(strm: *mut ZStream, dictionary: *mut u8, len: *mut 
 /// As zlib.h's.
 pub unsafe fn set_header(strm: *mut ZStream, head: *mut c_void, choice: &Choice) -> c_int {
     // SAFETY: by the contract.
-    let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    let Some((z, state, _held)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     if state.wrapper != Wrapper::Gzip {
         return STREAM_ERROR;
     }
@@ -373,7 +406,7 @@ pub unsafe fn set_header(strm: *mut ZStream, head: *mut c_void, choice: &Choice)
 /// As zlib.h's.
 pub unsafe fn prime(strm: *mut ZStream, bits: c_int, value: c_int, with: &mut With<'_>) -> c_int {
     // SAFETY: by the contract.
-    let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    let Some((z, state, _held)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     match (bits, state.phase) {
         (..0 | 17.., _) => BUF_ERROR,
         // Nothing will come after them, or there are none.
@@ -393,7 +426,7 @@ pub unsafe fn prime(strm: *mut ZStream, bits: c_int, value: c_int, with: &mut Wi
 /// As zlib.h's.
 pub unsafe fn tune(strm: *mut ZStream, good: c_int, lazy: c_int, nice: c_int, chain: c_int, choice: &Choice) -> c_int {
     // SAFETY: by the contract.
-    let Some((z, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    let Some((z, state, _held)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     let has_begun = state.phase == Phase::Staging && !state.is_new();
     if has_begun || matches!(state.phase, Phase::Draining { .. } | Phase::Ended) {
         // It is about how long zlib looks for matches, and is not zlib's to look for now.
@@ -409,7 +442,7 @@ pub unsafe fn tune(strm: *mut ZStream, good: c_int, lazy: c_int, nice: c_int, ch
 /// As zlib.h's: both are null or point to numbers.
 pub unsafe fn pending(strm: *mut ZStream, pending: *mut c_uint, bits: *mut c_int) -> c_int {
     // SAFETY: by the contract.
-    let Some((_, state)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    let Some((_, state, _held)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     if matches!(state.phase, Phase::Plain | Phase::Streaming) {
         // SAFETY: it was set up.
         return unsafe { stock::deflate_pending(&raw mut state.inner, pending, bits) };
@@ -435,7 +468,7 @@ pub unsafe fn deflate_bound(strm: *mut ZStream, len: c_ulong, choice: &Choice) -
     const FRAME: c_ulong = 18;
     // SAFETY: by the contract.
     let state = unsafe { of(strm) };
-    if let Some((z, state)) = state {
+    if let Some((z, state, _held)) = state {
         if !state.head.is_null() && state.is_new() {
             // As it will be. Where there is no room for that, the call that wants it says so.
             let msg = z.msg;
@@ -463,7 +496,7 @@ pub unsafe fn deflate_bound(strm: *mut ZStream, len: c_ulong, choice: &Choice) -
 /// As zlib.h's: both point to streams.
 pub unsafe fn copy(dest: *mut ZStream, source: *mut ZStream) -> c_int {
     // SAFETY: by the contract.
-    let Some((z, from)) = (unsafe { of(source) }) else { return STREAM_ERROR };
+    let Some((z, from, _held)) = (unsafe { of(source) }) else { return STREAM_ERROR };
     if dest.is_null() {
         return STREAM_ERROR;
     }
@@ -481,7 +514,7 @@ pub unsafe fn copy(dest: *mut ZStream, source: *mut ZStream) -> c_int {
         }
         ptr::copy_nonoverlapping(from, state, 1);
         let to = &mut *state;
-        (to.strm, to.block) = (dest, block);
+        (to.strm, to.block, to.is_held) = (dest, block, AtomicBool::new(false));
         to.arena = Arena::new(((&raw mut (*state).rest).cast(), STATE_LEN), (block, from.block_len));
         if matches!(from.phase, Phase::Plain | Phase::Streaming) {
             // It takes the copy's memory from where the source says: from the copy's arena, for once.
@@ -501,18 +534,38 @@ pub unsafe fn copy(dest: *mut ZStream, source: *mut ZStream) -> c_int {
     OK
 }
 
-/// A caller's stream and its state, if it is one of ours.
+/// A caller's stream and its state, if it is one of ours and nobody is at it: another thread that was given it as well, or the call that a
+/// signal has interrupted, gets `Z_STREAM_ERROR` instead of half a state.
 ///
 /// # Safety
 /// `strm` is null or points to a stream, whose state is null, was made by [`init`] or [`copy`], or begins with two words.
-unsafe fn of<'a>(strm: *mut ZStream) -> Option<(&'a mut ZStream, &'a mut State)> {
+unsafe fn of<'a>(strm: *mut ZStream) -> Option<(&'a mut ZStream, &'a mut State, Held<'a>)> {
     // SAFETY: by the contract; zlib looks at the same word of a state, whoever made it.
     unsafe {
-        let z = strm.as_mut()?;
-        z.zalloc.and(z.zfree)?;
-        let state = z.state.cast::<State>();
-        let is_ours = !state.is_null() && (*state).strm == strm && (*state).magic == MAGIC;
-        is_ours.then(|| (z, &mut *state))
+        let state = strm.as_ref()?.state.cast::<State>();
+        (*strm).zalloc.and((*strm).zfree)?;
+        if state.is_null() || (*state).strm != strm || (*state).magic != MAGIC {
+            return None;
+        }
+        // Before there is a reference to all of it.
+        let is_held = &raw const (*state).is_held;
+        let held = Held::new(&*is_held)?;
+        Some((&mut *strm, &mut *state, held))
+    }
+}
+
+/// A stream that one call is at.
+struct Held<'a>(&'a AtomicBool);
+
+impl<'a> Held<'a> {
+    fn new(is_held: &'a AtomicBool) -> Option<Self> {
+        (!is_held.swap(true, Ordering::Acquire)).then(|| Self(is_held))
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

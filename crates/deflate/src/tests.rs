@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 
@@ -487,6 +488,18 @@ fn a_dictionary_is_too_late_only_where_zlib_has_some_of_the_input() {
 }
 
 #[test]
+fn fast_refuses_another_level_after_the_end_as_zlib_does() {
+    let mut ours = Caller::ours(SETUP);
+    ours.choice = Choice::new(Mode::Fast, 0.005);
+    let mut stock = Caller::new(false, SETUP);
+    for caller in [&mut ours, &mut stock] {
+        assert_eq!(caller.call(&[], FINISH, 1 << 16), (STREAM_END, 0));
+        let codes = [caller.params(3, 0, &[]), caller.params(7, 0, &[])];
+        assert_eq!(codes, [(STREAM_ERROR, 0), (OK, 0)], "7 goes about it as 6 does");
+    }
+}
+
+#[test]
 fn a_stream_that_is_none_is_refused() {
     let (mut caller, mut none) = (Caller::ours(SETUP), ZStream::EMPTY);
     let (mut scratch, choice) = (Scratch::default(), Choice::default());
@@ -505,6 +518,38 @@ fn a_stream_that_is_none_is_refused() {
         assert_eq!(stream::init(&raw mut *caller.strm, 10, 8, 15, 8, 0), STREAM_ERROR);
         assert_eq!(stream::init(&raw mut *caller.strm, 6, 8, -8, 8, 0), STREAM_ERROR);
     }
+}
+
+#[test]
+fn a_stream_that_a_call_is_at_is_refused_to_another_one() {
+    static STREAM: AtomicPtr<ZStream> = AtomicPtr::new(ptr::null_mut());
+    static REFUSED: AtomicUsize = AtomicUsize::new(0);
+    let page = body(0, 13, 20_000);
+    let mut caller = Caller::ours(SETUP);
+    STREAM.store(&raw mut *caller.strm, Ordering::Relaxed);
+    // In the middle of a call, as another thread or a signal's handler might.
+    caller.clock = || {
+        let strm = STREAM.load(Ordering::Relaxed);
+        let (mut scratch, choice, counters) = (Scratch::default(), Choice::default(), Counters::new());
+        let mut with = With { scratch: &mut scratch, choice: &choice, counters: &counters, clock: || 0, now: 0 };
+        // SAFETY: it is a stream.
+        let codes = unsafe {
+            [stream::deflate(strm, FINISH, &mut with), stream::reset(strm), stream::tune(strm, 1, 1, 1, 1, &choice)]
+        };
+        assert_eq!(codes, [STREAM_ERROR; 3]);
+        REFUSED.fetch_add(1, Ordering::Relaxed);
+        0
+    };
+    caller.call(&page[..10_000], NO_FLUSH, 1 << 16);
+    assert_eq!(caller.call(&page[10_000..], FINISH, 1 << 16), (STREAM_END, 0));
+    assert!(REFUSED.load(Ordering::Relaxed) > 0);
+    assert_eq!(inflate(31, &[], &caller.out), page);
+    caller.clock = || 0;
+    assert_eq!(
+        (caller.reset(), caller.call(&page, FINISH, 1 << 16)),
+        (OK, (STREAM_END, 0)),
+        "nobody is at it any more"
+    );
 }
 
 #[test]

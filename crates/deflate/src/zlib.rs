@@ -81,6 +81,8 @@ pub const BLOCK: c_int = 5;
 pub const OK: c_int = 0;
 /// `Z_STREAM_END`.
 pub const STREAM_END: c_int = 1;
+/// `Z_NEED_DICT`.
+pub const NEED_DICT: c_int = 2;
 /// `Z_STREAM_ERROR`.
 pub const STREAM_ERROR: c_int = -2;
 /// `Z_DATA_ERROR`.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use weirgate_deflate::engine::{Effort, Engine, Igzip, Libdeflate, Part, Stock, ZlibRs, bound};
+use weirgate_deflate::engine::{Effort, Engine, Igzip, Libdeflate, Stock, ZlibRs, bound};
 use weirgate_deflate::qatzip::Qatzip;
 use weirgate_linux::clock::thread_cpu;
 
@@ -91,15 +91,6 @@ pub fn bench(options: &Options, bodies: &[(String, Vec<u8>)], each: Duration) ->
     Ok(report)
 }
 
-/// zlib-rs as it compresses the parts of long bodies, on whole ones.
-struct Whole(ZlibRs, Effort);
-
-impl Engine for Whole {
-    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
-        self.0.part(self.1, &Part { before: &[], input, is_last: true }, out)
-    }
-}
-
 /// All that there are here, and take bodies of these lengths; zlib-rs at the efforts that stand for zlib's levels.
 fn engines(lens: &[usize]) -> Vec<(&'static str, i32, Box<dyn Engine>)> {
     let mut all: Vec<(&'static str, i32, Box<dyn Engine>)> = Vec::new();
@@ -108,7 +99,7 @@ fn engines(lens: &[usize]) -> Vec<(&'static str, i32, Box<dyn Engine>)> {
         all.extend(Libdeflate::new(level).map(|engine| ("libdeflate", level, Box::new(engine) as Box<dyn Engine>)));
     }
     for level in 1..=9 {
-        let engine = Effort::of(level).and_then(|effort| Some(Whole(ZlibRs::new(15)?, effort)));
+        let engine = Effort::of(level).and_then(|effort| ZlibRs::new(15, effort));
         all.extend(engine.map(|engine| ("zlib-rs", level, Box::new(engine) as Box<dyn Engine>)));
     }
     all.extend(Igzip::load().map(|engine| ("igzip", 1, Box::new(engine) as Box<dyn Engine>)));

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Threads on libweirgate_z.so: streams that one thread begins and others go on with, side by side; and a bomb of zeros that is inflated with
-# little room.
+# Threads on libweirgate_z.so: streams that one thread begins and others go on with, side by side; one that two threads are at; and a bomb
+# of zeros that is inflated with little room.
 # usage: libz/tests/users/threads.sh LIBWEIRGATE_Z.so
 here=$(realpath "$(dirname "$0")")
 # shellcheck source=libz/tests/common.sh
@@ -49,6 +49,34 @@ END
   had deflate deflateInit2_ deflateEnd inflate
 }
 
+# While a call is at a stream, another thread's gets Z_STREAM_ERROR, and changes nothing.
+at_once() {
+  ours $python - "$work/text" <<'END'
+import ctypes, sys, threading, zlib
+class Stream(ctypes.Structure):
+    _fields_ = [("next_in", ctypes.c_char_p), ("avail_in", ctypes.c_uint), ("total_in", ctypes.c_ulong), ("next_out", ctypes.c_void_p),
+                ("avail_out", ctypes.c_uint), ("total_out", ctypes.c_ulong), ("rest", ctypes.c_void_p * 8)]
+assert ctypes.sizeof(Stream) == 112
+libz, strm = ctypes.CDLL("libz.so.1"), Stream()
+text = open(sys.argv[1], "rb").read() * 8
+out = ctypes.create_string_buffer(len(text))
+assert libz.deflateInit2_(ctypes.byref(strm), 9, 8, 31, 8, 0, b"1.2.13", 112) == 0
+strm.next_in, strm.avail_in = text, len(text)
+strm.next_out, strm.avail_out = ctypes.addressof(out), len(out)
+codes = []
+thread = threading.Thread(target=lambda: codes.append(libz.deflate(ctypes.byref(strm), 4)))
+thread.start()
+seen = set()
+while thread.is_alive():
+    seen.add(libz.deflatePending(ctypes.byref(strm), None, None))
+thread.join()
+assert codes == [1] and -2 in seen and seen <= {0, -2}, (codes, seen)
+assert zlib.decompress(out.raw[:strm.total_out], 31) == text
+assert libz.deflatePending(ctypes.byref(strm), None, None) == 0 and libz.deflateEnd(ctypes.byref(strm)) == 0
+END
+  had deflate deflateInit2_ deflateEnd
+}
+
 bomb() {
   head -c 100000000 /dev/zero | gzip -9 >"$work/bomb.gz"
   ours $python - "$work/bomb.gz" <<'END'
@@ -80,5 +108,6 @@ text_of 700000 >"$work/text"
 for mode in same fast; do
   check "streams that are handed from thread to thread, $mode" handed_on $mode
 done
+check 'a stream that two threads are at' at_once
 check 'a bomb of 100 MB with little room' bomb
 finish

@@ -61,14 +61,36 @@ fn what_a_class_lost_it_gets_back_where_what_it_holds_is_small_again() {
 }
 
 #[test]
+fn a_device_whose_output_was_too_large_comes_back_a_level_at_a_time() {
+    let choice = Choice::default();
+    let compare = |ours| (0..100).for_each(|_| choice.compare(6, 5_000, Maker::Qatzip, ours, 1_000));
+    let by_card = |bodies| {
+        let levels = run_of(&choice, bodies).into_iter().filter(|(maker, _)| *maker == Maker::Qatzip);
+        levels.map(|(_, level)| level).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert!(by_card(100).contains(&6));
+    compare(1_010);
+    assert_eq!(by_card(AGAIN_EVERY as usize - 101).len(), 0);
+    assert!(by_card(1_000).contains(&9));
+    assert_eq!(
+        (0..1_000).filter(|_| choice.looks(6, 5_000, Maker::Qatzip)).count(),
+        11,
+        "the first four, and of 128 one"
+    );
+    compare(1_000);
+    by_card(AGAIN_EVERY as usize - 1_000);
+    assert!(by_card(1_000).contains(&8));
+}
+
+#[test]
 fn parts_that_were_too_large_are_tried_again() {
     let choice = usual();
     let parts_of = |bodies: u32| (0..bodies).filter(|_| choice.has_parts(6)).count();
-    assert_eq!((0..LOOK_FIRST).filter(|_| choice.looks_at_part(6)).count(), 4);
+    assert_eq!((0..LOOK_FIRST).filter(|_| choice.looks_at_first_part(6)).count(), 4);
     (0..4).for_each(|_| choice.compare(6, usize::MAX, Maker::ZlibRs, 1_010, 1_000));
     assert_eq!(parts_of(AGAIN_EVERY), 0);
     assert_eq!(parts_of(100), 100);
-    assert!(choice.looks_at_part(6), "as the first ones were");
+    assert!(choice.looks_at_first_part(6), "as the first ones were");
     assert!(choice.has_parts(7), "other levels are others");
 }
 

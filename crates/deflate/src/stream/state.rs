@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use std::mem::{MaybeUninit, offset_of};
+use std::sync::atomic::AtomicBool;
 use std::{ptr, slice};
 
 use super::{HEAD_LEN, With};
@@ -34,6 +35,8 @@ pub(super) struct State {
     /// The stream: one that was copied by `memcpy` is not its.
     pub(super) strm: *mut ZStream,
     pub(super) magic: u64,
+    /// Whether a call is at it.
+    pub(super) is_held: AtomicBool,
     pub(super) settings: Settings,
     pub(super) strategy: c_int,
     pub(super) wrapper: Wrapper,
@@ -44,6 +47,8 @@ pub(super) struct State {
     pub(super) last_flush: c_int,
     /// Whether nobody has asked for what was flushed: zlib would still hold some of the input.
     pub(super) is_unasked: bool,
+    /// While output waits: whether all input was taken, and its end asked for.
+    pub(super) is_ending: bool,
     /// Of what was taken.
     pub(super) check: u32,
     pub(super) block: *mut u8,
@@ -121,6 +126,7 @@ impl State {
                         self.last_flush = NO_FLUSH_YET;
                     }
                     if !self.drain(z) {
+                        self.is_ending = flush == FINISH && z.avail_in == 0;
                         return OK;
                     }
                     match then {

@@ -30,8 +30,8 @@ pub(super) struct Slow {
     /// The most that one of ours is later than zlib.
     pub(super) over_stock_ms: f64,
     pub(super) failed: u64,
-    /// In the logs of servers with one of ours.
-    pub(super) alerts: usize,
+    /// In each server's log.
+    pub(super) alerts: Vec<usize>,
 }
 
 /// The page's origin; it ends with this value.
@@ -115,7 +115,7 @@ pub(super) fn run(dir: &Path, libraries: &[Library], rounds: usize) -> Result<Sl
     let ours = pairs().filter(|(library, _)| library.is_ours());
     let ours = ours.flat_map(|(_, [collected, at_once])| [collected - stock[0], at_once - stock[1]]);
     let over_stock_ms = ours.fold(f64::NEG_INFINITY, f64::max);
-    let alerts = servers.iter().zip(libraries).filter(|(_, of)| of.is_ours()).map(|(server, _)| server.alerts()).sum();
+    let alerts = servers.iter().map(Server::alerts).collect();
     Ok(Slow { first_ms, over_stock_ms, failed, alerts })
 }
 
