@@ -358,10 +358,8 @@ impl Choice {
         if compared >= COMPARED_MIN && ours > stock.saturating_add(stock * self.larger_max / PER) {
             // One that has no levels makes it no smaller at another one.
             let has_levels = maker != Maker::Accelerator || self.accelerator.as_ref().is_none_or(Client::has_levels);
-            route.go_to(route.up.load(Ordering::Relaxed).saturating_add(if has_levels { 1 } else { LEVEL_MAX as i8 }));
-            if maker == Maker::Libdeflate {
-                class.looks.store(0, Ordering::Relaxed);
-            }
+            let more = if has_levels { 1 } else { LEVEL_MAX as i8 };
+            class.go_to(maker, route.up.load(Ordering::Relaxed).saturating_add(more));
         } else if compared >= HALF_AFTER {
             route.ours.store(ours / 2, Ordering::Relaxed);
             route.stock.store(stock / 2, Ordering::Relaxed);
@@ -480,15 +478,18 @@ impl Class {
     /// Has engines of whole bodies go down a level, or back into the choice, where `level` was asked for.
     fn take_back(&self, level: i32) {
         for maker in [Maker::Libdeflate, Maker::Accelerator, Maker::Qatzip] {
-            let route = &self.routes[maker as usize];
-            let up = i32::from(route.up.load(Ordering::Relaxed));
-            if up == 0 {
-                continue;
+            let up = i32::from(self.routes[maker as usize].up.load(Ordering::Relaxed));
+            if up > 0 {
+                self.go_to(maker, (up - 1).min(LEVEL_MAX - level) as i8);
             }
-            route.go_to((up - 1).min(LEVEL_MAX - level) as i8);
-            if maker == Maker::Libdeflate {
-                self.looks.store(0, Ordering::Relaxed);
-            }
+        }
+    }
+
+    /// From now on an engine is so many levels above the one that it began with; what was looked at with libdeflate's before does not count.
+    fn go_to(&self, maker: Maker, up: i8) {
+        self.routes[maker as usize].go_to(up);
+        if maker == Maker::Libdeflate {
+            self.looks.store(0, Ordering::Relaxed);
         }
     }
 
