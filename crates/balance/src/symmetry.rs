@@ -61,8 +61,14 @@ pub struct Symmetry {
 }
 
 impl Symmetry {
-    /// What is alike in `topology`. Memory: for each pair of a leaf and a switch, a bit for each leaf and some 200 bytes. Steps: for each
-    /// leaf, the links.
+    /// About how many bytes it takes: for each pair of a leaf and a switch, a bit for each leaf and some 200 bytes.
+    pub fn memory(topology: &Topology) -> u64 {
+        let leaves = topology.leaves().len() as u64;
+        let switches = topology.nodes().filter(|node| !topology.is_host(*node)).count() as u64;
+        leaves * switches * (leaves / 8 + 200)
+    }
+
+    /// What is alike in `topology`. Memory: see [`memory`](Self::memory). Steps: for each leaf, the links.
     pub fn new(topology: &Topology) -> Self {
         let leaves = topology.leaves();
         let graph = Graph::new(topology);

@@ -5,6 +5,7 @@
 
 use std::mem::MaybeUninit;
 
+use crate::choice::Body;
 use crate::scratch::Settings;
 use crate::stream::With;
 use crate::wrapper::Wrapper;
@@ -25,7 +26,7 @@ impl With<'_> {
         let room = &mut out[before..];
         let mut made = self
             .choice
-            .ways(settings.level, input.len())
+            .ways(Body::of(settings.level, input))
             .filter_map(|pick| self.scratch.by(&pick, &settings, input, room));
         let len = made.find(|len| *len <= most)?;
         let check = Wrapper::Zlib.check(Wrapper::Zlib.no_check(), input);

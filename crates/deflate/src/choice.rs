@@ -2,9 +2,10 @@
 //! by how large its output was beside zlib's.
 //!
 //! "Same ratio" promises that responses are not larger than zlib's at the level that was asked for, by more than a share. Whether
-//! an engine holds that depends on the data, so it is looked at: the first bodies of each level and size class, and later every so many,
-//! are compressed by all engines of the caller's thread, stock zlib among them. One whose output has been too large goes one level up, and
-//! from the last level out of the choice; once in many bodies it goes down again, or comes back. Of those that are left the one that took
+//! an engine holds that depends on the data, so it is looked at: the first bodies of each class, which is of a level, a size, and of text
+//! or what is none, and later every so many, are compressed by all engines of the caller's thread, stock zlib among them. One whose output
+//! has been too large in sum, or far too large once, goes one level up, and from the last level out of the choice; once in many bodies it
+//! goes down again, or comes back. Of those that are left the one that took
 //! the shortest time for these bodies has the class. It keeps it until another one is cheaper by a good deal, so that equal bodies have
 //! equal output as a rule.
 //!
@@ -18,6 +19,7 @@ use crate::accelerator::Client;
 use crate::count::Maker;
 use crate::engine::Igzip;
 use crate::qatzip::Qatzip;
+use crate::text::is_text;
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +30,7 @@ pub enum Mode {
     /// As long as zlib's, at less processor time.
     #[default]
     Same,
-    /// At the least processor time, by levels that are about as good as zlib's level 1; that is not looked at.
+    /// At the least processor time, by levels that are about as good as zlib's level 1; only what is far larger is left.
     Fast,
 }
 
@@ -52,6 +54,33 @@ pub struct Pick {
     /// Whether the engines [beside](Choice::beside) it are to compress the body as well; of a device, which may not have made it,
     /// [`Choice::looks`] says so.
     pub look: bool,
+}
+
+/// What a body's class goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// zlib's level that was asked for.
+    pub level: i32,
+    /// Its length in bytes.
+    pub len: usize,
+    /// Whether it is text, by its first bytes: of what is none, as arrays of numbers, engines differ more in length, and what texts have
+    /// saved shall not hide it.
+    pub is_text: bool,
+}
+
+impl Body {
+    /// As many bytes as tell text from what is none.
+    const BEGINNING: usize = 16 << 10;
+
+    /// Of a whole body.
+    pub fn of(level: i32, bytes: &[u8]) -> Self {
+        Self { level, len: bytes.len(), is_text: is_text(&bytes[..bytes.len().min(Self::BEGINNING)]) }
+    }
+
+    /// Of one that is longer than what is collected, which begins so.
+    pub fn long(level: i32, begins: &[u8]) -> Self {
+        Self { len: usize::MAX, ..Self::of(level, begins) }
+    }
 }
 
 /// What one of the engines that compress the same body did with it.
@@ -116,6 +145,14 @@ const HALF_AFTER: u32 = 64;
 /// No fewer of them, of those by parts the first one, say that an engine's output is too large: one may be of a kind of its own.
 const COMPARED_MIN: u32 = 4;
 
+/// But for one that is longer than zlib's by more than one in so many bytes, and this many: data of a kind that the engine does not see, as
+/// arrays of numbers, whose matches have three bytes.
+const FAR: usize = 20;
+const FAR_MIN: usize = 256;
+
+/// With [`Mode::Fast`], where nothing else is too large.
+const FAR_FAST: usize = 4;
+
 /// Of so many bodies of a class one takes levels that went up one down again, and an engine that is out of the choice back: what a class
 /// holds may be what it was. Where it is not, that costs some 40 looks.
 const AGAIN_EVERY: u32 = 1 << 15;
@@ -130,8 +167,8 @@ pub struct Choice {
     accelerator: Option<Client>,
     /// Engines that are not on this host: a bit for each [`Maker`].
     missing: AtomicU32,
-    /// By level (1 to 9) and size class.
-    classes: [[Class; CLASSES]; 9],
+    /// By level (1 to 9), by whether it is text, and by size class.
+    classes: [[[Class; CLASSES]; 2]; 9],
 }
 
 /// A class's state. Threads may mix their counts up: they are only means.
@@ -168,7 +205,7 @@ struct Route {
     cost: AtomicU32,
     /// The same of those that were looked at.
     looked: AtomicU32,
-    /// Of so many bodies.
+    /// Of so many bodies; by parts, how often on end they were dearer than zlib.
     known: AtomicU32,
 }
 
@@ -181,7 +218,7 @@ const LEVEL_MAX: i32 = 9;
 impl Choice {
     /// A choice that lets output be larger than zlib's by at most `larger_max`, a share: 0.005 is half of one per cent.
     pub const fn new(mode: Mode, larger_max: f64) -> Self {
-        let classes = [const { [const { Class::new() }; CLASSES] }; 9];
+        let classes = [const { [const { [const { Class::new() }; CLASSES] }; 2] }; 9];
         Self {
             mode,
             larger_max: (larger_max * PER as f64) as u64,
@@ -203,46 +240,47 @@ impl Choice {
         self.accelerator.as_ref()
     }
 
-    /// Who compresses a body of `len` bytes for which zlib's `level` was asked for.
-    pub fn pick(&self, level: i32, len: usize) -> Pick {
-        let Some(class) = self.class(level, len) else { return self.stock(level) };
+    /// Who compresses a body.
+    pub fn pick(&self, body: Body) -> Pick {
+        let Some(class) = self.class(body) else { return self.stock(body.level) };
         let seen = class.seen.fetch_add(1, Ordering::Relaxed);
         if seen % AGAIN_EVERY == AGAIN_EVERY - 1 {
-            class.take_back(level);
+            class.take_back(body.level);
         }
-        let all = || self.candidates(class, level, len, true);
+        let all = || self.candidates(class, body, true);
         if self.offload == Offload::Always && all().any(|maker| maker == Maker::Accelerator) {
-            return self.route(class, level, len, Maker::Accelerator);
+            return self.route(class, body, Maker::Accelerator);
         }
         let best = class.cheapest(all());
         if seen % TRY_EVERY < TRY_EVERY - 1 {
-            return self.route(class, level, len, best);
+            return self.route(class, body, best);
         }
-        let here = class.cheapest(self.candidates(class, level, len, false));
+        let here = class.cheapest(self.candidates(class, body, false));
         let others = all().filter(|maker| *maker != best && (is_away(*maker) || is_away(best) && here == *maker));
         let turn = (seen / TRY_EVERY) as usize;
         let other = others.clone().nth(turn % others.count().max(1));
-        self.route(class, level, len, other.unwrap_or(best))
+        self.route(class, body, other.unwrap_or(best))
     }
 
     /// Who does so where no device can.
-    pub fn pick_here(&self, level: i32, len: usize) -> Pick {
-        let Some(class) = self.class(level, len) else { return self.stock(level) };
-        let best = class.cheapest(self.candidates(class, level, len, false));
-        self.route(class, level, len, best)
+    pub fn pick_here(&self, body: Body) -> Pick {
+        let Some(class) = self.class(body) else { return self.stock(body.level) };
+        let best = class.cheapest(self.candidates(class, body, false));
+        self.route(class, body, best)
     }
 
     /// The engines of the caller's thread that could have a body beside `maker`, at the levels at which they would.
-    pub fn beside(&self, level: i32, len: usize, maker: Maker) -> impl Iterator<Item = Pick> {
-        self.class(level, len).into_iter().flat_map(move |class| {
-            let others = self.candidates(class, level, len, false).filter(move |other| *other != maker);
-            others.map(move |other| self.at(class, level, other))
+    pub fn beside(&self, body: Body, maker: Maker) -> impl Iterator<Item = Pick> {
+        self.class(body).into_iter().flat_map(move |class| {
+            let others = self.candidates(class, body, false).filter(move |other| *other != maker);
+            others.map(move |other| self.at(class, body.level, other))
         })
     }
 
     /// Engines of the caller's thread, and levels, by which a body may have been compressed before, whoever has its class now.
-    pub fn ways(&self, level: i32, len: usize) -> impl Iterator<Item = Pick> {
-        self.class(level, len).into_iter().flat_map(move |class| {
+    pub fn ways(&self, body: Body) -> impl Iterator<Item = Pick> {
+        let level = body.level;
+        self.class(body).into_iter().flat_map(move |class| {
             let up = i32::from(class.routes[Maker::Libdeflate as usize].up_max.load(Ordering::Relaxed));
             let levels = match self.mode {
                 Mode::Same => level..=(level + up).min(LEVEL_MAX),
@@ -259,11 +297,11 @@ impl Choice {
         Pick { maker: Maker::Stock, level: self.streaming(level), look: false }
     }
 
-    /// Whether a body that is longer than what is collected may be compressed part by part: not for a while after that was too large.
-    pub fn has_parts(&self, level: i32) -> bool {
-        let Some(class) = self.class(level, usize::MAX) else { return false };
+    /// Whether a [long](Body::long) body may be compressed part by part: not for a while after that was too large, or dearer than zlib.
+    pub fn has_parts(&self, body: Body) -> bool {
+        let Some(class) = self.class(body) else { return false };
         let route = &class.routes[Maker::ZlibRs as usize];
-        if self.mode == Mode::Fast || route.up.load(Ordering::Relaxed) == 0 {
+        if route.up.load(Ordering::Relaxed) == 0 {
             return true;
         }
         let has_again = route.seen.fetch_add(1, Ordering::Relaxed) >= AGAIN_EVERY;
@@ -274,10 +312,21 @@ impl Choice {
         has_again
     }
 
-    /// Whether the output of a body's first part is to be [compared](Self::compare), as zlib-rs's of the longest bodies.
-    pub fn looks_at_first_part(&self, level: i32) -> bool {
-        let Some(class) = self.class(level, usize::MAX) else { return false };
-        self.mode == Mode::Same && class.routes[Maker::ZlibRs as usize].is_looked_at()
+    /// Whether the output of a long body's first part is to be [compared](Self::compare), as zlib-rs's, whoever makes it.
+    pub fn looks_at_first_part(&self, body: Body) -> bool {
+        self.class(body).is_some_and(|class| class.routes[Maker::ZlibRs as usize].is_looked_at(self.look_every()))
+    }
+
+    /// Takes note of what a long body's first part took, and what stock zlib took for it: where it was dearer by an eighth as often on end as
+    /// the first ones are looked at, such bodies have no parts for a while.
+    pub fn time_parts(&self, body: Body, ours: u64, stock: u64) {
+        let Some(class) = self.class(body) else { return };
+        let route = &class.routes[Maker::ZlibRs as usize];
+        if ours.saturating_mul(CHEAPER) <= stock.saturating_mul(8) {
+            route.known.store(0, Ordering::Relaxed);
+        } else if route.known.fetch_add(1, Ordering::Relaxed) + 1 >= LOOK_FIRST {
+            route.go_to(1);
+        }
     }
 
     /// The level at which stock zlib streams where `level` was asked for.
@@ -306,41 +355,40 @@ impl Choice {
         self.missing.fetch_or(1 << maker as u32, Ordering::Relaxed);
     }
 
-    /// Takes note that a body of `len` bytes for which `level` was asked kept its thread busy for so many nanoseconds.
-    pub fn cost(&self, level: i32, len: usize, maker: Maker, nanos: u64) {
-        let Some(class) = self.class(level, len) else { return };
+    /// Takes note that a body kept its thread busy for so many nanoseconds.
+    pub fn cost(&self, body: Body, maker: Maker, nanos: u64) {
+        let Some(class) = self.class(body) else { return };
         let route = &class.routes[maker as usize];
-        average(&route.cost, 15, cost(len, nanos).min(most(&route.cost)));
+        average(&route.cost, 15, cost(body.len, nanos).min(most(&route.cost)));
         route.known.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes note of what the engine that had a body of `len` bytes, and those beside it, did with it; of what they took only where
-    /// `is_timed` says so.
-    pub fn looked(&self, level: i32, len: usize, all: &[Looked], is_timed: bool) {
-        let Some(class) = self.class(level, len) else { return };
+    /// Takes note of what the engine that had a body, and those beside it, did with it; of what they took only where `is_timed` says so.
+    pub fn looked(&self, body: Body, all: &[Looked], is_timed: bool) {
+        let Some(class) = self.class(body) else { return };
         if is_timed {
             let before = class.looks.fetch_add(1, Ordering::Relaxed);
             if let Some(of) = before.checked_sub(WARM_AFTER) {
-                class.time(of.min(MEAN_OF - 1), len, all);
+                class.time(of.min(MEAN_OF - 1), body.len, all);
             }
             if before + 1 >= DECIDED_AFTER {
-                self.decide(class, level, len);
+                self.decide(class, body);
             }
         }
         let is_stock = |one: &&Looked| one.maker == Maker::Stock;
-        if let (Mode::Same, Some(stock)) = (self.mode, all.iter().find(is_stock)) {
+        if let Some(stock) = all.iter().find(is_stock) {
             // Another thread's may be of a level that it has no more.
-            let is_of_now = |one: &&Looked| one.level == self.at(class, level, one.maker).level;
+            let is_of_now = |one: &&Looked| one.level == self.at(class, body.level, one.maker).level;
             for ours in all.iter().filter(|one| !is_stock(one)).filter(is_of_now) {
-                self.compare(level, len, ours.maker, ours.len, stock.len);
+                self.compare(body, ours.maker, ours.len, stock.len);
             }
         }
     }
 
     /// Gives a class to the engine of the caller's thread that is cheapest: for the first time, or where it is so by a good deal.
-    fn decide(&self, class: &Class, level: i32, len: usize) {
+    fn decide(&self, class: &Class, body: Body) {
         let cost = |maker: Maker| u64::from(class.routes[maker as usize].looked.load(Ordering::Relaxed));
-        let all = || self.candidates(class, level, len, false);
+        let all = || self.candidates(class, body, false);
         let Some(best) = all().min_by_key(|maker| cost(*maker)) else { return };
         let chosen = all().find(|maker| *maker as u8 == class.chosen.load(Ordering::Relaxed));
         if chosen.is_none_or(|chosen| cost(best) * 8 < cost(chosen) * CHEAPER) {
@@ -348,14 +396,23 @@ impl Choice {
         }
     }
 
-    /// Takes note that a body of `len` bytes became `ours` long by an engine, and `stock` by stock zlib at `level`.
-    pub fn compare(&self, level: i32, len: usize, maker: Maker, ours: usize, stock: usize) {
-        let Some(class) = self.class(level, len) else { return };
+    /// Takes note that a body became `ours` long by an engine, and `stock` by stock zlib: at the level that was asked for, with
+    /// [`Mode::Fast`] at its first one.
+    pub fn compare(&self, body: Body, maker: Maker, ours: usize, stock: usize) {
+        let Some(class) = self.class(body) else { return };
         let route = &class.routes[maker as usize];
+        let far = if self.mode == Mode::Same { FAR } else { FAR_FAST };
+        let is_far = ours > stock + stock / far + FAR_MIN;
+        if self.mode == Mode::Fast {
+            if is_far {
+                class.go_to(maker, LEVEL_MAX as i8);
+            }
+            return;
+        }
         let add = |sum: &AtomicU64, more: usize| sum.fetch_add(more as u64, Ordering::Relaxed) + more as u64;
         let (ours, stock) = (add(&route.ours, ours), add(&route.stock, stock));
         let compared = route.compared.fetch_add(1, Ordering::Relaxed) + 1;
-        if compared >= COMPARED_MIN && ours > stock.saturating_add(stock * self.larger_max / PER) {
+        if is_far || compared >= COMPARED_MIN && ours > stock.saturating_add(stock * self.larger_max / PER) {
             // One that has no levels makes it no smaller at another one.
             let has_levels = maker != Maker::Accelerator || self.accelerator.as_ref().is_none_or(Client::has_levels);
             let more = if has_levels { 1 } else { LEVEL_MAX as i8 };
@@ -371,8 +428,7 @@ impl Choice {
     fn candidates<'a>(
         &'a self,
         class: &'a Class,
-        level: i32,
-        len: usize,
+        Body { level, len, .. }: Body,
         away: bool,
     ) -> impl Iterator<Item = Maker> + Clone + 'a {
         let all: &[Maker] = match self.mode {
@@ -393,9 +449,9 @@ impl Choice {
         })
     }
 
-    fn route(&self, class: &Class, level: i32, len: usize, maker: Maker) -> Pick {
-        let pick = self.at(class, level, maker);
-        let is_chosen_from = self.candidates(class, level, len, false).nth(1).is_some();
+    fn route(&self, class: &Class, body: Body, maker: Maker) -> Pick {
+        let pick = self.at(class, body.level, maker);
+        let is_chosen_from = self.candidates(class, body, false).nth(1).is_some();
         if is_away(maker) || !is_chosen_from {
             return pick;
         }
@@ -404,7 +460,7 @@ impl Choice {
             (here / LOOK_TOGETHER).is_multiple_of(LOOK_TURN)
         } else {
             // Alone: eight on end would have the next responses wait.
-            here.is_multiple_of(if self.mode == Mode::Same { LOOK_EVERY } else { LOOK_EVERY_FAST })
+            here.is_multiple_of(self.look_every())
         };
         Pick { look, ..pick }
     }
@@ -419,14 +475,22 @@ impl Choice {
         Pick { maker, level, look: false }
     }
 
-    /// Whether the engines of the caller's thread are to compress a body of `len` bytes that a device has made as well.
-    pub fn looks(&self, level: i32, len: usize, maker: Maker) -> bool {
+    /// Whether the engines of the caller's thread are to compress a body that a device has made as well.
+    pub fn looks(&self, body: Body, maker: Maker) -> bool {
         self.mode == Mode::Same
-            && self.class(level, len).is_some_and(|class| class.routes[maker as usize].is_looked_at())
+            && self.class(body).is_some_and(|class| class.routes[maker as usize].is_looked_at(LOOK_EVERY))
+    }
+
+    /// Of how many bodies of a class one is looked at, later.
+    const fn look_every(&self) -> u32 {
+        match self.mode {
+            Mode::Same => LOOK_EVERY,
+            Mode::Fast => LOOK_EVERY_FAST,
+        }
     }
 
     /// `None`: there is nothing to choose at such a level.
-    fn class(&self, level: i32, len: usize) -> Option<&Class> {
+    fn class(&self, Body { level, len, is_text }: Body) -> Option<&Class> {
         let class = match len >> 9 {
             0 => 0,
             1..4 => 1,
@@ -435,7 +499,7 @@ impl Choice {
             64..256 => 4,
             _ => 5,
         };
-        self.classes.get(usize::try_from(level - 1).ok()?).map(|classes| &classes[class])
+        self.classes.get(usize::try_from(level - 1).ok()?).map(|classes| &classes[usize::from(is_text)][class])
     }
 }
 
@@ -477,7 +541,7 @@ impl Class {
 
     /// Has engines of whole bodies go down a level, or back into the choice, where `level` was asked for.
     fn take_back(&self, level: i32) {
-        for maker in [Maker::Libdeflate, Maker::Accelerator, Maker::Qatzip] {
+        for maker in [Maker::Libdeflate, Maker::Igzip, Maker::Accelerator, Maker::Qatzip] {
             let up = i32::from(self.routes[maker as usize].up.load(Ordering::Relaxed));
             if up > 0 {
                 self.go_to(maker, (up - 1).min(LEVEL_MAX - level) as i8);
@@ -550,9 +614,9 @@ impl Route {
     }
 
     /// Whether the next body of its is looked at.
-    fn is_looked_at(&self) -> bool {
+    fn is_looked_at(&self, every: u32) -> bool {
         let seen = self.seen.fetch_add(1, Ordering::Relaxed);
-        seen < LOOK_FIRST || seen.is_multiple_of(LOOK_EVERY)
+        seen < LOOK_FIRST || seen.is_multiple_of(every)
     }
 }
 

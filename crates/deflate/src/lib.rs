@@ -30,6 +30,7 @@ mod cuda;
 mod library;
 #[cfg(test)]
 mod tests;
+mod text;
 mod wrapper;
 
 pub use choice::Choice;

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use crate::accelerator::{Answer, Holder};
 use crate::cards::Cards;
-use crate::choice::{Choice, LOOK_MAX, Looked, Mode, Pick};
+use crate::choice::{Body, Choice, LOOK_MAX, Looked, Mode, Pick};
 use crate::count::{Maker, Reason};
 use crate::engine::{Effort, Engine, Igzip, Libdeflate, Part, Stock, ZlibRs, bound};
 use crate::zlib::{FINISH, SYNC_FLUSH};
@@ -79,28 +79,29 @@ impl Scratch {
     ) -> Option<Compressed> {
         // Engines other than zlib look back 32 KB.
         let fits = input.len() <= 1 << settings.window_bits || settings.window_bits == 15;
-        let (level, len) = (settings.level, input.len());
-        let mut pick = if fits { choice.pick(level, len) } else { choice.stock(level) };
+        let level = settings.level;
+        let body = Body::of(level, input);
+        let mut pick = if fits { choice.pick(body) } else { choice.stock(level) };
         let mut began = clock();
         let mut why = None;
         if matches!(pick.maker, Maker::Accelerator | Maker::Qatzip) {
             match self.away(&pick, choice, clock, input, out) {
                 Ok(Answer { len: made, cost }) => {
                     let Pick { maker, level: own, .. } = pick;
-                    choice.cost(level, len, maker, cost);
+                    choice.cost(body, maker, cost);
                     let nanos = clock().saturating_sub(began);
-                    let look = choice.looks(level, len, maker);
+                    let look = choice.looks(body, maker);
                     return Some(Compressed { len: made, maker, level: own, nanos, why, look });
                 }
                 Err(reason) => why = reason,
             }
-            pick = choice.pick_here(level, len);
+            pick = choice.pick_here(body);
             began = clock();
         }
         let mut made = self.engine(&pick, settings).map(|engine| engine.compress(input, out));
         if made.is_none() {
             choice.lacks(pick.maker);
-            pick = choice.pick_here(level, len);
+            pick = choice.pick_here(body);
             made = self.engine(&pick, settings).map(|engine| engine.compress(input, out));
         }
         let Pick { maker, level: own, look } = pick;
@@ -111,7 +112,7 @@ impl Scratch {
             return Some(Compressed { len: made, maker: Maker::Stock, level, nanos, why, look: false });
         };
         let nanos = clock().saturating_sub(began);
-        choice.cost(level, len, maker, nanos);
+        choice.cost(body, maker, nanos);
         Some(Compressed { len: made, maker, level: own, nanos, why, look })
     }
 
@@ -214,12 +215,13 @@ impl Scratch {
         had: &Compressed,
     ) {
         let (level, len) = (settings.level, input.len().min(LOOK_MAX));
+        let body = Body { len, ..Body::of(level, input) };
         let again = (len < input.len()).then_some(Pick { maker: had.maker, level: had.level, look: false });
         let input = &input[..len];
         let mut out = resized(&mut self.compared, bound(len));
         let mut all = [Looked { maker: had.maker, level: had.level, nanos: had.nanos, len: had.len }; Maker::ALL.len()];
         let mut count = usize::from(again.is_none());
-        for pick in again.into_iter().chain(choice.beside(level, len, had.maker)) {
+        for pick in again.into_iter().chain(choice.beside(body, had.maker)) {
             let began = clock();
             if let Some(made) = self.by(&pick, settings, input, &mut out) {
                 let nanos = clock().saturating_sub(began);
@@ -231,16 +233,26 @@ impl Scratch {
         // An engine that the thread has just made took the time for that as well.
         let is_timed = self.looked & 1 << level != 0;
         self.looked |= 1 << level;
-        choice.looked(level, len, &all[..count], is_timed);
+        choice.looked(body, &all[..count], is_timed);
     }
 
-    /// Compresses a part of a body that became `ours` long by zlib-rs by stock zlib as well, and tells `choice`.
-    pub(crate) fn compare_part(&mut self, settings: &Settings, choice: &Choice, part: &Part<'_>, ours: usize) {
+    /// Compresses the first part of a body, which became so long in so many nanoseconds, by stock zlib as well, and tells `choice`.
+    pub(crate) fn compare_part(
+        &mut self,
+        settings: &Settings,
+        choice: &Choice,
+        clock: fn() -> u64,
+        part: &Part<'_>,
+        (ours, nanos): (usize, u64),
+    ) {
         let mut out = resized(&mut self.compared, bound(part.input.len()));
         let flush = if part.is_last { FINISH } else { SYNC_FLUSH };
-        if let Some(stock) = self.stock(settings).flush(part.before, part.input, &mut out, flush) {
-            // However long the body is: it is more than a stage.
-            choice.compare(settings.level, usize::MAX, Maker::ZlibRs, ours, stock);
+        let streaming = Settings { level: choice.streaming(settings.level), ..*settings };
+        let began = clock();
+        if let Some(stock) = self.stock(&streaming).flush(part.before, part.input, &mut out, flush) {
+            let body = Body::long(settings.level, part.input);
+            choice.time_parts(body, nanos, clock().saturating_sub(began));
+            choice.compare(body, Maker::ZlibRs, ours, stock);
         }
         keep(&mut self.compared, out);
     }

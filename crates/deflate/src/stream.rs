@@ -22,19 +22,20 @@
 //! - What is staged stays as it is until an engine's whole output is there: an engine that fails costs time and nothing else.
 //! - Codes, and when `Z_BUF_ERROR` is one of them, are zlib's. Bytes are not.
 //! - A stream that is never ended has nothing but its caller's memory.
-//! - A stream has one call at a time; another one, of another thread or a signal's handler, is refused.
+//! - A stream has one call at a time; another one, of another thread or a signal's handler, is refused, but for what ends or
+//!   begins it anew after a `longjmp` out of a call of the same thread.
 
 mod state;
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{ptr, slice};
 
 use self::state::{After, MAGIC, NO_FLUSH_YET, Phase, State, algorithm, fail};
 use crate::arena::{Arena, STATE_LEN, arrays_len};
-use crate::choice::Choice;
-use crate::count::{Counters, Made, Maker, Reason};
+use crate::choice::{Body, Choice};
+use crate::count::{Counters, Made, Reason};
 use crate::engine::Part;
 use crate::scratch::{Compressed, Scratch, Settings};
 use crate::wrapper::Wrapper;
@@ -82,16 +83,16 @@ impl With<'_> {
     fn part(&mut self, settings: &Settings, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Option<usize> {
         let began = (self.clock)();
         let (len, maker) = self.scratch.part(settings, self.choice, part, out)?;
-        let ended = (self.clock)();
+        let nanos = (self.clock)().saturating_sub(began);
         let (bytes_in, bytes_out) = (part.input.len() as u64, len as u64);
-        let (bodies, nanos) = (part.before.is_empty().into(), ended.saturating_sub(began));
+        let bodies = part.before.is_empty().into();
         self.counters.made(maker, Made { bodies, bytes_in, bytes_out, nanos });
         // One body is one look, however many parts it has.
-        if maker == Maker::ZlibRs && part.before.is_empty() && self.choice.looks_at_first_part(settings.level) {
-            self.scratch.compare_part(settings, self.choice, part, len);
+        if part.before.is_empty() && self.choice.looks_at_first_part(Body::long(settings.level, part.input)) {
+            self.scratch.compare_part(settings, self.choice, self.clock, part, (len, nanos));
         }
         // What the call brings beside it comes after that.
-        self.now = self.now.max(ended);
+        self.now = self.now.max((self.clock)());
         Some(len)
     }
 }
@@ -144,7 +145,7 @@ pub unsafe fn init(
         state.write(State {
             strm,
             magic: MAGIC,
-            is_held: AtomicBool::new(false),
+            holder: AtomicUsize::new(0),
             settings,
             strategy,
             wrapper,
@@ -210,7 +211,7 @@ unsafe fn go(z: &mut ZStream, state: &mut State, flush: c_int, with: &mut With<'
 /// As zlib.h's.
 pub unsafe fn end(strm: *mut ZStream) -> c_int {
     // SAFETY: by the contract.
-    let Some((z, state, held)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    let Some((z, state, held)) = (unsafe { of_left(strm) }) else { return STREAM_ERROR };
     // Nobody has it again.
     std::mem::forget(held);
     let code = match state.phase {
@@ -248,7 +249,7 @@ pub unsafe fn end(strm: *mut ZStream) -> c_int {
 /// As zlib.h's.
 pub unsafe fn reset(strm: *mut ZStream) -> c_int {
     // SAFETY: by the contract.
-    let Some((z, state, _held)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
+    let Some((z, state, _held)) = (unsafe { of_left(strm) }) else { return STREAM_ERROR };
     state.reset(z);
     OK
 }
@@ -273,7 +274,7 @@ pub unsafe fn params(strm: *mut ZStream, level: c_int, strategy: c_int, with: &m
             return code;
         }
         if z.avail_in > 0 || matches!(state.phase, Phase::Staging | Phase::Draining { then: After::Staging }) {
-            return fail(z, BUF_ERROR);
+            return BUF_ERROR;
         }
     }
     let ([before, streaming], msg) = ([state.settings.level, level].map(|level| with.choice.streaming(level)), z.msg);
@@ -514,7 +515,7 @@ pub unsafe fn copy(dest: *mut ZStream, source: *mut ZStream) -> c_int {
         }
         ptr::copy_nonoverlapping(from, state, 1);
         let to = &mut *state;
-        (to.strm, to.block, to.is_held) = (dest, block, AtomicBool::new(false));
+        (to.strm, to.block, to.holder) = (dest, block, AtomicUsize::new(0));
         to.arena = Arena::new(((&raw mut (*state).rest).cast(), STATE_LEN), (block, from.block_len));
         if matches!(from.phase, Phase::Plain | Phase::Streaming) {
             // It takes the copy's memory from where the source says: from the copy's arena, for once.
@@ -534,12 +535,28 @@ pub unsafe fn copy(dest: *mut ZStream, source: *mut ZStream) -> c_int {
     OK
 }
 
-/// A caller's stream and its state, if it is one of ours and nobody is at it: another thread that was given it as well, or the call that a
-/// signal has interrupted, gets `Z_STREAM_ERROR` instead of half a state.
+/// A caller's stream and its state, if it is one of ours and nobody is at it: another thread that was given it as well, or the handler of a
+/// signal that came in the middle of a call, gets `Z_STREAM_ERROR` instead of half a state.
 ///
 /// # Safety
 /// `strm` is null or points to a stream, whose state is null, was made by [`init`] or [`copy`], or begins with two words.
 unsafe fn of<'a>(strm: *mut ZStream) -> Option<(&'a mut ZStream, &'a mut State, Held<'a>)> {
+    // SAFETY: by the contract.
+    unsafe { of_whom(strm, 0) }
+}
+
+/// The same, also of a call of this thread's that was left by `longjmp`.
+///
+/// # Safety
+/// As [`of`]'s.
+unsafe fn of_left<'a>(strm: *mut ZStream) -> Option<(&'a mut ZStream, &'a mut State, Held<'a>)> {
+    // SAFETY: by the contract.
+    unsafe { of(strm).or_else(|| of_whom(strm, Held::here())) }
+}
+
+/// # Safety
+/// As [`of`]'s.
+unsafe fn of_whom<'a>(strm: *mut ZStream, holder: usize) -> Option<(&'a mut ZStream, &'a mut State, Held<'a>)> {
     // SAFETY: by the contract; zlib looks at the same word of a state, whoever made it.
     unsafe {
         let state = strm.as_ref()?.state.cast::<State>();
@@ -548,24 +565,42 @@ unsafe fn of<'a>(strm: *mut ZStream) -> Option<(&'a mut ZStream, &'a mut State, 
             return None;
         }
         // Before there is a reference to all of it.
-        let is_held = &raw const (*state).is_held;
-        let held = Held::new(&*is_held)?;
+        let held = &raw const (*state).holder;
+        let held = Held::of(&*held, holder)?;
         Some((&mut *strm, &mut *state, held))
     }
 }
 
-/// A stream that one call is at.
-struct Held<'a>(&'a AtomicBool);
+/// Leaves a stream in the middle of a call, as `longjmp` does.
+///
+/// # Safety
+/// As [`deflate`]'s.
+#[cfg(test)]
+pub(crate) unsafe fn leave(strm: *mut ZStream) {
+    // SAFETY: by the contract.
+    std::mem::forget(unsafe { of(strm) });
+}
+
+/// A stream that one call is at: whose thread, in the state.
+struct Held<'a>(&'a AtomicUsize);
 
 impl<'a> Held<'a> {
-    fn new(is_held: &'a AtomicBool) -> Option<Self> {
-        (!is_held.swap(true, Ordering::Acquire)).then(|| Self(is_held))
+    /// What had `before`; 0: nobody.
+    fn of(holder: &'a AtomicUsize, before: usize) -> Option<Self> {
+        let had = holder.compare_exchange(before, Self::here(), Ordering::Acquire, Ordering::Relaxed);
+        had.is_ok().then(|| Self(holder))
+    }
+
+    /// The caller's thread: no other one has its address.
+    fn here() -> usize {
+        thread_local!(static HERE: u8 = const { 0 });
+        HERE.with(|here| ptr::from_ref(here).addr())
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        self.0.store(0, Ordering::Release);
     }
 }
 

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libfuzzer_sys::fuzz_target;
-use weirgate_deflate::choice::{Looked, Mode};
+use weirgate_deflate::choice::{Body, Looked, Mode};
 use weirgate_deflate::count::Maker;
 use weirgate_deflate::stream::{self, With};
 use weirgate_deflate::zlib::{
@@ -61,18 +61,19 @@ impl Known {
 /// A choice as it may be after many bodies: with engines at higher levels or out of the choice, or stock zlib as the cheapest.
 fn lived(mode: Mode, level: c_int, life: u8) -> Choice {
     let choice = Choice::new(mode, 0.005);
-    for len in [100, 1_000, 4_000, 16_000, 60_000, usize::MAX] {
+    let lens = [100, 1_000, 4_000, 16_000, 60_000, usize::MAX];
+    for body in lens.iter().flat_map(|len| [false, true].map(|is_text| Body { level, len: *len, is_text })) {
         let stock = Looked { maker: Maker::Stock, level, nanos: 1_000, len: 1_000 };
         match life {
-            1..=12 => (0..4 * (life % 5)).for_each(|_| choice.compare(level, len, Maker::Libdeflate, 2_000, 1_000)),
+            1..=12 => (0..life % 5).for_each(|_| choice.compare(body, Maker::Libdeflate, 2_000, 1_000)),
             13..=18 => {
                 let others = [Maker::Libdeflate, Maker::Igzip].map(|maker| Looked { maker, nanos: 10_000, ..stock });
-                (0..100).for_each(|_| choice.looked(level, len, &[stock, others[0], others[1]], true));
+                (0..100).for_each(|_| choice.looked(body, &[stock, others[0], others[1]], true));
             }
             _ => {}
         }
         if life % 2 == 1 {
-            (0..4).for_each(|_| choice.compare(level, len, Maker::ZlibRs, 2_000, 1_000));
+            (0..4).for_each(|_| choice.compare(body, Maker::ZlibRs, 2_000, 1_000));
         }
     }
     choice

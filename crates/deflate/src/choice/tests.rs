@@ -6,8 +6,12 @@ fn by(maker: Maker, level: i32) -> (Maker, i32) {
     (maker, level)
 }
 
+const fn text(level: i32, len: usize) -> Body {
+    Body { level, len, is_text: true }
+}
+
 fn picked(choice: &Choice, level: i32, len: usize) -> (Maker, i32) {
-    let pick = choice.pick(level, len);
+    let pick = choice.pick(text(level, len));
     (pick.maker, pick.level)
 }
 
@@ -24,10 +28,10 @@ fn a_class_whose_output_is_too_large_goes_up_and_then_to_zlib() {
     for level in 6..=9 {
         for _body in 0..COMPARED_MIN {
             assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, level));
-            choice.compare(6, 5_000, Maker::Libdeflate, 1_005, 1_000);
+            choice.compare(text(6, 5_000), Maker::Libdeflate, 1_005, 1_000);
         }
         assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, level), "half of a per cent is allowed");
-        choice.compare(6, 5_000, Maker::Libdeflate, 1_010, 1_000);
+        choice.compare(text(6, 5_000), Maker::Libdeflate, 1_010, 1_000);
     }
     assert_eq!(picked(&choice, 6, 5_000), by(Maker::Stock, 6));
     assert_eq!(picked(&choice, 6, 50_000), by(Maker::Libdeflate, 6), "other sizes are other classes");
@@ -37,17 +41,58 @@ fn a_class_whose_output_is_too_large_goes_up_and_then_to_zlib() {
 #[test]
 fn one_body_of_a_kind_of_its_own_says_nothing_yet() {
     let choice = usual();
-    choice.compare(6, 5_000, Maker::Libdeflate, 64, 56);
+    choice.compare(text(6, 5_000), Maker::Libdeflate, 64, 56);
     for _body in 0..1_000 {
-        choice.compare(6, 5_000, Maker::Libdeflate, 1_000, 1_000);
+        choice.compare(text(6, 5_000), Maker::Libdeflate, 1_000, 1_000);
     }
     assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, 6));
 }
 
 #[test]
+fn one_that_is_far_too_large_says_so() {
+    let choice = usual();
+    choice.compare(text(6, 5_000), Maker::Libdeflate, 1_050 + 256, 1_000);
+    assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, 6));
+    choice.compare(text(6, 5_000), Maker::Libdeflate, 1_051 + 256, 1_000);
+    assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, 7));
+    let numbers = Body { is_text: false, ..text(6, 5_000) };
+    assert_eq!(choice.pick(numbers).level, 6, "what is no text has classes of its own");
+    choice.compare(text(6, usize::MAX), Maker::ZlibRs, 2_000, 1_000);
+    assert!(!choice.has_parts(text(6, usize::MAX)));
+}
+
+#[test]
+fn fast_leaves_what_is_far_larger_than_zlibs_first_level_to_another_engine_for_a_while() {
+    let choice = Choice::new(Mode::Fast, 0.005);
+    choice.lacks(Maker::Qatzip);
+    let compare = |maker, ours| choice.compare(text(6, 5_000), maker, ours, 1_000);
+    (0..100).for_each(|_| compare(Maker::Igzip, 1_500));
+    assert_eq!(picked(&choice, 6, 5_000), by(Maker::Igzip, 1), "a quarter and 256 bytes more are no matter");
+    compare(Maker::Igzip, 1_507);
+    assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, 1));
+    compare(Maker::Libdeflate, 1_507);
+    assert_eq!(picked(&choice, 6, 5_000), by(Maker::Stock, 1));
+    let later = run_of(&choice, AGAIN_EVERY as usize);
+    assert_eq!(later.last(), Some(&by(Maker::Igzip, 1)));
+}
+
+#[test]
+fn parts_that_cost_more_than_zlib_are_its() {
+    let choice = usual();
+    let long = text(6, usize::MAX);
+    let time = |ours| choice.time_parts(long, ours, 1_000_000);
+    for ours in [9_000_000, 1_200_000, 1_200_000, 1_100_000].repeat(100) {
+        time(ours);
+    }
+    assert!(choice.has_parts(long), "a tenth is no matter, and three may have been interrupted");
+    (0..4).for_each(|_| time(1_200_000));
+    assert!(!choice.has_parts(long));
+}
+
+#[test]
 fn what_a_class_lost_it_gets_back_where_what_it_holds_is_small_again() {
     let choice = usual();
-    let compare = |ours| (0..100).for_each(|_| choice.compare(6, 5_000, Maker::Libdeflate, ours, 1_000));
+    let compare = |ours| (0..100).for_each(|_| choice.compare(text(6, 5_000), Maker::Libdeflate, ours, 1_000));
     let pick_again = || run_of(&choice, AGAIN_EVERY as usize).pop().unwrap();
     compare(1_010);
     assert_eq!(picked(&choice, 6, 5_000), by(Maker::Stock, 6));
@@ -63,7 +108,7 @@ fn what_a_class_lost_it_gets_back_where_what_it_holds_is_small_again() {
 #[test]
 fn a_device_whose_output_was_too_large_comes_back_a_level_at_a_time() {
     let choice = Choice::default();
-    let compare = |ours| (0..100).for_each(|_| choice.compare(6, 5_000, Maker::Qatzip, ours, 1_000));
+    let compare = |ours| (0..100).for_each(|_| choice.compare(text(6, 5_000), Maker::Qatzip, ours, 1_000));
     let by_card = |bodies| {
         let levels = run_of(&choice, bodies).into_iter().filter(|(maker, _)| *maker == Maker::Qatzip);
         levels.map(|(_, level)| level).collect::<std::collections::BTreeSet<_>>()
@@ -73,7 +118,7 @@ fn a_device_whose_output_was_too_large_comes_back_a_level_at_a_time() {
     assert_eq!(by_card(AGAIN_EVERY as usize - 101).len(), 0);
     assert!(by_card(1_000).contains(&9));
     assert_eq!(
-        (0..1_000).filter(|_| choice.looks(6, 5_000, Maker::Qatzip)).count(),
+        (0..1_000).filter(|_| choice.looks(text(6, 5_000), Maker::Qatzip)).count(),
         11,
         "the first four, and of 128 one"
     );
@@ -85,13 +130,13 @@ fn a_device_whose_output_was_too_large_comes_back_a_level_at_a_time() {
 #[test]
 fn parts_that_were_too_large_are_tried_again() {
     let choice = usual();
-    let parts_of = |bodies: u32| (0..bodies).filter(|_| choice.has_parts(6)).count();
-    assert_eq!((0..LOOK_FIRST).filter(|_| choice.looks_at_first_part(6)).count(), 4);
-    (0..4).for_each(|_| choice.compare(6, usize::MAX, Maker::ZlibRs, 1_010, 1_000));
+    let parts_of = |bodies: u32| (0..bodies).filter(|_| choice.has_parts(text(6, usize::MAX))).count();
+    assert_eq!((0..LOOK_FIRST).filter(|_| choice.looks_at_first_part(text(6, usize::MAX))).count(), 4);
+    (0..4).for_each(|_| choice.compare(text(6, usize::MAX), Maker::ZlibRs, 1_010, 1_000));
     assert_eq!(parts_of(AGAIN_EVERY), 0);
     assert_eq!(parts_of(100), 100);
-    assert!(choice.looks_at_first_part(6), "as the first ones were");
-    assert!(choice.has_parts(7), "other levels are others");
+    assert!(choice.looks_at_first_part(text(6, usize::MAX)), "as the first ones were");
+    assert!(choice.has_parts(text(7, usize::MAX)), "other levels are others");
 }
 
 /// Who has each of so many bodies.
@@ -112,11 +157,11 @@ fn few_are_looked_at_and_the_first_ones_all() {
 fn what_was_seen_long_ago_counts_less() {
     let choice = usual();
     for _table in 0..10_000 {
-        choice.compare(6, 4_096, Maker::Libdeflate, 1_300, 1_300);
+        choice.compare(text(6, 4_096), Maker::Libdeflate, 1_300, 1_300);
     }
     // Pages that repeat themselves: a twentieth as long, and larger by a seventh.
     let page = |_: &usize| {
-        choice.compare(6, 4_096, Maker::Libdeflate, 64, 56);
+        choice.compare(text(6, 4_096), Maker::Libdeflate, 64, 56);
         picked(&choice, 6, 4_096) == by(Maker::Libdeflate, 6)
     };
     assert!((1..=128).take_while(page).count() < 128);
@@ -132,12 +177,12 @@ fn no_engine_stands_in_for_no_compression() {
 
 /// Has each engine take so many nanoseconds for the next body.
 fn one(choice: &Choice, nanos: impl Fn(Maker) -> u64) -> Pick {
-    let pick = choice.pick(6, 1_000);
+    let pick = choice.pick(text(6, 1_000));
     let looked = |pick: Pick| Looked { maker: pick.maker, level: pick.level, nanos: nanos(pick.maker), len: 300 };
-    choice.cost(6, 1_000, pick.maker, nanos(pick.maker));
-    if pick.look || is_away(pick.maker) && choice.looks(6, 1_000, pick.maker) {
-        let beside = choice.beside(6, 1_000, pick.maker).map(looked);
-        choice.looked(6, 1_000, &[looked(pick)].into_iter().chain(beside).collect::<Vec<_>>(), true);
+    choice.cost(text(6, 1_000), pick.maker, nanos(pick.maker));
+    if pick.look || is_away(pick.maker) && choice.looks(text(6, 1_000), pick.maker) {
+        let beside = choice.beside(text(6, 1_000), pick.maker).map(looked);
+        choice.looked(text(6, 1_000), &[looked(pick)].into_iter().chain(beside).collect::<Vec<_>>(), true);
     }
     pick
 }
@@ -206,7 +251,7 @@ fn what_was_looked_at_before_a_level_changed_does_not_count_for_the_next() {
     let stock = Looked { maker: Maker::Stock, level: 6, nanos: 1, len: 1_000 };
     for _thread in 0..100 {
         let ours = Looked { maker: Maker::Libdeflate, len: 2_000, ..stock };
-        choice.looked(6, 5_000, &[ours, stock], true);
+        choice.looked(text(6, 5_000), &[ours, stock], true);
     }
     assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, 7));
 }
@@ -242,6 +287,6 @@ fn one_interruption_does_not_change_the_choice() {
     let choice = Choice::default();
     let card = |nanos: u64| move |maker: Maker| if maker == Maker::Qatzip { nanos } else { 10_000 };
     run(&choice, 20, card(5_000));
-    choice.cost(6, 1_000, Maker::Qatzip, 50_000_000);
-    assert_eq!(choice.pick(6, 1_000).maker, Maker::Qatzip);
+    choice.cost(text(6, 1_000), Maker::Qatzip, 50_000_000);
+    assert_eq!(choice.pick(text(6, 1_000)).maker, Maker::Qatzip);
 }

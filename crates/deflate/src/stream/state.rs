@@ -2,15 +2,16 @@
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use std::mem::{MaybeUninit, offset_of};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::{ptr, slice};
 
 use super::{HEAD_LEN, With};
 use crate::arena::{Arena, STATE_LEN};
-use crate::choice::Choice;
+use crate::choice::{Body, Choice};
 use crate::count::{Made, Maker, Reason};
 use crate::engine::{Effort, Part, bound};
 use crate::scratch::Settings;
+use crate::text::is_text;
 use crate::wrapper::Wrapper;
 use crate::zlib::{
     BINARY, BUF_ERROR, DEFAULT_STRATEGY, DEFLATED, FINISH, FULL_FLUSH, MEM_ERROR, NO_FLUSH, OK, STREAM_END,
@@ -35,8 +36,8 @@ pub(super) struct State {
     /// The stream: one that was copied by `memcpy` is not its.
     pub(super) strm: *mut ZStream,
     pub(super) magic: u64,
-    /// Whether a call is at it.
-    pub(super) is_held: AtomicBool,
+    /// Whose call is at it: a thread; 0: nobody's.
+    pub(super) holder: AtomicUsize,
     pub(super) settings: Settings,
     pub(super) strategy: c_int,
     pub(super) wrapper: Wrapper,
@@ -201,7 +202,7 @@ impl State {
         }
         let is_late = self.staged > 0 && with.now.saturating_sub(self.since) > STAGING_MAX;
         let fits = new <= self.room();
-        if flush == NO_FLUSH && !is_late && (fits || self.has_parts(with)) {
+        if flush == NO_FLUSH && !is_late && (fits || self.has_parts(z, with)) {
             self.take(z, with.now);
             return if fits { Some(OK) } else { self.part(z, false, with) };
         }
@@ -227,7 +228,7 @@ impl State {
             let is_last = z.avail_in == 0;
             let is_part = self.history > 0 || !is_last;
             if is_part {
-                let has_parts = self.has_parts(with);
+                let has_parts = self.has_parts(z, with);
                 return if has_parts { self.part(z, is_last, with) } else { self.turn(z, Reason::Long, FINISH, with) };
             }
         }
@@ -254,7 +255,7 @@ impl State {
                 }
             }
             if bound(new) + frame > self.block_len {
-                if self.has_parts(with) {
+                if self.has_parts(z, with) {
                     self.take(z, with.now);
                     return self.part(z, false, with);
                 }
@@ -407,7 +408,7 @@ impl State {
     fn guess(&self, z: &mut ZStream, input: &[u8]) {
         let block = (1 << (self.settings.mem_level + 6)) - 1;
         if z.data_type == UNKNOWN {
-            z.data_type = data_type(&input[..input.len().min(block)]);
+            z.data_type = if is_text(&input[..input.len().min(block)]) { TEXT } else { BINARY };
         }
     }
 
@@ -502,10 +503,17 @@ impl State {
     }
 
     /// Whether a body that is longer than what can be staged is compressed part by part.
-    fn has_parts(&self, with: &With<'_>) -> bool {
+    fn has_parts(&self, z: &ZStream, with: &With<'_>) -> bool {
+        // SAFETY: what is staged, or the caller's input.
+        let begins = || unsafe {
+            match self.staged {
+                0 => slice::from_raw_parts(z.next_in, z.avail_in as usize),
+                staged => slice::from_raw_parts(self.block, staged),
+            }
+        };
         self.stage_len() >= PART_MIN
             && Effort::of(with.choice.streaming(self.settings.level)).is_some()
-            && with.choice.has_parts(self.settings.level)
+            && with.choice.has_parts(Body::long(self.settings.level, begins()))
     }
 
     /// From staging, with nothing staged, to stock zlib for all of it. As [`stage`](Self::stage)'s.
@@ -687,15 +695,6 @@ fn skip(z: &mut ZStream, len: usize) {
     z.next_out = z.next_out.wrapping_add(len);
     z.avail_out -= len as c_uint;
     z.total_out = z.total_out.wrapping_add(len as c_ulong);
-}
-
-/// zlib's `detect_data_type`, which asks for literals: the first of its kind is one.
-fn data_type(bytes: &[u8]) -> c_int {
-    // Control characters that no text has. All are looked at, so that it is done many at a time.
-    let is_binary = |byte: u8| (byte < 7) | (byte.wrapping_sub(14) < 12) | (byte.wrapping_sub(28) < 4);
-    let any_binary = |chunk: &[u8]| chunk.iter().fold(false, |any, byte| any | is_binary(*byte));
-    let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | 32..);
-    if bytes.chunks(512).any(any_binary) || !bytes.iter().any(is_text) { BINARY } else { TEXT }
 }
 
 pub(super) fn fail(z: &mut ZStream, code: c_int) -> c_int {

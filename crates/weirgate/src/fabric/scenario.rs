@@ -2,6 +2,7 @@
 
 mod balance;
 mod fit;
+mod full;
 mod network;
 mod notes;
 mod overrides;
@@ -10,7 +11,8 @@ mod workload;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use weirgate_fabric::{Buffers, Chance, ControlKind, Settings, Simulation, Span, TcpSettings, Time};
+use weirgate_balance::symmetry::Symmetry;
+use weirgate_fabric::{Buffers, Chance, ControlKind, Scheme, Settings, Simulation, Span, TcpSettings, Time};
 use weirgate_units::{Bytes, Duration};
 
 use crate::config::read::{Lines, Problem, Section};
@@ -21,6 +23,9 @@ pub use self::network::{Extra, Failures, Graph, KINDS as KINDS_OF_TOPOLOGY, Netw
 use self::overrides::{Overridden, find};
 pub use self::overrides::{Override, OverrideError};
 pub use self::workload::{Answers, KINDS as KINDS_OF_WORKLOAD, Traffic};
+
+/// A fat tree of 64 ports takes 4.8 GB, one of 80 17.
+const COMPONENTS_MAX: u64 = 8_000_000_000;
 
 /// A scenario: what is in the file, and can be changed by who sweeps over it.
 #[derive(Clone, Debug, PartialEq)]
@@ -191,6 +196,15 @@ impl Scenario {
         // Beside the streams of hosts and switches.
         let chance = |stream| Chance::new(self.settings.seed, u64::MAX - stream);
         let workload = self.traffic.workload(&topology, &self.settings.tcp, chance)?;
+        if matches!(self.settings.scheme, Scheme::Drill(_)) && Symmetry::memory(&topology) > COMPONENTS_MAX {
+            let gb = Symmetry::memory(&topology) as f64 / 1e9;
+            let what = format!(
+                "the symmetric components that drill goes by would take {gb:.1} GB in a network of so many switches, and {:.1} GB is the most: \
+                 a smaller network, or another balancer",
+                COMPONENTS_MAX as f64 / 1e9
+            );
+            return Err(problem(0, "topology", what));
+        }
         let simulation = Simulation::new(topology, self.settings.clone(), workload, changes);
         simulation.map_err(|error| problem(0, "topology", error.to_string()))
     }

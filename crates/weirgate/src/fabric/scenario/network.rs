@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use weirgate_balance::Sampler as _;
-use weirgate_balance::topology::{FatTree, Kind, LeafSpine, Link, LinkSettings, Pods, Topology, TopologyError, Vl2};
+use weirgate_balance::topology::{
+    FatTree, Kind, LeafSpine, Link, LinkSettings, Node, Pods, Topology, TopologyError, Vl2,
+};
 use weirgate_fabric::{Chance, Change, Span, Time};
 use weirgate_units::Duration;
 
@@ -178,6 +180,11 @@ impl Network {
             }
         }
         Ok((topology, changes))
+    }
+
+    /// What a node is called.
+    pub(super) fn name(&self, topology: &Topology, node: Node) -> String {
+        self.names(topology).of(node).to_owned()
     }
 
     /// The names of all nodes.

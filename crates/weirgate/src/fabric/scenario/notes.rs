@@ -2,7 +2,12 @@
 
 use weirgate_fabric::Scheme;
 
+use super::full::fullest;
+use super::workload::uplinks;
 use super::{Scenario, Traffic};
+
+/// Just so full a link may be.
+const FULL: f64 = 1.000_001;
 
 impl Scenario {
     /// A sentence for each of these.
@@ -14,6 +19,16 @@ impl Scenario {
         }
         // What is wrong with the network the run says.
         let Ok((topology, _)) = self.network.build(self.settings.seed) else { return notes };
+        if let Traffic::Poisson { load, .. } = &self.traffic
+            && let Some((from, to, full)) = fullest(&topology, load * uplinks(&topology))
+            && full > FULL
+        {
+            let [from, to] = [from, to].map(|node| self.network.name(&topology, node));
+            notes.push(format!(
+                "[workload] load = {load} asks the link from {from} to {to} for {full:.2} times what it carries, if all shortest paths have their \
+                 share of it: what waits there grows for as long as flows begin, and times are of that"
+            ));
+        }
         let switches = || topology.nodes().filter(|node| !topology.is_host(*node));
         let ports = switches().map(|switch| topology.ports(switch).len()).max().unwrap_or(0);
         let engines = self.settings.engines;
@@ -58,5 +73,20 @@ mod tests {
         assert!(said[1].contains("no switch has more than 10 ports"), "{said:?}");
         assert!(said[2].contains("no switch has more than 4 ports to other switches"), "{said:?}");
         assert!(notes("sizes = \"websearch\"\n")[0].ends_with("at most"));
+    }
+
+    #[test]
+    fn a_link_within_the_network_that_is_asked_for_too_much_is_named() {
+        let notes = |topology: &str, load: f64| {
+            let text = format!("[topology]\n{topology}[workload]\nload = {load}\nsizes = \"10 KB\"\n");
+            Scenario::parse(&text, Path::new("")).unwrap().notes()
+        };
+        // Of 4 pods of 4 switches 12 of 15 are in another pod; a plane's 4 switches have 4 links each of 1 Gbit/s for what 4 x 40 bring.
+        let pods = "kind = \"pods\"\nspine = \"1 Gbit/s\"\n";
+        let said = notes(pods, 0.5);
+        assert!(said[1].contains("asks the link from"), "{said:?}");
+        assert!(said[1].contains(" for 16.00 times what it carries"), "{said:?}");
+        assert_eq!(notes(pods, 0.03).len(), 1);
+        assert_eq!(notes("spines = 4\nleaves = 2\nhosts = 40\ncore = \"10 Gbit/s\"\n", 1.0).len(), 1);
     }
 }

@@ -138,7 +138,7 @@ impl Traffic {
 }
 
 /// What the leaves' links to other switches carry one way, in bit/s, of those that are up.
-fn uplinks(topology: &Topology) -> f64 {
+pub(super) fn uplinks(topology: &Topology) -> f64 {
     let leaves = topology.leaves();
     let links = leaves.iter().flat_map(|leaf| topology.ports(*leaf).iter().map(|link| (*leaf, *link)));
     let is_up =

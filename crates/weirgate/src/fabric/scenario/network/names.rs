@@ -33,7 +33,7 @@ impl Names {
     }
 
     /// What a node is called.
-    fn of(&self, node: Node) -> &str {
+    pub(super) fn of(&self, node: Node) -> &str {
         self.names.get(node.index()).map_or("a node of another network", String::as_str)
     }
 

@@ -23,6 +23,9 @@ const LEAVES_MAX: u64 = u16::MAX as u64 - 1;
 
 const DELAY: Duration = Duration::from_nanos(500);
 
+/// Beyond, a segment's timestamp comes round.
+const DELAY_MAX: Duration = Duration::from_millis(100);
+
 /// Reads `[topology]`.
 pub(super) fn read(section: &mut Section<'_>, folder: &Path, problems: &mut Vec<Problem>) -> Option<Shape> {
     let shape = shape(section, folder, problems)?;
@@ -70,7 +73,7 @@ fn size(shape: &Shape) -> (u64, u64) {
 
 fn shape(section: &mut Section<'_>, folder: &Path, problems: &mut Vec<Problem>) -> Option<Shape> {
     let kind = section.parsed::<String>("kind");
-    let delay = section.parsed("delay").map_or(DELAY, |delay| delay.value);
+    let delay = delay(section, problems);
     let mut link = |section: &mut Section<'_>, key, gbit: u64| {
         let default = BitRate::from_bits_per_sec(gbit * 1_000_000_000);
         let rate = section.parsed::<BitRate>(key);
@@ -139,7 +142,7 @@ pub(super) fn links(root: &mut Section<'_>, problems: &mut Vec<Problem>) -> Vec<
     let links = root.tables("link", |section, line| {
         let between = section.list::<String>("between").and_then(|between| between.value.try_into().ok());
         let rate = section.parsed::<BitRate>("rate");
-        let delay = section.parsed("delay").map_or(DELAY, |delay| delay.value);
+        let delay = delay(section, problems);
         let count = section.integer("count", 1, 10_000).map_or(1, |count| count.value as u32);
         let (Some(between), Some(rate)) = (between, rate) else {
             let what = "a link has between = [\"leaf0\", \"spine0\"] and rate = \"10 Gbit/s\"";
@@ -150,6 +153,15 @@ pub(super) fn links(root: &mut Section<'_>, problems: &mut Vec<Problem>) -> Vec<
         Some(Extra { between, settings: LinkSettings { rate: rate.value, delay }, count, line })
     });
     links.into_iter().flatten().flatten().collect()
+}
+
+fn delay(section: &mut Section<'_>, problems: &mut Vec<Problem>) -> Duration {
+    let delay = section.parsed::<Duration>("delay");
+    let long = delay.as_ref().filter(|delay| delay.value > DELAY_MAX);
+    problems.extend(long.map(|delay| {
+        delay.problem(format!("a link's delay is {DELAY_MAX} at most: round trips are measured up to 4 s"))
+    }));
+    delay.map_or(DELAY, |delay| delay.value)
 }
 
 fn too_slow() -> String {

@@ -1,0 +1,73 @@
+//! Which link between switches a workload asks for more than it carries.
+
+use std::collections::VecDeque;
+
+use weirgate_balance::topology::{Link, Node, Topology};
+
+/// So many steps are a second.
+const STEPS_MAX: usize = 200_000_000;
+
+/// The fullest link, from the first of its ends to the other, and its load, where hosts send so many bits a second between leaves, each
+/// source and each destination outside its leaf alike, and each switch shares out what it has among its shortest ways by their rates. None,
+/// where the network is too large to be asked, or has no such link.
+pub(super) fn fullest(topology: &Topology, bits_per_sec: f64) -> Option<(Node, Node, f64)> {
+    let leaves = topology.leaves();
+    let links: Vec<Link> = topology.links().filter(|link| topology.is_up(*link)).collect();
+    if leaves.len().saturating_mul(links.len()) > STEPS_MAX {
+        return None;
+    }
+    let hosts_of = |leaf: Node| {
+        topology.ports(leaf).iter().filter(|link| topology.is_host(topology.far_end(**link, leaf))).count() as f64
+    };
+    let hosts: Vec<f64> = leaves.iter().map(|leaf| hosts_of(*leaf)).collect();
+    let all: f64 = hosts.iter().sum();
+    // By link, from its first end and to it.
+    let mut asked = vec![[0.0; 2]; topology.links().len()];
+    for (to, hosts_to) in leaves.iter().zip(&hosts) {
+        let (hops, order) = distances(topology, *to);
+        let mut waits = vec![0.0; topology.nodes().len()];
+        for (from, hosts_from) in leaves.iter().zip(&hosts).filter(|(from, _)| *from != to) {
+            waits[from.index()] = bits_per_sec * hosts_from / all * hosts_to / (all - hosts_from);
+        }
+        // The furthest first.
+        for node in order.into_iter().rev() {
+            let is_way = |link: &Link| {
+                let far = topology.far_end(*link, node).index();
+                topology.is_up(*link) && hops[far].zip(hops[node.index()]).is_some_and(|(far, here)| far + 1 == here)
+            };
+            let rate = |link: Link| topology.settings(link).rate.as_bits_per_sec() as f64;
+            let ways: Vec<Link> = topology.ports(node).iter().copied().filter(is_way).collect();
+            let sum: f64 = ways.iter().map(|link| rate(*link)).sum();
+            let has = std::mem::take(&mut waits[node.index()]);
+            for link in ways {
+                let share = has * rate(link) / sum;
+                asked[link.index()][usize::from(topology.ends(link)[0] != node)] += share;
+                waits[topology.far_end(link, node).index()] += share;
+            }
+        }
+    }
+    let loads = links.into_iter().flat_map(|link| {
+        let (rate, [one, other]) = (topology.settings(link).rate.as_bits_per_sec() as f64, topology.ends(link));
+        let [there, back] = asked[link.index()].map(|asked| asked / rate);
+        [(one, other, there), (other, one, back)]
+    });
+    loads.filter(|(_, _, load)| *load > 0.0).max_by(|a, b| a.2.total_cmp(&b.2))
+}
+
+/// How far switches are from one, by node, and in the order in which they are met.
+fn distances(topology: &Topology, to: Node) -> (Vec<Option<u32>>, Vec<Node>) {
+    let mut hops = vec![None; topology.nodes().len()];
+    hops[to.index()] = Some(0);
+    let (mut open, mut order) = (VecDeque::from([(to, 0)]), Vec::new());
+    while let Some((node, far)) = open.pop_front() {
+        order.push(node);
+        for link in topology.ports(node).iter().filter(|link| topology.is_up(**link)) {
+            let next = topology.far_end(*link, node);
+            if !topology.is_host(next) && hops[next.index()].is_none() {
+                hops[next.index()] = Some(far + 1);
+                open.push_back((next, far + 1));
+            }
+        }
+    }
+    (hops, order)
+}
