@@ -68,7 +68,7 @@ install: build ## as root: binary, systemd unit, manual, completions below $(DES
 demo: setup build ## CUBIC and Weirgate side by side on 20 emulated client networks, under 4 minutes
 	$(WEIRGATE) lab run edge --demo
 
-test: setup build test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl test-lab ## all tests, every experiment's quick form included (bench-shape, bench-spray, bench-switch, fabric-speed: make bench)
+test: setup build test-rust test-loom test-web test-fuzz test-libz test-fabric test-hdl test-lab ## all tests, every experiment's quick form included (bench-shape, bench-spray, bench-switch, fabric-speed: make bench), and six figures'
 
 test-rust: setup build
 	set -o pipefail; $(LINTED) cargo test --workspace --locked $(CHECKED) -- --show-output | awk -f scripts/skipped.awk; status=$$?; $(RELEASED); exit $$status

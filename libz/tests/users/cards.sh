@@ -31,7 +31,7 @@ for _ in range(20):
     assert zlib.decompress(out) == text
     sizes.append(len(out))
 assert sizes[0] > len(text), "the card's own output"
-assert qatzip() == 16, f"{qatzip()} by the card, four at each of the levels 6 to 9"
+assert qatzip() == 4, f"{qatzip()} by the card, which is far too large: one at each of the levels 6 to 9"
 assert libdeflate() > 0 and sizes[-1] < len(text) / 3, sizes
 parents.update(os.listdir(sys.argv[2]))
 child = os.fork()
