@@ -5,9 +5,8 @@
 //! an engine holds that depends on the data, so it is looked at: the first bodies of each class, which is of a level, a size, and of text
 //! or what is none, and later every so many, are compressed by all engines of the caller's thread, stock zlib among them. One whose output
 //! has been too large in sum, or far too large once, goes one level up, and from the last level out of the choice; once in many bodies it
-//! goes down again, or comes back. Of those that are left the one that took
-//! the shortest time for these bodies has the class. It keeps it until another one is cheaper by a good deal, so that equal bodies have
-//! equal output as a rule.
+//! goes down again, or comes back. Of those that are left the one that took the shortest time for these bodies has the class. It keeps it
+//! until another one is cheaper by a good deal, so that equal bodies have equal output as a rule.
 //!
 //! Of a device's bodies the first few are looked at, and later every so many as well. What it costs is the time for which it kept its
 //! caller's thread busy, and a part of that in which it had it sleep. That changes with its load, so where there is one it is tried now

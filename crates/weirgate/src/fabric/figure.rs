@@ -2,7 +2,7 @@
 //!
 //! Every figure begins with `scenarios/article.toml` and says what it changes. An arm is a scenario; all arms of a figure have the same
 //! seeds, and so the same arrivals. Ratios are paired by seed, and their means and intervals, Student's over the seeds, are those of their
-//! logarithms; of quantiles that single runs are too short for, both come of all runs together, the interval by order statistics.
+//! logarithms; of quantiles that single runs are too short for, both come of all runs together, the interval by the jackknife over the seeds.
 
 mod arm;
 mod bench;
