@@ -17,7 +17,21 @@ use crate::report::{Table, number};
 const TIMES: usize = 5;
 
 /// System calls for a request, by their names.
-pub(super) type Calls = BTreeMap<String, f64>;
+type Calls = BTreeMap<String, f64>;
+
+/// A kind of call that a library's server makes more often than zlib's.
+pub(super) struct More {
+    name: String,
+    /// So many for a request.
+    count: f64,
+    /// zlib's server makes none.
+    is_new: bool,
+}
+
+/// Of a kind that zlib's server has, events of its own that come together, or not, make no difference below this; of any other kind there
+/// may be those of once a second.
+const OWN_MIN: f64 = 0.1;
+const NEW_MIN: f64 = 0.05;
 
 /// Those of each library's server for `bodies`, after each was asked for once; and by library those that it makes more than zlib.
 pub(super) fn run(
@@ -25,7 +39,7 @@ pub(super) fn run(
     servers: &[Server],
     libraries: &[Library],
     bodies: &[&Body],
-) -> Result<(Table, Vec<Calls>)> {
+) -> Result<(Table, Vec<Vec<More>>)> {
     let mut table = Table::new(
         "System calls of the server for a request by a new connection",
         &["library", "all", "more than with zlib"],
@@ -40,13 +54,12 @@ pub(super) fn run(
             stock = calls.clone();
         }
         let all: f64 = calls.values().sum();
-        // Events come together now and then: a call in ten requests is no difference.
         let more = calls.into_iter().map(|(name, count)| {
-            let more = count - stock.get(&name).copied().unwrap_or(0.0);
-            (name, more)
+            let of_stock = stock.get(&name);
+            More { count: count - of_stock.unwrap_or(&0.0), is_new: of_stock.is_none(), name }
         });
-        let more: Calls = more.filter(|(_, more)| *more > 0.1).collect();
-        let said: Vec<String> = more.iter().map(|(name, more)| format!("{name} {}", number(*more))).collect();
+        let more: Vec<More> = more.filter(|more| more.count > if more.is_new { NEW_MIN } else { OWN_MIN }).collect();
+        let said: Vec<String> = more.iter().map(|more| format!("{} {}", more.name, number(more.count))).collect();
         let said = if said.is_empty() { "none".to_owned() } else { said.join(", ") };
         table.rows.push(vec![library.name.to_owned(), number(all), said]);
         all_more.push(more);
@@ -54,10 +67,10 @@ pub(super) fn run(
     Ok((table, all_more))
 }
 
-/// Of those that a library's server makes more than zlib's, the kinds that are somebody's doing: those in one of two requests, where the
-/// server's own events come together or not.
-pub(super) fn often(more: &Calls) -> impl Iterator<Item = &str> {
-    more.iter().filter(|(_, count)| **count > 0.5).map(|(name, _)| name.as_str())
+/// Of those that a library's server makes more than zlib's, the kinds that are somebody's doing: any that zlib's makes none of, and of the
+/// server's own, whose events come together or not, those in one of two requests.
+pub(super) fn often(more: &[More]) -> impl Iterator<Item = &str> {
+    more.iter().filter(|more| more.is_new || more.count > 0.5).map(|more| more.name.as_str())
 }
 
 fn trace(dir: &Path, server: &Server, bodies: &[&Body]) -> Result<Calls> {

@@ -178,7 +178,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     ];
     let (calls, more) = calls::run(&place, &servers, &[stock.clone(), with], &bodies)?;
     drop(device);
-    let more = more.last().into_iter().flat_map(calls::often).filter(|name| *name != "clock_nanosleep").count();
+    let more =
+        more.last().into_iter().flat_map(|more| calls::often(more)).filter(|name| *name != "clock_nanosleep").count();
     let mut expectations = Expectations::of("accelerator")?;
     expectations.measured("failed_requests", failed as f64)?;
     expectations.measured("nginx_alerts", alerts as f64)?;
