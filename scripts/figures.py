@@ -92,7 +92,7 @@ ALL_VARIED = "So it does with all that is varied."
 
 def of_all_varied(article, here, variants):
     """What is true of a number that all variations contradict."""
-    sides = {bounds(cell)[0] > float(article) for cell in [here, *variants.values()] if bounds(cell)} if article[:1].isdigit() else set()
+    sides = {bounds(cell)[0] > float(article) for cell in [here, *variants.values()] if bounds(cell)} if re.fullmatch(r"[0-9.]+", article) else set()
     return "What is varied leads to either side of the article's number." if len(sides) > 1 else ALL_VARIED
 
 
