@@ -2,7 +2,7 @@
 
 use weirgate_balance::topology::{LinkSettings, Node, Topology};
 
-use crate::routes::distances;
+use crate::routes::{FAR, distances};
 use crate::{Span, TcpSettings};
 
 /// The flow completion time of so many bytes over these links, from the source on, one after the other, if nothing else is sent and the
@@ -45,6 +45,11 @@ impl Distances {
     pub fn to(topology: &Topology, destination: Node) -> Self {
         let hops = distances(topology, destination);
         Self { destination, hops }
+    }
+
+    /// Links from a node; none, if there is no way.
+    pub fn hops(&self, node: Node) -> Option<u32> {
+        Some(self.hops[node.index()]).filter(|hops| *hops != FAR)
     }
 
     /// The links of a shortest path from `source`, by the lowest ports; none, if there is no way. The network is the same as before.

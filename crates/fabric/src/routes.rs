@@ -8,7 +8,7 @@ use weirgate_balance::{Port, Schedule};
 pub(crate) const NO_GROUP: u16 = u16::MAX;
 
 /// No way.
-const FAR: u32 = u32::MAX;
+pub(crate) const FAR: u32 = u32::MAX;
 
 /// The ways from one switch.
 #[derive(Clone, Debug, Default)]

@@ -196,12 +196,12 @@ impl Scenario {
         // Beside the streams of hosts and switches.
         let chance = |stream| Chance::new(self.settings.seed, u64::MAX - stream);
         let workload = self.traffic.workload(&topology, &self.settings.tcp, chance)?;
-        if matches!(self.settings.scheme, Scheme::Drill(_)) && Symmetry::memory(&topology) > COMPONENTS_MAX {
-            let gb = Symmetry::memory(&topology) as f64 / 1e9;
+        let components = Symmetry::memory(&topology);
+        if matches!(self.settings.scheme, Scheme::Drill(_)) && components > COMPONENTS_MAX {
+            let [gb, most] = [components, COMPONENTS_MAX].map(|bytes| bytes as f64 / 1e9);
             let what = format!(
-                "the symmetric components that drill goes by would take {gb:.1} GB in a network of so many switches, and {:.1} GB is the most: \
-                 a smaller network, or another balancer",
-                COMPONENTS_MAX as f64 / 1e9
+                "the symmetric components that drill goes by would take {gb:.1} GB in a network of so many switches, and {most:.1} GB is the most: \
+                 a smaller network, or another balancer"
             );
             return Err(problem(0, "topology", what));
         }

@@ -1,8 +1,9 @@
 //! Which link between switches a workload asks for more than it carries.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
 
 use weirgate_balance::topology::{Link, Node, Topology};
+use weirgate_fabric::Distances;
 
 /// So many steps are a second.
 const STEPS_MAX: usize = 200_000_000;
@@ -21,19 +22,21 @@ pub(super) fn fullest(topology: &Topology, bits_per_sec: f64) -> Option<(Node, N
     };
     let hosts: Vec<f64> = leaves.iter().map(|leaf| hosts_of(*leaf)).collect();
     let all: f64 = hosts.iter().sum();
+    let mut switches: Vec<Node> = topology.nodes().filter(|node| !topology.is_host(*node)).collect();
     // By link, from its first end and to it.
     let mut asked = vec![[0.0; 2]; topology.links().len()];
     for (to, hosts_to) in leaves.iter().zip(&hosts) {
-        let (hops, order) = distances(topology, *to);
+        let far = Distances::to(topology, *to);
         let mut waits = vec![0.0; topology.nodes().len()];
         for (from, hosts_from) in leaves.iter().zip(&hosts).filter(|(from, _)| *from != to) {
             waits[from.index()] = bits_per_sec * hosts_from / all * hosts_to / (all - hosts_from);
         }
-        // The furthest first.
-        for node in order.into_iter().rev() {
+        switches.sort_by_key(|node| Reverse(far.hops(*node)));
+        for node in switches.iter().copied() {
             let is_way = |link: &Link| {
-                let far = topology.far_end(*link, node).index();
-                topology.is_up(*link) && hops[far].zip(hops[node.index()]).is_some_and(|(far, here)| far + 1 == here)
+                let next = topology.far_end(*link, node);
+                let hops = far.hops(next).zip(far.hops(node));
+                topology.is_up(*link) && !topology.is_host(next) && hops.is_some_and(|(next, here)| next + 1 == here)
             };
             let rate = |link: Link| topology.settings(link).rate.as_bits_per_sec() as f64;
             let ways: Vec<Link> = topology.ports(node).iter().copied().filter(is_way).collect();
@@ -52,22 +55,4 @@ pub(super) fn fullest(topology: &Topology, bits_per_sec: f64) -> Option<(Node, N
         [(one, other, there), (other, one, back)]
     });
     loads.filter(|(_, _, load)| *load > 0.0).max_by(|a, b| a.2.total_cmp(&b.2))
-}
-
-/// How far switches are from one, by node, and in the order in which they are met.
-fn distances(topology: &Topology, to: Node) -> (Vec<Option<u32>>, Vec<Node>) {
-    let mut hops = vec![None; topology.nodes().len()];
-    hops[to.index()] = Some(0);
-    let (mut open, mut order) = (VecDeque::from([(to, 0)]), Vec::new());
-    while let Some((node, far)) = open.pop_front() {
-        order.push(node);
-        for link in topology.ports(node).iter().filter(|link| topology.is_up(**link)) {
-            let next = topology.far_end(*link, node);
-            if !topology.is_host(next) && hops[next.index()].is_none() {
-                hops[next.index()] = Some(far + 1);
-                open.push_back((next, far + 1));
-            }
-        }
-    }
-    (hops, order)
 }
