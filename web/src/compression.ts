@@ -26,6 +26,7 @@ const REASONS = new Map([
   ["late", "The accelerator did not answer in time: another engine had the body"],
   ["wrong", "What the accelerator answered was not this body: another engine had it"],
   ["paused", "The accelerator has failed and is not asked for a while: another engine had the body"],
+  ["larger", "The chosen engine's output was looked at and was larger than zlib's by more than is allowed: zlib's was sent"],
 ]);
 
 /** The answer before this one, by the server's clock: rates are what came between the two. */

@@ -28,8 +28,7 @@ mod word;
 use std::sync::atomic;
 
 pub use batched::{Batched, Pulse};
-pub(crate) use client::Answer;
-pub use client::{Client, Holder, Patience};
+pub use client::{Client, Device, Holder, Patience};
 pub use memory::{BODY_MAX, Memory};
 pub use server::{Job, Server};
 pub use simulated::{Faults, Simulated};

@@ -23,12 +23,12 @@ impl With<'_> {
         let (_, after) = Wrapper::Zlib.trailer(0, 0);
         let most = out.len().checked_sub(before + after)?;
         // With the trailer's: zlib asks to be called again where it has no room left at its end.
-        let room = &mut out[before..];
+        let (room, now) = (&mut out[before..], self.now);
         let mut made = self
             .choice
             .ways(Body::of(settings.level, input))
-            .filter_map(|pick| self.scratch.by(&pick, &settings, input, room));
-        let len = made.find(|len| *len <= most)?;
+            .filter_map(|pick| self.scratch.by(&pick, &settings, self.choice, now, input, room).ok());
+        let (len, _) = made.find(|(len, _)| *len <= most)?;
         let check = Wrapper::Zlib.check(Wrapper::Zlib.no_check(), input);
         let (trailer, _) = Wrapper::Zlib.trailer(check, input.len() as u64);
         out[..before].write_copy_of_slice(&header[..before]);

@@ -1,11 +1,10 @@
 //! A thread's cards: loaded when they are first asked for, again when one has failed, and never in a child of a process that has some.
 
-use std::mem::{self, MaybeUninit};
+use std::mem;
 use std::ptr;
 
 use crate::choice::Choice;
-use crate::count::{Maker, Reason};
-use crate::engine::Engine as _;
+use crate::count::Reason;
 use crate::qatzip::Qatzip;
 
 /// A card for each level.
@@ -30,25 +29,22 @@ enum Slot {
 const PAUSE: u64 = 1_000_000_000;
 
 impl Cards {
-    /// Compresses a body at `now`, a clock's time in nanoseconds: how long it became.
+    /// The card at a level, at `now`, a clock's time in nanoseconds.
     ///
     /// # Errors
-    /// Why not; `None`: there is no card, and `choice` knows it from now on.
-    pub(crate) fn compress(
-        &mut self,
-        level: i32,
-        choice: &Choice,
-        now: u64,
-        input: &[u8],
-        out: &mut [MaybeUninit<u8>],
-    ) -> Result<usize, Option<Reason>> {
+    /// Why not; `None`: there is none.
+    pub(crate) fn card(&mut self, level: i32, choice: &Choice, now: u64) -> Result<&mut Qatzip, Option<Reason>> {
         self.look_for_a_fork(choice);
         if self.is_inherited {
-            choice.lacks(Maker::Qatzip);
             return Err(None);
         }
         let was_loaded = self.levels.iter().any(|slot| !matches!(slot, Slot::Untried));
         let slot = &mut self.levels[level.clamp(1, 9) as usize];
+        if let Slot::Loaded(card) = slot
+            && card.has_failed()
+        {
+            *slot = Slot::Gone(now + PAUSE);
+        }
         let is_due = match slot {
             Slot::Untried => true,
             Slot::Loaded(_) => false,
@@ -62,20 +58,10 @@ impl Cards {
                     *slot = Slot::Gone(now + PAUSE);
                     return Err(Some(Reason::Gone));
                 }
-                None => {
-                    choice.lacks(Maker::Qatzip);
-                    return Err(None);
-                }
+                None => return Err(None),
             }
         }
-        let Slot::Loaded(card) = slot else { return Err(None) };
-        if let Some(len) = card.compress(input, out) {
-            return Ok(len);
-        }
-        if card.has_failed() {
-            *slot = Slot::Gone(now + PAUSE);
-        }
-        Err(Some(Reason::Failed))
+        if let Slot::Loaded(card) = slot { Ok(card) } else { Err(None) }
     }
 
     /// What a parent has loaded its child may neither use nor give back.

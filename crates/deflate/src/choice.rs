@@ -5,7 +5,7 @@
 //! an engine holds that depends on the data, so it is looked at: the first bodies of each class, which is of a level, a size, and of text
 //! or what is none, and later every so many, are compressed by all engines of the caller's thread, stock zlib among them. One whose output
 //! has been too large in sum, or far too large once, goes one level up, and from the last level out of the choice; once in many bodies it
-//! goes down again, or comes back. Of those that are left the one that took the shortest time for these bodies has the class. It keeps it
+//! goes down again, or comes back. What is looked at itself is sent as zlib made it where the engine's is too large. Of those that are left the one that took the shortest time for these bodies has the class. It keeps it
 //! until another one is cheaper by a good deal, so that equal bodies have equal output as a rule.
 //!
 //! Of a device's bodies the first few are looked at, and later every so many as well. What it costs is the time for which it kept its
@@ -395,13 +395,31 @@ impl Choice {
         }
     }
 
+    /// Whether a body that became `ours` long is better sent as stock zlib made it, where it did.
+    pub const fn prefers_stock(&self, ours: usize, stock: usize) -> bool {
+        match self.mode {
+            Mode::Same => self.is_larger(ours as u64, stock as u64),
+            Mode::Fast => self.is_far_larger(ours, stock),
+        }
+    }
+
+    /// By more than is allowed.
+    const fn is_larger(&self, ours: u64, stock: u64) -> bool {
+        ours > stock.saturating_add(stock * self.larger_max / PER)
+    }
+
+    /// So that one body says enough.
+    const fn is_far_larger(&self, ours: usize, stock: usize) -> bool {
+        let far = if let Mode::Same = self.mode { FAR } else { FAR_FAST };
+        ours > stock + stock / far + FAR_MIN
+    }
+
     /// Takes note that a body became `ours` long by an engine, and `stock` by stock zlib: at the level that was asked for, with
     /// [`Mode::Fast`] at its first one.
     pub fn compare(&self, body: Body, maker: Maker, ours: usize, stock: usize) {
         let Some(class) = self.class(body) else { return };
         let route = &class.routes[maker as usize];
-        let far = if self.mode == Mode::Same { FAR } else { FAR_FAST };
-        let is_far = ours > stock + stock / far + FAR_MIN;
+        let is_far = self.is_far_larger(ours, stock);
         if self.mode == Mode::Fast {
             if is_far {
                 class.go_to(maker, LEVEL_MAX as i8);
@@ -411,7 +429,7 @@ impl Choice {
         let add = |sum: &AtomicU64, more: usize| sum.fetch_add(more as u64, Ordering::Relaxed) + more as u64;
         let (ours, stock) = (add(&route.ours, ours), add(&route.stock, stock));
         let compared = route.compared.fetch_add(1, Ordering::Relaxed) + 1;
-        if is_far || compared >= COMPARED_MIN && ours > stock.saturating_add(stock * self.larger_max / PER) {
+        if is_far || compared >= COMPARED_MIN && self.is_larger(ours, stock) {
             // One that has no levels makes it no smaller at another one.
             let has_levels = maker != Maker::Accelerator || self.accelerator.as_ref().is_none_or(Client::has_levels);
             let more = if has_levels { 1 } else { LEVEL_MAX as i8 };
@@ -477,6 +495,7 @@ impl Choice {
     /// Whether the engines of the caller's thread are to compress a body that a device has made as well.
     pub fn looks(&self, body: Body, maker: Maker) -> bool {
         self.mode == Mode::Same
+            && is_away(maker)
             && self.class(body).is_some_and(|class| class.routes[maker as usize].is_looked_at(LOOK_EVERY))
     }
 
@@ -503,7 +522,7 @@ impl Choice {
 }
 
 /// Whether it is a device.
-const fn is_away(maker: Maker) -> bool {
+pub(crate) const fn is_away(maker: Maker) -> bool {
     matches!(maker, Maker::Accelerator | Maker::Qatzip)
 }
 

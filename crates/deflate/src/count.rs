@@ -44,6 +44,8 @@ pub enum Reason {
     Wrong,
     /// It has failed, and is not asked for a while.
     Paused,
+    /// It was looked at, and the chosen engine's output was too large: zlib's was there.
+    Larger,
 }
 
 impl Maker {
@@ -67,7 +69,7 @@ impl Maker {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Flush,
         Self::Slow,
         Self::Long,
@@ -78,6 +80,7 @@ impl Reason {
         Self::Late,
         Self::Wrong,
         Self::Paused,
+        Self::Larger,
     ];
 
     /// Its name in tables and metrics.
@@ -93,12 +96,13 @@ impl Reason {
             Self::Late => "late",
             Self::Wrong => "wrong",
             Self::Paused => "paused",
+            Self::Larger => "larger",
         }
     }
 }
 
 /// "wgdeflt" and the number of this layout.
-const MAGIC: u64 = 0x7767_6465_666c_7403;
+const MAGIC: u64 = 0x7767_6465_666c_7404;
 
 /// After this long without a sign of life, in nanoseconds, a process compresses no more.
 const AWAKE: u64 = 60_000_000_000;

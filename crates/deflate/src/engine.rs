@@ -1,4 +1,5 @@
-//! Engines of the caller's thread, which compress a whole body at once, or one part of it after the other, into raw deflate (RFC 1951).
+//! Engines, which compress a whole body at once, or one part of it after the other, into raw deflate (RFC 1951): here those of the caller's
+//! thread. [`Qatzip`](crate::qatzip::Qatzip) and [`Device`](crate::accelerator::Device) have a body compressed elsewhere.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -8,18 +9,29 @@ use libdeflate_sys as lib;
 use libz_rs_sys as zlib_rs;
 
 use crate::arena::{Arena, STATE_LEN, arrays_len};
+use crate::count::Reason;
 use crate::library::Known;
 use crate::zlib::{DEFAULT_STRATEGY, DEFLATED, FINISH, OK, STREAM_END, STREAM_SIZE, SYNC_FLUSH, ZStream, stock};
 
 /// Compresses bodies, one after the other.
 pub trait Engine {
-    /// Compresses `input` into `out`: how many bytes of it. `None`: it does not fit, or the engine has failed; whatever is in `out`
-    /// then is no output.
-    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize>;
+    /// Compresses `input` into `out`: how many bytes of it.
+    ///
+    /// # Errors
+    /// Why not, [`Reason::Failed`] where it does not fit; whatever is in `out` then is no output.
+    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Result<usize, Reason>;
 
-    /// Compresses a part of a body: how long it became. `None`: it does not fit, the engine has failed, or it is one for whole bodies.
-    fn part(&mut self, _part: &Part<'_>, _out: &mut [MaybeUninit<u8>]) -> Option<usize> {
-        None
+    /// Compresses a part of a body: how long it became.
+    ///
+    /// # Errors
+    /// As [`compress`](Self::compress)'s; [`Reason::Failed`] also of an engine for whole bodies.
+    fn part(&mut self, _part: &Part<'_>, _out: &mut [MaybeUninit<u8>]) -> Result<usize, Reason> {
+        Err(Reason::Failed)
+    }
+
+    /// For how many nanoseconds of the last body the caller's thread slept.
+    fn asleep(&self) -> u64 {
+        0
     }
 }
 
@@ -126,7 +138,7 @@ impl Drop for Libdeflate {
 }
 
 impl Engine for Libdeflate {
-    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Result<usize, Reason> {
         // SAFETY: it reads the one slice and writes at most the other.
         let len = unsafe {
             lib::libdeflate_deflate_compress(
@@ -137,7 +149,7 @@ impl Engine for Libdeflate {
                 out.len(),
             )
         };
-        (len > 0).then_some(len)
+        if len > 0 { Ok(len) } else { Err(Reason::Failed) }
     }
 }
 
@@ -216,8 +228,8 @@ impl Stock {
 }
 
 impl Engine for Stock {
-    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
-        self.flush(&[], input, out, FINISH)
+    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Result<usize, Reason> {
+        self.flush(&[], input, out, FINISH).ok_or(Reason::Failed)
     }
 }
 
@@ -298,11 +310,17 @@ impl ZlibRs {
 }
 
 impl Engine for ZlibRs {
-    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Result<usize, Reason> {
         self.part(&Part { before: &[], input, is_last: true }, out)
     }
 
-    fn part(&mut self, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+    fn part(&mut self, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Result<usize, Reason> {
+        self.run(part, out).ok_or(Reason::Failed)
+    }
+}
+
+impl ZlibRs {
+    fn run(&mut self, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Option<usize> {
         let Effort { level, search } = self.effort;
         let Part { before, input, is_last } = *part;
         let (before_len, input_len) = (u32::try_from(before.len()).ok()?, u32::try_from(input.len()).ok()?);
@@ -429,7 +447,17 @@ impl Igzip {
 }
 
 impl Engine for Igzip {
-    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Result<usize, Reason> {
+        self.whole(input, out).ok_or(Reason::Failed)
+    }
+
+    fn part(&mut self, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Result<usize, Reason> {
+        self.run(part, out).ok_or(Reason::Failed)
+    }
+}
+
+impl Igzip {
+    fn whole(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
         let Functions { stateless_init, stateless, .. } = self.functions;
         // SAFETY: the memory is larger than the structure and aligned for it; the slices are there until it is done.
         unsafe {
@@ -441,7 +469,7 @@ impl Engine for Igzip {
         }
     }
 
-    fn part(&mut self, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+    fn run(&mut self, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Option<usize> {
         /// It may have stopped where there is room for no more than what it writes at once.
         const LEFT_MIN: u32 = 8;
         /// igzip's own number.

@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_int, c_long, c_uint, c_ulong, c_void};
 use std::mem::{self, MaybeUninit};
 use std::ptr;
 
+use crate::count::Reason;
 use crate::engine::Engine;
 use crate::library::{Known, Library, functions};
 
@@ -207,9 +208,9 @@ impl Drop for Qatzip {
 }
 
 impl Engine for Qatzip {
-    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Result<usize, Reason> {
         if self.has_failed || !(Self::INPUT_MIN..=Self::INPUT_MAX).contains(&input.len()) {
-            return None;
+            return Err(Reason::Failed);
         }
         let room = room(input.len());
         if self.out.len() < room {
@@ -228,10 +229,10 @@ impl Engine for Qatzip {
             if self.has_failed {
                 mem::forget(mem::take(&mut self.out));
             }
-            return None;
+            return Err(Reason::Failed);
         }
-        out.get_mut(..len)?.copy_from_slice(&self.out[..len]);
-        Some(len)
+        out.get_mut(..len).ok_or(Reason::Failed)?.copy_from_slice(&self.out[..len]);
+        Ok(len)
     }
 }
 

@@ -3,12 +3,16 @@
 
 use std::mem::MaybeUninit;
 
-use crate::accelerator::{Answer, Holder};
+use crate::accelerator::Holder;
 use crate::cards::Cards;
-use crate::choice::{Body, Choice, LOOK_MAX, Looked, Mode, Pick};
+use crate::choice::{Body, Choice, LOOK_MAX, Looked, Mode, Pick, is_away};
 use crate::count::{Maker, Reason};
 use crate::engine::{Effort, Engine, Igzip, Libdeflate, Part, Stock, ZlibRs, bound};
 use crate::zlib::{FINISH, SYNC_FLUSH};
+
+/// Time asleep is this part of its length in a body's cost: others can have the processor, and a caller who has other things to do cannot do
+/// them. So nobody waits for a device for more than eight times as long as its body keeps an engine here busy.
+const ASLEEP: u64 = 8;
 
 /// Of outputs that were longer than this, the room is given back.
 const KEEP_MAX: usize = 1 << 20;
@@ -79,83 +83,56 @@ impl Scratch {
     ) -> Option<Compressed> {
         // Engines other than zlib look back 32 KB.
         let fits = input.len() <= 1 << settings.window_bits || settings.window_bits == 15;
-        let level = settings.level;
-        let body = Body::of(level, input);
-        let mut pick = if fits { choice.pick(body) } else { choice.stock(level) };
-        let mut began = clock();
+        let body = Body::of(settings.level, input);
+        let mut pick = if fits { choice.pick(body) } else { choice.stock(settings.level) };
         let mut why = None;
-        if matches!(pick.maker, Maker::Accelerator | Maker::Qatzip) {
-            match self.away(&pick, choice, clock, input, out) {
-                Ok(Answer { len: made, cost }) => {
-                    let Pick { maker, level: own, .. } = pick;
-                    choice.cost(body, maker, cost);
-                    let nanos = clock().saturating_sub(began);
-                    let look = choice.looks(body, maker);
-                    return Some(Compressed { len: made, maker, level: own, nanos, why, look });
-                }
-                Err(reason) => why = reason,
-            }
-            pick = choice.pick_here(body);
-            began = clock();
-        }
-        let mut made = self.engine(&pick, settings).map(|engine| engine.compress(input, out));
-        if made.is_none() {
-            choice.lacks(pick.maker);
-            pick = choice.pick_here(body);
-            made = self.engine(&pick, settings).map(|engine| engine.compress(input, out));
-        }
-        let Pick { maker, level: own, look } = pick;
-        let Some(Some(made)) = made else {
-            let made = self.stock(settings).compress(input, out)?;
-            why = why.or((maker != Maker::Stock).then_some(Reason::Failed));
-            let nanos = clock().saturating_sub(began);
-            return Some(Compressed { len: made, maker: Maker::Stock, level, nanos, why, look: false });
-        };
-        let nanos = clock().saturating_sub(began);
-        choice.cost(body, maker, nanos);
-        Some(Compressed { len: made, maker, level: own, nanos, why, look })
-    }
-
-    /// Has a device compress a body.
-    ///
-    /// Errors: why not; `None`: this host lacks it.
-    fn away(
-        &mut self,
-        pick: &Pick,
-        choice: &Choice,
-        clock: fn() -> u64,
-        input: &[u8],
-        out: &mut [MaybeUninit<u8>],
-    ) -> Result<Answer, Option<Reason>> {
-        if pick.maker == Maker::Qatzip {
+        loop {
             let began = clock();
-            let len = self.cards.compress(pick.level, choice, began, input, out)?;
-            return Ok(Answer { len, cost: clock().saturating_sub(began) });
+            let Pick { maker, level, look } = pick;
+            match self.by(&pick, settings, choice, began, input, out) {
+                Ok((len, asleep)) => {
+                    let nanos = clock().saturating_sub(began);
+                    choice.cost(body, maker, nanos.saturating_sub(asleep) + asleep / ASLEEP);
+                    let look = look || choice.looks(body, maker);
+                    return Some(Compressed { len, maker, level, nanos, why, look });
+                }
+                Err(_) if maker == Maker::Stock => return None,
+                Err(Some(reason)) => {
+                    why = why.or(Some(reason));
+                    pick = if is_away(maker) { choice.pick_here(body) } else { choice.stock(settings.level) };
+                }
+                Err(None) => {
+                    choice.lacks(maker);
+                    pick = choice.pick_here(body);
+                }
+            }
         }
-        let client = choice.accelerator().ok_or(None)?;
-        client.compress(&mut self.accelerator, pick.level, input, out).map_err(Some)
     }
 
-    /// Compresses a whole body into raw deflate by one of the engines that do so in the caller's thread. `None`: it has failed, or this host
-    /// lacks it.
+    /// Has an engine compress a whole body into raw deflate, at `now`: how long it became, and for how many nanoseconds this thread slept.
+    ///
+    /// # Errors
+    /// Why not; `None`: this host lacks the engine.
     pub(crate) fn by(
         &mut self,
         pick: &Pick,
         settings: &Settings,
+        choice: &Choice,
+        now: u64,
         input: &[u8],
         out: &mut [MaybeUninit<u8>],
-    ) -> Option<usize> {
-        self.engine(pick, settings)?.compress(input, out)
-    }
-
-    /// One of the engines that compress in the caller's thread. `None`: this host lacks it.
-    fn engine(&mut self, pick: &Pick, settings: &Settings) -> Option<&mut dyn Engine> {
+    ) -> Result<(usize, u64), Option<Reason>> {
+        let level = pick.level;
+        let mut run = |engine: &mut dyn Engine| Ok((engine.compress(input, out)?, engine.asleep()));
         match pick.maker {
-            Maker::Libdeflate => self.libdeflate(pick.level),
-            Maker::Igzip => self.igzip(),
-            Maker::Stock => Some(self.stock(&Settings { level: pick.level, ..*settings })),
-            Maker::ZlibRs | Maker::Qatzip | Maker::Accelerator | Maker::Stream => None,
+            Maker::Stock => run(self.stock(&Settings { level, ..*settings })),
+            Maker::Libdeflate => run(self.libdeflate(level).ok_or(None)?),
+            Maker::Igzip => run(self.igzip().ok_or(None)?),
+            Maker::Qatzip => run(self.cards.card(level, choice, now)?),
+            Maker::Accelerator => run(&mut choice.accelerator().ok_or(None)?.device(&mut self.accelerator, level)),
+            Maker::ZlibRs | Maker::Stream => return Err(None),
         }
+        .map_err(Some)
     }
 
     /// Compresses a part of a body, by igzip or zlib-rs: how long it became, and who made it. `None`: the engine has failed.
@@ -171,7 +148,7 @@ impl Scratch {
             && settings.window_bits == 15
             && let Some(igzip) = self.igzip()
         {
-            return igzip.part(part, out).map(|len| (len, Maker::Igzip));
+            return igzip.part(part, out).ok().map(|len| (len, Maker::Igzip));
         }
         let effort = Effort::of(choice.streaming(settings.level))?;
         let kept = self.zlib_rs.get_mut(settings.window_bits.checked_sub(9)? as usize)?;
@@ -180,7 +157,7 @@ impl Scratch {
         }
         let engine = kept.as_mut()?;
         engine.effort = effort;
-        let len = engine.part(part, out);
+        let len = engine.part(part, out).ok();
         if len.is_none() {
             *kept = None;
         }
@@ -204,57 +181,76 @@ impl Scratch {
         &mut self.stock
     }
 
-    /// Has the engines of the caller's thread that could have had a body beside the one that had it compress it as well, and tells `choice`
-    /// what that took and how long it became. Of a long one all have its beginning, the one that had it as well.
+    /// Has the engines of the caller's thread that could have had a body beside the one that had it, and whose output is in `out`, compress
+    /// it as well, and tells `choice` what that took and how long it became. Of a long one all have its beginning, the one that had it as
+    /// well. Where stock zlib's of the whole body is what `choice` prefers, that is put there: what became of the body then.
     pub(crate) fn look(
         &mut self,
         settings: &Settings,
         choice: &Choice,
         clock: fn() -> u64,
         input: &[u8],
-        had: &Compressed,
-    ) {
+        out: &mut [MaybeUninit<u8>],
+        had: Compressed,
+    ) -> Compressed {
         let (level, len) = (settings.level, input.len().min(LOOK_MAX));
         let body = Body { len, ..Body::of(level, input) };
         let again = (len < input.len()).then_some(Pick { maker: had.maker, level: had.level, look: false });
         let input = &input[..len];
-        let mut out = resized(&mut self.compared, bound(len));
+        let mut compared = resized(&mut self.compared, bound(len));
+        let mut result = had;
         let mut all = [Looked { maker: had.maker, level: had.level, nanos: had.nanos, len: had.len }; Maker::ALL.len()];
         let mut count = usize::from(again.is_none());
         for pick in again.into_iter().chain(choice.beside(body, had.maker)) {
             let began = clock();
-            if let Some(made) = self.by(&pick, settings, input, &mut out) {
+            if let Ok((made, _)) = self.by(&pick, settings, choice, began, input, &mut compared) {
                 let nanos = clock().saturating_sub(began);
-                all[count] = Looked { maker: pick.maker, level: pick.level, nanos, len: made };
+                let Pick { maker, level, .. } = pick;
+                all[count] = Looked { maker, level, nanos, len: made };
                 count += 1;
+                if maker == Maker::Stock && again.is_none() && choice.prefers_stock(had.len, made) {
+                    out[..made].copy_from_slice(&compared[..made]);
+                    let why = had.why.or(Some(Reason::Larger));
+                    result = Compressed { len: made, maker, level, nanos, why, ..had };
+                }
             }
         }
-        keep(&mut self.compared, out);
+        keep(&mut self.compared, compared);
         // An engine that the thread has just made took the time for that as well.
         let is_timed = self.looked & 1 << level != 0;
         self.looked |= 1 << level;
         choice.looked(body, &all[..count], is_timed);
+        result
     }
 
-    /// Compresses the first part of a body, which became so long in so many nanoseconds, by stock zlib as well, and tells `choice`.
+    /// Compresses the first part of a body, which became so long in so many nanoseconds and is in `out`, by stock zlib as well, and tells
+    /// `choice`. Where that prefers zlib's, it is put there: how long it is, and what it took.
     pub(crate) fn compare_part(
         &mut self,
         settings: &Settings,
         choice: &Choice,
         clock: fn() -> u64,
         part: &Part<'_>,
+        out: &mut [MaybeUninit<u8>],
         (ours, nanos): (usize, u64),
-    ) {
-        let mut out = resized(&mut self.compared, bound(part.input.len()));
+    ) -> Option<(usize, u64)> {
+        let mut compared = resized(&mut self.compared, bound(part.input.len()));
         let flush = if part.is_last { FINISH } else { SYNC_FLUSH };
         let streaming = Settings { level: choice.streaming(settings.level), ..*settings };
         let began = clock();
-        if let Some(stock) = self.stock(&streaming).flush(part.before, part.input, &mut out, flush) {
+        let stock = self.stock(&streaming).flush(part.before, part.input, &mut compared, flush);
+        let stock = stock.map(|len| (len, clock().saturating_sub(began)));
+        if let Some((len, its)) = stock {
             let body = Body::long(settings.level, part.input);
-            choice.time_parts(body, nanos, clock().saturating_sub(began));
-            choice.compare(body, Maker::ZlibRs, ours, stock);
+            choice.time_parts(body, nanos, its);
+            choice.compare(body, Maker::ZlibRs, ours, len);
         }
-        keep(&mut self.compared, out);
+        let preferred = stock.filter(|(len, _)| choice.prefers_stock(ours, *len));
+        if let Some((len, _)) = preferred {
+            out[..len].copy_from_slice(&compared[..len]);
+        }
+        keep(&mut self.compared, compared);
+        preferred
     }
 
     fn libdeflate(&mut self, level: i32) -> Option<&mut dyn Engine> {

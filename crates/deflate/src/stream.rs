@@ -35,7 +35,7 @@ use std::{ptr, slice};
 use self::state::{After, MAGIC, NO_FLUSH_YET, Phase, State, algorithm, fail};
 use crate::arena::{Arena, STATE_LEN, arrays_len};
 use crate::choice::{Body, Choice};
-use crate::count::{Counters, Made, Reason};
+use crate::count::{Counters, Made, Maker, Reason};
 use crate::engine::Part;
 use crate::scratch::{Compressed, Scratch, Settings};
 use crate::wrapper::Wrapper;
@@ -64,8 +64,11 @@ pub struct With<'a> {
 impl With<'_> {
     /// Compresses a whole body, and counts it.
     fn compress(&mut self, settings: &Settings, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Option<usize> {
-        let had = self.scratch.compress(settings, self.choice, self.clock, input, out)?;
-        let Compressed { len, maker, nanos, why, look, .. } = had;
+        let mut had = self.scratch.compress(settings, self.choice, self.clock, input, out)?;
+        if had.look {
+            had = self.scratch.look(settings, self.choice, self.clock, input, out, had);
+        }
+        let Compressed { len, maker, nanos, why, .. } = had;
         self.counters.made(maker, Made { bodies: 1, bytes_in: input.len() as u64, bytes_out: len as u64, nanos });
         if let Some(why) = why {
             self.counters.because(why);
@@ -73,24 +76,25 @@ impl With<'_> {
         if let Some(client) = self.choice.accelerator() {
             self.counters.set_instances(client.held());
         }
-        if look {
-            self.scratch.look(settings, self.choice, self.clock, input, &had);
-        }
         Some(len)
     }
 
     /// Compresses a part of a body, and counts it; its first one is a body.
     fn part(&mut self, settings: &Settings, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Option<usize> {
         let began = (self.clock)();
-        let (len, maker) = self.scratch.part(settings, self.choice, part, out)?;
-        let nanos = (self.clock)().saturating_sub(began);
+        let (mut len, mut maker) = self.scratch.part(settings, self.choice, part, out)?;
+        let mut nanos = (self.clock)().saturating_sub(began);
+        // One body is one look, however many parts it has.
+        if part.before.is_empty()
+            && self.choice.looks_at_first_part(Body::long(settings.level, part.input))
+            && let Some(stock) = self.scratch.compare_part(settings, self.choice, self.clock, part, out, (len, nanos))
+        {
+            ((len, nanos), maker) = (stock, Maker::Stock);
+            self.counters.because(Reason::Larger);
+        }
         let (bytes_in, bytes_out) = (part.input.len() as u64, len as u64);
         let bodies = part.before.is_empty().into();
         self.counters.made(maker, Made { bodies, bytes_in, bytes_out, nanos });
-        // One body is one look, however many parts it has.
-        if part.before.is_empty() && self.choice.looks_at_first_part(Body::long(settings.level, part.input)) {
-            self.scratch.compare_part(settings, self.choice, self.clock, part, (len, nanos));
-        }
         // What the call brings beside it comes after that.
         self.now = self.now.max((self.clock)());
         Some(len)

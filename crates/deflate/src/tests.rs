@@ -577,11 +577,15 @@ fn engines_make_what_zlib_reads() {
         for (kind, len) in [(0, 1), (0, 5_000), (0, 300_000), (1, 5_000), (1, 300_000), (2, 300_000)] {
             let page = body(kind, 9, len);
             let mut out = vec![MaybeUninit::uninit(); bound(len)];
-            let made = engine.compress(&page, &mut out).unwrap_or_else(|| panic!("{name} {kind} {len}"));
+            let made = engine.compress(&page, &mut out).unwrap_or_else(|_| panic!("{name} {kind} {len}"));
             // SAFETY: an engine's output is initialised.
             let made = unsafe { out[..made].assume_init_ref() }.to_vec();
             assert_eq!(inflate(-15, &[], &made), page, "{name}");
-            assert_eq!(engine.compress(&page, &mut out[..made.len() - 1]), None, "{name}: it does not fit");
+            assert_eq!(
+                engine.compress(&page, &mut out[..made.len() - 1]),
+                Err(Reason::Failed),
+                "{name}: it does not fit"
+            );
         }
     }
 }
@@ -708,7 +712,8 @@ fn numbers(seed: u64, len: usize) -> Vec<u8> {
     noise.iter().enumerate().flat_map(|(n, noise)| (12 * n as u32 + u32::from(noise & 15)).to_le_bytes()).collect()
 }
 
-/// One body that is far too large says so, and what texts have saved does not hide it.
+/// One body that is far too large says so, and what texts have saved does not hide it: it is sent as zlib made it, and the next ones are
+/// no larger.
 #[test]
 fn numbers_after_texts_are_no_larger_than_zlibs() {
     for (level, len, many) in [(1, 60_000, 40), (6, 500_000, 8)] {
@@ -724,10 +729,11 @@ fn numbers_after_texts_are_no_larger_than_zlibs() {
             lens.push([ours.out.len(), stock.out.len()]);
         }
         let sum = |of: &[[usize; 2]]| [0, 1].map(|at| of.iter().map(|lens| lens[at]).sum::<usize>());
-        let [first, zlibs] = lens[many as usize];
-        assert!(first > zlibs + zlibs / 20, "level {level}: it shows nothing, {first} of {zlibs}");
-        let [ours, zlibs] = sum(&lens[many as usize + 1..]);
-        assert!(ours * 1_000 <= zlibs * 1_005, "level {level}: {ours} of {zlibs}");
+        assert!(ours.reasons(Reason::Larger) > 0, "level {level}: it shows nothing");
+        for lens in [&lens[many as usize..=many as usize], &lens[many as usize..]] {
+            let [ours, zlibs] = sum(lens);
+            assert!(ours * 1_000 <= zlibs * 1_005, "level {level}: {ours} of {zlibs}, {} bodies", lens.len());
+        }
     }
 }
 

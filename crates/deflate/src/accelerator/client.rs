@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::memory::{BODY_MAX, Memory};
 use super::word::{Hold, State};
 use crate::count::Reason;
-use crate::engine::Inflater;
+use crate::engine::{Engine, Inflater};
 
 /// How long a caller waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,17 +73,14 @@ struct Place {
     instance: Option<(u32, Hold)>,
 }
 
-/// What the accelerator made of a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) len: usize,
-    /// What it cost the caller, in nanoseconds: the time in which it was awake, and a part of the other.
-    pub(crate) cost: u64,
+/// The accelerator as one thread's engine.
+#[derive(Debug)]
+pub struct Device<'a> {
+    client: &'a Client,
+    holder: &'a mut Holder,
+    level: i32,
+    asleep: u64,
 }
-
-/// Time asleep is this part of its length in a body's cost: others can have the processor, and a caller who has other things to do cannot do
-/// them. So nobody waits for a device for more than eight times as long as its body keeps an engine here busy.
-const ASLEEP: u64 = 8;
 
 /// Who waits for long looks less often: an answer is then later by this part of the wait at most.
 const LATER: u64 = 16;
@@ -162,17 +159,19 @@ impl Client {
         self.process.held.load(Ordering::Relaxed)
     }
 
-    /// Compresses a body by the device, into raw deflate.
-    ///
-    /// # Errors
-    /// Why not; `out` may have been written to. [`Reason::Long`]: it is longer than what the device takes.
-    pub(crate) fn compress(
+    /// As the engine of a thread, which keeps what it holds of the device.
+    pub const fn device<'a>(&'a self, holder: &'a mut Holder, level: i32) -> Device<'a> {
+        Device { client: self, holder, level, asleep: 0 }
+    }
+
+    /// Has the device compress a body: how long it became, and for how long the caller slept.
+    fn compress(
         &self,
         holder: &mut Holder,
         level: i32,
         body: &[u8],
         out: &mut [MaybeUninit<u8>],
-    ) -> Result<Answer, Reason> {
+    ) -> Result<(usize, u64), Reason> {
         if !self.takes(body.len()) {
             return Err(Reason::Long);
         }
@@ -184,11 +183,9 @@ impl Client {
         if !place.device.is_alive(began) {
             return Err(Reason::Gone);
         }
-        let result = place.run(self, level, body, out, began).and_then(|(len, asleep)| {
-            let is_right = holder.is_right(body, &out[..len]);
-            let awake = (self.clock)().saturating_sub(began + asleep);
-            if is_right { Ok(Answer { len, cost: awake + asleep / ASLEEP }) } else { Err(Reason::Wrong) }
-        });
+        let result = place.run(self, level, body, out, began);
+        let result =
+            result.and_then(|made| if holder.is_right(body, &out[..made.0]) { Ok(made) } else { Err(Reason::Wrong) });
         match result {
             Ok(_) => self.failures.store(0, Ordering::Relaxed),
             // There was nothing wrong with it.
@@ -222,6 +219,19 @@ impl Client {
             let pause = PAUSE << (failures - FAILURES).min(DOUBLINGS);
             self.paused_until.store((self.clock)() + pause, Ordering::Relaxed);
         }
+    }
+}
+
+impl Engine for Device<'_> {
+    /// [`Reason::Long`]: it is longer than what the device takes.
+    fn compress(&mut self, input: &[u8], out: &mut [MaybeUninit<u8>]) -> Result<usize, Reason> {
+        let (len, asleep) = self.client.compress(self.holder, self.level, input, out)?;
+        self.asleep = asleep;
+        Ok(len)
+    }
+
+    fn asleep(&self) -> u64 {
+        self.asleep
     }
 }
 

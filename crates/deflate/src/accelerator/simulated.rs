@@ -150,7 +150,7 @@ impl Simulated {
             *engine = Libdeflate::new(level);
         }
         let mut out = vec![MaybeUninit::uninit(); bound(body.len())];
-        let len = engine.as_mut()?.compress(body, &mut out)?;
+        let len = engine.as_mut()?.compress(body, &mut out).ok()?;
         // SAFETY: an engine's output is initialised.
         Some(unsafe { out[..len].assume_init_ref() }.to_vec())
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::count::Reason;
-use crate::engine::{Inflater, bound};
+use crate::engine::{Engine as _, Inflater, bound};
 
 /// The device's memory, as a file and mapped.
 fn memory(instances: u32) -> (OwnedFd, Memory) {
@@ -49,9 +49,9 @@ impl Process {
 
     fn compress(&mut self, body: &[u8]) -> Result<Vec<u8>, Reason> {
         let mut out = vec![MaybeUninit::uninit(); bound(body.len())];
-        let answer = self.client.compress(&mut self.holder, 6, body, &mut out)?;
+        let len = self.client.device(&mut self.holder, 6).compress(body, &mut out)?;
         // SAFETY: the answer's bytes were written.
-        let raw = unsafe { out[..answer.len].assume_init_ref() };
+        let raw = unsafe { out[..len].assume_init_ref() };
         let mut inflated = Vec::new();
         assert!(Inflater::new().unwrap().inflate(raw, body.len(), &mut inflated) && inflated == body);
         Ok(raw.to_vec())
@@ -340,7 +340,6 @@ struct Gpu {
 
 impl crate::nvcomp::Batch for Gpu {
     fn compress(&mut self, bodies: &mut [crate::nvcomp::Body<'_>]) {
-        use crate::engine::Engine as _;
         self.batches.push(bodies.len());
         thread::sleep(self.latency);
         for body in bodies {

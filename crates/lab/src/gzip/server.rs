@@ -20,6 +20,8 @@ pub(super) struct Library {
     /// What is loaded in zlib's place.
     preload: Option<PathBuf>,
     mode: &'static str,
+    /// nginx's `gzip_comp_level`.
+    level: u32,
     /// What it finds in its environment.
     told: Vec<(&'static str, OsString)>,
 }
@@ -30,7 +32,7 @@ impl Library {
         let beside = weirgate.parent().context("the program is in no folder")?;
         let places = [beside.join("libweirgate_z.so"), PathBuf::from("/usr/lib/weirgate/libweirgate_z.so")];
         let ours = places.into_iter().find(|path| path.exists()).context("no libweirgate_z.so: run `make build`")?;
-        let of = |name, preload, mode| Self { name, preload, mode, told: Vec::new() };
+        let of = |name, preload, mode| Self { name, preload, mode, level: 6, told: Vec::new() };
         let mut all =
             vec![of("zlib", None, ""), of("same ratio", Some(ours.clone()), "same"), of("fast", Some(ours), "fast")];
         let rival = beside.join("../libz/release/libweirgate_rival.so");
@@ -43,6 +45,11 @@ impl Library {
     /// A folder of a server with it; nginx's configuration has no blanks in paths.
     pub(super) fn folder(&self, server: &str) -> String {
         format!("{server}-{}", self.name.replace(' ', "-"))
+    }
+
+    /// At another level.
+    pub(super) fn at_level(&self, level: u32) -> Self {
+        Self { level, ..self.clone() }
     }
 
     /// With another variable in its environment.
@@ -97,7 +104,7 @@ impl Server {
 ",
             root.display()
         );
-        Self::launch(dir, library, &configuration(dir, 1, &server), (port, secure_port))
+        Self::launch(dir, library, &configuration(dir, library, 1, &server), (port, secure_port))
     }
 
     /// A server of what another one on `upstream` sends.
@@ -112,7 +119,7 @@ impl Server {
   }}
 "
         );
-        Self::launch(dir, library, &configuration(dir, 1, &server), (port, port))
+        Self::launch(dir, library, &configuration(dir, library, 1, &server), (port, port))
     }
 
     /// As [`start`](Self::start), with so many workers and without TLS.
@@ -120,7 +127,7 @@ impl Server {
         fs::create_dir_all(dir)?;
         let port = free_port()?;
         let server = format!("  server {{ listen 127.0.0.1:{port} backlog=4096; root {}; }}\n", root.display());
-        Self::launch(dir, library, &configuration(dir, workers, &server), (port, port))
+        Self::launch(dir, library, &configuration(dir, library, workers, &server), (port, port))
     }
 
     fn launch(dir: &Path, library: &Library, configuration: &str, (port, secure_port): (u16, u16)) -> Result<Self> {
@@ -167,8 +174,8 @@ impl Server {
 }
 
 /// Debian's nginx.conf in what matters here, with gzip as most switch it on.
-fn configuration(dir: &Path, workers: usize, server: &str) -> String {
-    let dir = dir.display();
+fn configuration(dir: &Path, library: &Library, workers: usize, server: &str) -> String {
+    let (dir, level) = (dir.display(), library.level);
     format!(
         "daemon off;
 worker_processes {workers};
@@ -187,7 +194,7 @@ http {{
   access_log {dir}/access.log;
   ssl_protocols TLSv1.2 TLSv1.3;
   gzip on;
-  gzip_comp_level 6;
+  gzip_comp_level {level};
   gzip_types text/plain application/javascript application/json;
   client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fastcgi;
   uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;

@@ -189,6 +189,11 @@ impl Shares {
         share(&self.runs.iter().flatten().map(|pair| &pair.samples).collect::<Vec<_>>())
     }
 
+    /// By how many per cent of all that share is another one than it was to be.
+    pub(super) fn off_by_pct(&self) -> f64 {
+        (self.share() - SHARE).abs() * 100.0
+    }
+
     /// What of zlib's share a library, which is not zlib, saves: 1, all of it.
     pub(super) fn saved(&self, at: usize) -> (f64, Interval) {
         let pairs = &self.runs[at - 1];
@@ -265,6 +270,7 @@ mod tests {
         let pair = |(zlib, other)| Pair { zlib: run(zlib), samples, other: run(other) };
         let runs = vec![[(100, 85), (50, 45), (200, 160)].map(pair).to_vec()];
         let shares = Shares { images: 1, runs, rate: 1.0, failed: 0 };
+        assert!(shares.off_by_pct() < 1e-9);
         let (saved, interval) = shares.saved(1);
         assert!(
             (saved - 0.75).abs() < 1e-9 && interval.low >= 0.5 - 1e-9 && interval.high <= 1.0 + 1e-9,

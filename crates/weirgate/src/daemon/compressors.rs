@@ -192,7 +192,7 @@ mod tests {
     fn count(folder: &Path, name: &str, bodies: u64, alive: u64) {
         let mut bytes = vec![0; size_of::<weirgate_deflate::Counters>()];
         let last = bytes.len() - 8;
-        bytes[..8].copy_from_slice(&0x7767_6465_666c_7403_u64.to_ne_bytes());
+        bytes[..8].copy_from_slice(&0x7767_6465_666c_7404_u64.to_ne_bytes());
         bytes[8..16].copy_from_slice(&bodies.to_ne_bytes());
         bytes[last..].copy_from_slice(&alive.to_ne_bytes());
         fs::write(folder.join(name), bytes).unwrap();
