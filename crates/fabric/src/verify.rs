@@ -150,6 +150,11 @@ pub const CHECKS: &[Check] = &[
         run: queue::md1,
     },
     Check {
+        name: "network_queue_error_pct",
+        compares: "mean wait in a leaf's uplinks, single segments by chance to either: as in one line",
+        run: queue::in_network,
+    },
+    Check {
         name: "jsq_mean_field",
         compares: "share of queues with at least i packets under DRILL(d,0): lambda^((d^i - 1)/(d - 1))",
         run: drill::mean_field,
