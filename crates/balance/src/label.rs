@@ -9,7 +9,7 @@ use crate::Sampler;
 /// When a connection takes another path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelSettings {
-    /// A round trip is congested if more than this share of its acknowledged bytes was marked with ECN, in per mille.
+    /// A round trip is congested if this share of its acknowledged bytes was marked with ECN, or more, in per mille.
     pub congested_permille: u16,
     /// After so many congested round trips in a row.
     pub rounds: u8,
@@ -58,7 +58,8 @@ impl Label {
         is_idle: bool,
         sampler: &mut impl Sampler,
     ) -> bool {
-        let is_congested = u128::from(marked) * 1_000 > u128::from(acked) * u128::from(settings.congested_permille);
+        let share = u128::from(acked) * u128::from(settings.congested_permille);
+        let is_congested = acked > 0 && u128::from(marked) * 1_000 >= share;
         self.congested = if is_congested { self.congested.saturating_add(1) } else { 0 };
         let is_enough = self.congested >= settings.rounds || (is_idle && self.congested >= settings.idle_rounds.max(1));
         if !is_enough || now < self.stays_until {
@@ -98,10 +99,10 @@ mod tests {
         let mut round = |label: &mut Label, marked, is_idle| {
             label.handle_round(now, &settings, 1_000, marked, is_idle, &mut sampler)
         };
-        assert!((0..11).all(|_| !round(&mut label, 501, false)));
-        assert!(!round(&mut label, 500, false), "half is not more than half");
-        assert!((0..11).all(|_| !round(&mut label, 501, false)) && label.get() == first);
-        assert!(round(&mut label, 501, false) && label.get() != first);
+        assert!((0..11).all(|_| !round(&mut label, 500, false)));
+        assert!(!round(&mut label, 499, false), "less than half");
+        assert!((0..11).all(|_| !round(&mut label, 500, false)) && label.get() == first);
+        assert!(round(&mut label, 500, false) && label.get() != first);
         assert!(!round(&mut label, 1_000, false) && !round(&mut label, 1_000, false) && round(&mut label, 1_000, true));
     }
 
@@ -124,8 +125,8 @@ mod tests {
     fn flow_bender_bends_at_once() {
         let (mut sampler, settings, now) = (Pcg::new(1), LabelSettings::FLOW_BENDER, Instant::ZERO);
         let mut label = Label::new(&mut sampler);
-        assert!(!label.handle_round(now, &settings, 100, 5, true, &mut sampler));
-        assert!(label.handle_round(now, &settings, 100, 6, false, &mut sampler));
+        assert!(!label.handle_round(now, &settings, 100, 4, true, &mut sampler));
+        assert!(label.handle_round(now, &settings, 100, 5, false, &mut sampler));
         assert!(!label.handle_round(now, &settings, 0, 0, true, &mut sampler), "nothing was acknowledged");
     }
 }

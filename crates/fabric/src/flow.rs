@@ -159,9 +159,17 @@ impl Flow {
     /// What switches hash of an ACK: REPS sends the entropy back that the segment had.
     pub(crate) const fn ack_hash(&self, reply: &Reply) -> u32 {
         match self.path {
-            Path::Reps(_) => reply.entropy,
+            Path::Reps(_) => reply.entropies[0],
             // Ports the other way around.
             _ => self.hash.rotate_left(16),
+        }
+    }
+
+    /// What an ACK says beside that: REPS has it say what the segment before had, too.
+    pub(crate) const fn ack_tree(&self, reply: &Reply) -> Option<u16> {
+        match self.path {
+            Path::Reps(_) => Some(reply.entropies[1] as u16),
+            _ => None,
         }
     }
 
@@ -180,7 +188,13 @@ impl Flow {
                     (path.acked, path.marked, path.round) = (0, 0, next + 1);
                 }
             }
-            Path::Reps(reps) => reps.handle_ack(ack.hash as u16, ack.ce),
+            Path::Reps(reps) => {
+                let last = ack.hash as u16;
+                if ack.tree != last {
+                    reps.handle_ack(ack.tree, ack.ce);
+                }
+                reps.handle_ack(last, ack.ce);
+            }
         }
     }
 

@@ -20,7 +20,8 @@ pub(crate) struct Packet {
     pub(crate) from_leaf: u16,
     /// Bytes on the wire.
     pub(crate) wire: u16,
-    /// The place of the uplink that its sender chose (Presto).
+    /// The place of the uplink that its sender chose (Presto); of an ACK, with REPS, the entropy of the segment before the last that it
+    /// answers.
     pub(crate) tree: u16,
     pub(crate) kind: Kind,
     /// Congestion was experienced; of an ACK, it is echoed.

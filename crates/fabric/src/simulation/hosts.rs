@@ -88,7 +88,7 @@ impl Simulation {
             leaf,
             from_leaf,
             wire: self.settings.tcp.ack_wire,
-            tree: tree.unwrap_or(0),
+            tree: tree.or(flow.ack_tree(reply)).unwrap_or(0),
             kind: Kind::Ack,
             ce: reply.is_marked,
             uplink: 0,

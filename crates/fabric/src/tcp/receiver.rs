@@ -15,12 +15,12 @@ pub(crate) struct Reply {
     pub(crate) is_marked: bool,
     /// When the segment was sent that it answers: what that segment said.
     pub(crate) sent: u32,
-    /// What the segment that came last was hashed by.
-    pub(crate) entropy: u32,
+    /// What the last two of the segments that it answers were hashed by, the last one first; of one alone, twice.
+    pub(crate) entropies: [u32; 2],
 }
 
 /// A segment that has arrived.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) number: u32,
     pub(crate) payload: u16,
@@ -58,12 +58,11 @@ pub(crate) struct Receiver {
     unanswered: u16,
     /// What the first of them said of when it was sent.
     sent: u32,
-    entropy: u32,
+    entropies: [u32; 2],
     is_marked: bool,
     ack_at: Time,
-    /// What the shim holds back.
-    held: Vec<Range>,
-    release_at: Time,
+    /// What the shim holds back, by their numbers, and until when.
+    held: Vec<(Segment, Time)>,
     batch: Batch,
     pub(crate) seen: Seen,
 }
@@ -85,11 +84,10 @@ impl Receiver {
             latest: 0,
             unanswered: 0,
             sent: 0,
-            entropy: 0,
+            entropies: [0; 2],
             is_marked: false,
             ack_at: Time::MAX,
             held: Vec::new(),
-            release_at: Time::MAX,
             batch: Batch { next: 0, bytes: 0, began: Time::ZERO },
             seen: Seen { dup_acks: 0, dup_acks_of_short_last: 0, row: 0, dup_ack_row: 0, again: 0, batches: 0 },
         }
@@ -111,8 +109,8 @@ impl Receiver {
     }
 
     /// When [`handle_release`](Self::handle_release) is to be called.
-    pub(crate) const fn release_at(&self) -> Time {
-        self.release_at
+    pub(crate) fn release_at(&self) -> Time {
+        self.held.iter().map(|(_, until)| *until).min().unwrap_or(Time::MAX)
     }
 
     /// A segment has arrived: its ACKs go to `replies`.
@@ -124,35 +122,30 @@ impl Receiver {
         segment: &Segment,
         replies: &mut Vec<Reply>,
     ) {
-        self.handle_batch(settings, now, segment);
         let Some(shim) = settings.shim else { return self.receive(settings, now, segment, replies) };
         if segment.number > self.next {
-            add(&mut self.held, (segment.number, segment.number + 1));
-            if self.release_at == Time::MAX {
-                self.release_at = now + shim;
+            match self.held.binary_search_by_key(&segment.number, |(held, _)| held.number) {
+                Ok(_) => self.seen.again += 1,
+                Err(at) => self.held.insert(at, (*segment, now + shim)),
             }
             return;
         }
         self.receive(settings, now, segment, replies);
-        remove_below(&mut self.held, self.next);
-        while let Some((start, end)) = self.held.first().copied().filter(|(start, _)| *start == self.next) {
-            for number in start..end {
-                self.receive(settings, now, &Segment { number, ..*segment }, replies);
+        // What it filled the gap before is handed up, and what TCP has by now dropped.
+        let mut count = 0;
+        while let Some((held, _)) = self.held.get(count).copied().filter(|(held, _)| held.number <= self.next) {
+            if held.number == self.next {
+                self.receive(settings, now, &held, replies);
             }
-            remove_below(&mut self.held, self.next);
+            count += 1;
         }
-        self.release_at = if self.held.is_empty() { Time::MAX } else { now + shim };
+        self.held.drain(..count);
     }
 
-    /// The shim gives up waiting.
+    /// The shim gives up waiting: all that it holds is handed up.
     pub(crate) fn handle_release(&mut self, settings: &TcpSettings, now: Time, replies: &mut Vec<Reply>) {
-        self.release_at = Time::MAX;
-        for (start, end) in std::mem::take(&mut self.held) {
-            for number in start..end {
-                let Self { is_marked, sent, entropy, .. } = *self;
-                let segment = Segment { number, payload: settings.mss, is_marked, sent, entropy };
-                self.receive(settings, now, &segment, replies);
-            }
+        for (segment, _) in std::mem::take(&mut self.held) {
+            self.receive(settings, now, &segment, replies);
         }
     }
 
@@ -164,7 +157,9 @@ impl Receiver {
         self.ack_at = Time::MAX;
     }
 
+    /// A segment is handed up.
     fn receive(&mut self, settings: &TcpSettings, now: Time, segment: &Segment, replies: &mut Vec<Reply>) {
+        self.handle_batch(settings, now, segment);
         if segment.is_marked != self.is_marked {
             // What came before is answered as it was marked (RFC 8257, section 3.2).
             if self.unanswered > 0 {
@@ -172,7 +167,8 @@ impl Receiver {
             }
             self.is_marked = segment.is_marked;
         }
-        self.entropy = segment.entropy;
+        let before = if self.unanswered > 0 { self.entropies[0] } else { segment.entropy };
+        self.entropies = [segment.entropy, before];
         if segment.number == self.next {
             if self.unanswered == 0 {
                 self.sent = segment.sent;
@@ -215,7 +211,7 @@ impl Receiver {
         if !self.ranges.is_empty() {
             self.tell(&mut blocks);
         }
-        Reply { expected: self.next, blocks, is_marked: self.is_marked, sent: self.sent, entropy: self.entropy }
+        Reply { expected: self.next, blocks, is_marked: self.is_marked, sent: self.sent, entropies: self.entropies }
     }
 
     /// The block that grew last, and those with the highest numbers.
@@ -288,10 +284,51 @@ mod tests {
         let replies = receive(&mut receiver, &settings, 50_000, &[0]);
         assert_eq!(replies.iter().map(|reply| reply.expected).collect::<Vec<_>>(), [1, 2, 3]);
         assert_eq!((receiver.release_at(), receiver.seen.dup_acks), (Time::MAX, 0));
+        assert_eq!(receiver.seen.batches, 1, "what was put in order is one");
         assert!(receive(&mut receiver, &settings, 0, &[5]).is_empty());
         let mut replies = Vec::new();
         receiver.handle_release(&settings, receiver.release_at(), &mut replies);
         assert_eq!((replies.len(), replies[0].expected, receiver.seen.dup_acks), (1, 3, 1));
+    }
+
+    /// Each for as long, whatever comes meanwhile, and as it came.
+    #[test]
+    fn what_the_shim_holds_stays_what_it_was() {
+        let settings = TcpSettings { shim: Some(Span::from_nanos(100)), ack_every: 1, ..TcpSettings::default() };
+        let mut receiver = Receiver::new(8);
+        let mut replies = Vec::new();
+        let segment = |number: u32| Segment {
+            number,
+            payload: if number == 7 { 10 } else { 1_460 },
+            is_marked: number % 2 == 1,
+            sent: 100 + number,
+            entropy: 200 + number,
+        };
+        for (at, number) in [(0, 2), (10_000, 1), (50_000, 0), (60_000, 7), (70_000, 5), (90_000, 3)] {
+            receiver.handle_segment(&settings, Time::from_picos(at), &segment(number), &mut replies);
+        }
+        let said = |reply: &Reply| (reply.expected, reply.is_marked, reply.sent, reply.entropies[0]);
+        assert_eq!(
+            replies.iter().map(said).collect::<Vec<_>>(),
+            [(1, false, 100, 200), (2, true, 101, 201), (3, false, 102, 202), (4, true, 103, 203)]
+        );
+        assert_eq!(receiver.release_at(), Time::from_picos(160_000));
+        replies.clear();
+        receiver.handle_release(&settings, receiver.release_at(), &mut replies);
+        assert_eq!(replies.iter().map(|reply| reply.entropies[0]).collect::<Vec<_>>(), [205, 207]);
+        assert_eq!((receiver.seen.dup_acks, receiver.seen.dup_acks_of_short_last), (2, 1));
+    }
+
+    #[test]
+    fn an_ack_of_two_has_the_entropies_of_both() {
+        let settings = TcpSettings::default();
+        let mut receiver = Receiver::new(20);
+        let mut replies = Vec::new();
+        for (number, entropy) in [(0, 7), (1, 8), (2, 9), (4, 10), (6, 11)] {
+            let segment = Segment { number, payload: 1_460, is_marked: false, sent: 0, entropy };
+            receiver.handle_segment(&settings, Time::ZERO, &segment, &mut replies);
+        }
+        assert_eq!(replies.iter().map(|reply| reply.entropies).collect::<Vec<_>>(), [[8, 7], [10, 9], [11, 11]]);
     }
 
     #[test]

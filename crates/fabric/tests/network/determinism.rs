@@ -43,7 +43,7 @@ fn other_parts_give_the_same_events() {
             "dctcp 885d4d1bb1bae2ca",
             "conga 2a9ea5fde11ac813",
             "presto 0bae88ae2040eceb",
-            "reps d4ee4b11dbedd010",
+            "reps ea0838b4a4f940dc",
             "a failure 9db84e505419d87c"
         ]
     );
