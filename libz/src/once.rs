@@ -8,7 +8,7 @@ use weirgate_deflate::stream::With;
 use weirgate_deflate::zlib::ZStream;
 use weirgate_deflate::{Scratch, checksum};
 
-use crate::process::now;
+use crate::process::{busy, now};
 use crate::{exports, process, shared};
 
 thread_local! {
@@ -21,7 +21,7 @@ pub(crate) fn with(call: impl FnOnce(&mut With<'_>) -> c_int) -> c_int {
     let mut call = Some(call);
     let counters = shared::counters();
     let mut go = |scratch: &mut Scratch| {
-        call.take().map_or(0, |call| call(&mut With { scratch, choice, counters, clock: now, now: now() }))
+        call.take().map_or(0, |call| call(&mut With { scratch, choice, counters, clock: now, busy, now: now() }))
     };
     let kept = SCRATCH.try_with(|scratch| scratch.try_borrow_mut().map(|mut scratch| go(&mut scratch)));
     match kept {

@@ -215,9 +215,18 @@ fn received(stream: &OwnedFd) -> Option<OwnedFd> {
 
 /// Nanoseconds of the clock that never goes back; no system call, by the vDSO.
 pub(crate) fn now() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+/// Processor time of the caller's thread.
+pub(crate) fn busy() -> u64 {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn clock(which: libc::clockid_t) -> u64 {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: it writes to `at`.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut at) };
+    unsafe { libc::clock_gettime(which, &raw mut at) };
     at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64
 }
 

@@ -17,7 +17,7 @@ const HEADS = [
 /** Why a body's chosen engine did not have it, as docs/api.md says. */
 const REASONS = new Map([
   ["flush", "Output was asked for before the end of the body: zlib compressed it piece by piece"],
-  ["slow", "The pieces of the body took longer than 5 ms to come, and it was not held back: zlib compressed it piece by piece"],
+  ["slow", "The pieces of the body came slowly, and it was not held back: zlib compressed it piece by piece"],
   ["long", "The body is longer than what is collected: zlib compressed it piece by piece"],
   ["asked", "Only zlib has the level, strategy, dictionary or header that was asked for, or there was nothing to compress"],
   ["failed", "The chosen engine failed: another one had the body"],

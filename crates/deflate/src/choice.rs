@@ -114,7 +114,7 @@ const LOOK_TOGETHER: u32 = 8;
 /// One of so many such turns: who has few responses shall gain as well.
 const LOOK_TURN: u32 = 4;
 
-/// Of longer ones their beginning is: zlib's output would take as much memory again, and all of its time in one call.
+/// Of longer ones some part is: zlib's output would take as much memory again, and all of its time in one call.
 pub(crate) const LOOK_MAX: usize = 1 << 20;
 
 /// Of the bodies of a class, one of so many goes to a device that is not the cheapest, or past one that is.
@@ -141,7 +141,7 @@ const BEFORE: u64 = 1 << 10;
 /// Bodies that are compared with zlib's after which all so far count half, as so many, so that what a class holds now decides.
 const HALF_AFTER: u32 = 64;
 
-/// No fewer of them, of those by parts the first one, say that an engine's output is too large: one may be of a kind of its own.
+/// No fewer of them, of those by parts all of it together, say that an engine's output is too large: one may be of a kind of its own.
 const COMPARED_MIN: u32 = 4;
 
 /// But for one that is longer than zlib's by more than one in so many bytes, and this many: data of a kind that the engine does not see, as
@@ -311,12 +311,12 @@ impl Choice {
         has_again
     }
 
-    /// Whether the output of a long body's first part is to be [compared](Self::compare), as zlib-rs's, whoever makes it.
-    pub fn looks_at_first_part(&self, body: Body) -> bool {
+    /// Whether the output of a long body's parts is to be [compared](Self::compare), as zlib-rs's, whoever makes it; `body`: its first one.
+    pub fn looks_at_parts(&self, body: Body) -> bool {
         self.class(body).is_some_and(|class| class.routes[Maker::ZlibRs as usize].is_looked_at(self.look_every()))
     }
 
-    /// Takes note of what a long body's first part took, and what stock zlib took for it: where it was dearer by an eighth as often on end as
+    /// Takes note of what a long body's parts took, and what stock zlib took for them: where these were dearer by an eighth as often on end as
     /// the first ones are looked at, such bodies have no parts for a while.
     pub fn time_parts(&self, body: Body, ours: u64, stock: u64) {
         let Some(class) = self.class(body) else { return };

@@ -27,6 +27,7 @@ mod again;
 mod arena;
 mod cards;
 mod cuda;
+mod late;
 mod library;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,11 @@ use crate::cards::Cards;
 use crate::choice::{Body, Choice, LOOK_MAX, Looked, Mode, Pick, is_away};
 use crate::count::{Maker, Reason};
 use crate::engine::{Effort, Engine, Igzip, Libdeflate, Part, Stock, ZlibRs, bound};
+use crate::late::Late;
 use crate::zlib::{FINISH, SYNC_FLUSH};
+
+/// zlib's stream is smaller than its parts by one byte in so many.
+const PART_COST: usize = 1_000;
 
 /// Time asleep is this part of its length in a body's cost: others can have the processor, and a caller who has other things to do cannot do
 /// them. So nobody waits for a device for more than eight times as long as its body keeps an engine here busy.
@@ -35,6 +39,7 @@ pub struct Scratch {
     compared: Vec<MaybeUninit<u8>>,
     /// What comes between a stream's two ways: see [`crate::stream`].
     pub(crate) history: Vec<u8>,
+    pub(crate) late: Late,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +74,11 @@ pub(crate) struct Compressed {
     pub(crate) why: Option<Reason>,
     pub(crate) look: bool,
 }
+
+/// What the parts of one body that is looked at became, those that are text and those that are none apart: bytes, and nanoseconds, of the
+/// engine and of stock zlib.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sums([([usize; 2], [u64; 2]); 2]);
 
 impl Scratch {
     /// Compresses a whole body into raw deflate, by the engine that `choice` names, and where that fails by another: what became of it.
@@ -182,8 +192,8 @@ impl Scratch {
     }
 
     /// Has the engines of the caller's thread that could have had a body beside the one that had it, and whose output is in `out`, compress
-    /// it as well, and tells `choice` what that took and how long it became. Of a long one all have its beginning, the one that had it as
-    /// well. Where stock zlib's of the whole body is what `choice` prefers, that is put there: what became of the body then.
+    /// it as well, and tells `choice` what that took and how long it became. Of a long one all have some part of it, the one that had it as
+    /// well: another part each time, since what it begins with may be unlike the rest. Where stock zlib's of the whole body is what `choice` prefers, that is put there: what became of the body then.
     pub(crate) fn look(
         &mut self,
         settings: &Settings,
@@ -196,7 +206,8 @@ impl Scratch {
         let (level, len) = (settings.level, input.len().min(LOOK_MAX));
         let body = Body { len, ..Body::of(level, input) };
         let again = (len < input.len()).then_some(Pick { maker: had.maker, level: had.level, look: false });
-        let input = &input[..len];
+        let from = clock() as usize % (input.len() - len + 1);
+        let input = &input[from..from + len];
         let mut compared = resized(&mut self.compared, bound(len));
         let mut result = had;
         let mut all = [Looked { maker: had.maker, level: had.level, nanos: had.nanos, len: had.len }; Maker::ALL.len()];
@@ -223,8 +234,9 @@ impl Scratch {
         result
     }
 
-    /// Compresses the first part of a body, which became so long in so many nanoseconds and is in `out`, by stock zlib as well, and tells
-    /// `choice`. Where that prefers zlib's, it is put there: how long it is, and what it took.
+    /// Compresses a part of a body that is looked at, which became so long in so many nanoseconds and is in `out`, by stock zlib as well, and
+    /// adds it to the body's `sums`; with the last one `choice` is told of them. Where that prefers zlib's, it is put there: how long it is, and
+    /// what it took.
     pub(crate) fn compare_part(
         &mut self,
         settings: &Settings,
@@ -232,7 +244,7 @@ impl Scratch {
         clock: fn() -> u64,
         part: &Part<'_>,
         out: &mut [MaybeUninit<u8>],
-        (ours, nanos): (usize, u64),
+        (ours, nanos, sums): (usize, u64, &mut Sums),
     ) -> Option<(usize, u64)> {
         let mut compared = resized(&mut self.compared, bound(part.input.len()));
         let flush = if part.is_last { FINISH } else { SYNC_FLUSH };
@@ -241,9 +253,16 @@ impl Scratch {
         let stock = self.stock(&streaming).flush(part.before, part.input, &mut compared, flush);
         let stock = stock.map(|len| (len, clock().saturating_sub(began)));
         if let Some((len, its)) = stock {
-            let body = Body::long(settings.level, part.input);
-            choice.time_parts(body, nanos, its);
-            choice.compare(body, Maker::ZlibRs, ours, len);
+            let sum = &mut sums.0[usize::from(Body::long(settings.level, part.input).is_text)];
+            sum.0 = [sum.0[0] + ours, sum.0[1] + len - len / PART_COST];
+            sum.1 = [sum.1[0] + nanos, sum.1[1] + its];
+        }
+        if part.is_last {
+            for (is_text, (lens, nanos)) in [false, true].into_iter().zip(sums.0).filter(|(_, (lens, _))| lens[1] > 0) {
+                let body = Body { level: settings.level, len: usize::MAX, is_text };
+                choice.time_parts(body, nanos[0], nanos[1]);
+                choice.compare(body, Maker::ZlibRs, lens[0], lens[1]);
+            }
         }
         let preferred = stock.filter(|(len, _)| choice.prefers_stock(ours, *len));
         if let Some((len, _)) = preferred {
@@ -271,6 +290,10 @@ impl Scratch {
 
 fn resized(kept: &mut Vec<MaybeUninit<u8>>, len: usize) -> Vec<MaybeUninit<u8>> {
     let mut room = std::mem::take(kept);
+    if room.capacity() < len {
+        // What is in it is not worth copying.
+        room.clear();
+    }
     room.resize(len, MaybeUninit::uninit());
     room
 }

@@ -37,7 +37,7 @@ use crate::arena::{Arena, STATE_LEN, arrays_len};
 use crate::choice::{Body, Choice};
 use crate::count::{Counters, Made, Maker, Reason};
 use crate::engine::Part;
-use crate::scratch::{Compressed, Scratch, Settings};
+use crate::scratch::{Compressed, Scratch, Settings, Sums};
 use crate::wrapper::Wrapper;
 use crate::zlib::{
     BLOCK, BUF_ERROR, DATA_ERROR, DEFLATED, FINISH, FIXED, MEM_ERROR, NO_FLUSH, OK, STREAM_ERROR, ZStream, stock,
@@ -57,7 +57,9 @@ pub struct With<'a> {
     pub counters: &'a Counters,
     /// Any clock, in nanoseconds.
     pub clock: fn() -> u64,
-    /// What it said when the call came.
+    /// Processor time of the caller's thread so far, in nanoseconds.
+    pub busy: fn() -> u64,
+    /// What the clock said when the call came.
     pub now: u64,
 }
 
@@ -79,15 +81,29 @@ impl With<'_> {
         Some(len)
     }
 
-    /// Compresses a part of a body, and counts it; its first one is a body.
-    fn part(&mut self, settings: &Settings, part: &Part<'_>, out: &mut [MaybeUninit<u8>]) -> Option<usize> {
+    /// Whether what a stream has collected since `since` is not to wait any longer.
+    fn is_late(&mut self, since: u64) -> bool {
+        self.scratch.late.is_late(since, self.now, self.busy)
+    }
+
+    /// Compresses a part of a body, and counts it; its first one is a body. `sums`: of a body that is looked at.
+    fn part(
+        &mut self,
+        settings: &Settings,
+        part: &Part<'_>,
+        out: &mut [MaybeUninit<u8>],
+        sums: &mut Option<Sums>,
+    ) -> Option<usize> {
         let began = (self.clock)();
         let (mut len, mut maker) = self.scratch.part(settings, self.choice, part, out)?;
         let mut nanos = (self.clock)().saturating_sub(began);
         // One body is one look, however many parts it has.
-        if part.before.is_empty()
-            && self.choice.looks_at_first_part(Body::long(settings.level, part.input))
-            && let Some(stock) = self.scratch.compare_part(settings, self.choice, self.clock, part, out, (len, nanos))
+        if part.before.is_empty() {
+            *sums = self.choice.looks_at_parts(Body::long(settings.level, part.input)).then(Sums::default);
+        }
+        if let Some(sums) = sums
+            && let Some(stock) =
+                self.scratch.compare_part(settings, self.choice, self.clock, part, out, (len, nanos, sums))
         {
             ((len, nanos), maker) = (stock, Maker::Stock);
             self.counters.because(Reason::Larger);
@@ -165,6 +181,7 @@ pub unsafe fn init(
             since: 0,
             pending: (0, 0),
             history: 0,
+            sums: None,
             primed: (0, 0),
             why: None,
             arena: Arena::new(((&raw mut (*state).rest).cast(), STATE_LEN), (block, block_len)),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 
@@ -38,6 +38,7 @@ struct Caller {
     choice: Choice,
     counters: Counters,
     clock: fn() -> u64,
+    busy: fn() -> u64,
     now: u64,
 }
 
@@ -59,7 +60,7 @@ impl Caller {
     /// Of a stream that was set up.
     fn of(strm: Box<ZStream>, is_ours: bool) -> Self {
         let (scratch, choice, counters) = (Scratch::default(), Choice::default(), Counters::new());
-        Self { strm, is_ours, out: Vec::new(), scratch, choice, counters, clock: || 0, now: 0 }
+        Self { strm, is_ours, out: Vec::new(), scratch, choice, counters, clock: || 0, busy: || 0, now: 0 }
     }
 
     fn ours(setup: Setup) -> Self {
@@ -80,6 +81,7 @@ impl Caller {
             choice: &self.choice,
             counters: &self.counters,
             clock: self.clock,
+            busy: self.busy,
             now: self.now,
         };
         // SAFETY: the buffers are that long.
@@ -122,6 +124,7 @@ impl Caller {
             choice: &self.choice,
             counters: &self.counters,
             clock: || 0,
+            busy: || 0,
             now: self.now,
         };
         // SAFETY: the buffers are that long.
@@ -331,6 +334,30 @@ fn a_slow_page_is_not_held_back() {
 }
 
 /// What nginx 1.22 charges for a stream, in bytes, against what it set aside.
+/// A worker that was at other streams meanwhile has not waited for the page.
+#[test]
+fn a_page_that_waits_for_a_busy_thread_is_collected() {
+    let page = body(0, 3, 20_000);
+    for (busy, is_slow) in [((|| 0) as fn() -> u64, true), (|| NOW.load(Ordering::Relaxed), false)] {
+        let mut caller = Caller::ours(SETUP);
+        caller.busy = busy;
+        // The first one says how busy the thread was.
+        for n in 0..2_u64 {
+            for (at, piece) in page.chunks(5_000).enumerate() {
+                caller.now = 7_000_000_000 + n * 1_000_000_000 + at as u64 * 20_000_000;
+                NOW.store(caller.now, Ordering::Relaxed);
+                let flush = if at == 3 { FINISH } else { NO_FLUSH };
+                caller.call(piece, flush, 32_768);
+            }
+            assert_eq!(inflate(31, &[], &caller.out), page);
+            assert_eq!(caller.reasons(Reason::Slow), if is_slow { n + 1 } else { 1 });
+            caller.reset();
+        }
+    }
+}
+
+static NOW: AtomicU64 = AtomicU64::new(0);
+
 #[test]
 fn every_setup_fits_what_nginx_sets_aside() {
     #[derive(Default)]
@@ -385,8 +412,14 @@ fn a_dictionary_a_header_and_bits_before_the_data_are_zlibs() {
     assert_eq!((code, caller.all(&page, FINISH, 4_096)), (OK, STREAM_END));
     assert!(caller.out[1] & 0x20 != 0, "its header names a dictionary");
     let mut caller = Caller::ours((6, -15, 8, 0));
-    let mut with =
-        With { scratch: &mut caller.scratch, choice: &caller.choice, counters: &caller.counters, clock: || 0, now: 0 };
+    let mut with = With {
+        scratch: &mut caller.scratch,
+        choice: &caller.choice,
+        counters: &caller.counters,
+        clock: || 0,
+        busy: || 0,
+        now: 0,
+    };
     // SAFETY: an empty stored block (three bits, and zeros to the byte's end), that a caller wrote itself.
     let code = unsafe { stream::prime(&raw mut *caller.strm, 8, 0, &mut with) };
     assert_eq!((code, caller.call(&page, FINISH, 90_000).0), (OK, STREAM_END));
@@ -442,6 +475,7 @@ fn a_level_changes_where_it_is_asked_to() {
             choice: &caller.choice,
             counters: &caller.counters,
             clock: || 0,
+            busy: || 0,
             now: 0,
         };
         // SAFETY: the buffers are that long.
@@ -503,7 +537,8 @@ fn fast_refuses_another_level_after_the_end_as_zlib_does() {
 fn a_stream_that_is_none_is_refused() {
     let (mut caller, mut none) = (Caller::ours(SETUP), ZStream::EMPTY);
     let (mut scratch, choice) = (Scratch::default(), Choice::default());
-    let mut with = With { scratch: &mut scratch, choice: &choice, counters: &caller.counters, clock: || 0, now: 0 };
+    let mut with =
+        With { scratch: &mut scratch, choice: &choice, counters: &caller.counters, clock: || 0, busy: || 0, now: 0 };
     // SAFETY: these are what zlib looks at before it believes them.
     unsafe {
         assert_eq!(stream::deflate(ptr::null_mut(), NO_FLUSH, &mut with), STREAM_ERROR);
@@ -531,7 +566,8 @@ fn a_stream_that_a_call_is_at_is_refused_to_another_one() {
     caller.clock = || {
         let strm = STREAM.load(Ordering::Relaxed);
         let (mut scratch, choice, counters) = (Scratch::default(), Choice::default(), Counters::new());
-        let mut with = With { scratch: &mut scratch, choice: &choice, counters: &counters, clock: || 0, now: 0 };
+        let mut with =
+            With { scratch: &mut scratch, choice: &choice, counters: &counters, clock: || 0, busy: || 0, now: 0 };
         // SAFETY: it is a stream.
         let codes = unsafe {
             [

@@ -86,6 +86,7 @@ fuzz_target!(|bytes: &[u8]| {
     let brings_last = strategy % 2 == 1;
     let (level, life, mem) = (c_int::from(level % 10), level / 10, c_int::from(mem % 9) + 1);
     let strategy = if *strategy < 200 { 0 } else { c_int::from(strategy % 5) };
+    let busy: fn() -> u64 = if life % 3 == 0 { clock } else { || 0 };
     let choice = lived(if mode % 2 == 0 { Mode::Same } else { Mode::Fast }, level, life);
     let (mut scratch, mut now, counters) = (Scratch::default(), 0, Counters::new());
     let (mut ours, mut theirs) = (Box::new(ZStream::EMPTY), Box::new(ZStream::EMPTY));
@@ -108,7 +109,7 @@ fuzz_target!(|bytes: &[u8]| {
         part.truncate(ALL_MAX - known.all.len());
         now = CLOCK.load(Ordering::Relaxed).max(now) + u64::from(*wait) * 100_000;
         CLOCK.store(now, Ordering::Relaxed);
-        let mut with = With { scratch: &mut scratch, choice: &choice, counters: &counters, clock, now };
+        let mut with = With { scratch: &mut scratch, choice: &choice, counters: &counters, clock, busy, now };
         let flush = c_int::from(op / 16 % 8) - 1;
         let room = room(known.all.len() + part.len());
         match op % 16 {
@@ -185,7 +186,7 @@ fuzz_target!(|bytes: &[u8]| {
             },
         }
     }
-    let mut with = With { scratch: &mut scratch, choice: &choice, counters: &counters, clock, now };
+    let mut with = With { scratch: &mut scratch, choice: &choice, counters: &counters, clock, busy, now };
     let Some(room) = LITTLE.get(usize::from(mode / 6 % 32)) else {
         return finish(bits, &mut ours, &mut theirs, known, &mut with);
     };

@@ -93,7 +93,8 @@ fn compressed(body: &[u8], times: usize, level: c_int, bits: c_int) -> Vec<u8> {
     let all = body.repeat(times.min(ALL_MAX / body.len().max(1)).max(1));
     let mut out = vec![0; all.len() + all.len() / 8 + 1024];
     let (mut scratch, counters, choice) = (Scratch::default(), Counters::new(), Choice::new(Mode::Same, 0.005));
-    let mut with = With { scratch: &mut scratch, choice: &choice, counters: &counters, clock: || 0, now: 0 };
+    let mut with =
+        With { scratch: &mut scratch, choice: &choice, counters: &counters, clock: || 0, busy: || 0, now: 0 };
     let mut strm = ZStream { next_in: all.as_ptr(), avail_in: all.len() as c_uint, ..ZStream::EMPTY };
     (strm.next_out, strm.avail_out) = (out.as_mut_ptr(), out.len() as c_uint);
     // SAFETY: a stream of which nothing is known yet, whose buffers are that long.

@@ -27,7 +27,8 @@ fuzz_target!(|bytes: &[u8]| {
         out.resize(at + room, 0);
         (strm.next_in, strm.avail_in) = (part.as_ptr(), part.len() as c_uint);
         (strm.next_out, strm.avail_out) = (out[at..].as_mut_ptr(), room as c_uint);
-        let mut with = With { scratch: &mut scratch, choice: &choice, counters: &counters, clock: || 0, now };
+        let mut with =
+            With { scratch: &mut scratch, choice: &choice, counters: &counters, clock: || 0, busy: || 0, now };
         if is_primed {
             // An empty block of fixed codes, which a reader passes over.
             // SAFETY: it is a stream.

@@ -131,11 +131,11 @@ fn a_device_whose_output_was_too_large_comes_back_a_level_at_a_time() {
 fn parts_that_were_too_large_are_tried_again() {
     let choice = usual();
     let parts_of = |bodies: u32| (0..bodies).filter(|_| choice.has_parts(text(6, usize::MAX))).count();
-    assert_eq!((0..LOOK_FIRST).filter(|_| choice.looks_at_first_part(text(6, usize::MAX))).count(), 4);
+    assert_eq!((0..LOOK_FIRST).filter(|_| choice.looks_at_parts(text(6, usize::MAX))).count(), 4);
     (0..4).for_each(|_| choice.compare(text(6, usize::MAX), Maker::ZlibRs, 1_010, 1_000));
     assert_eq!(parts_of(AGAIN_EVERY), 0);
     assert_eq!(parts_of(100), 100);
-    assert!(choice.looks_at_first_part(text(6, usize::MAX)), "as the first ones were");
+    assert!(choice.looks_at_parts(text(6, usize::MAX)), "as the first ones were");
     assert!(choice.has_parts(text(7, usize::MAX)), "other levels are others");
 }
 

@@ -10,16 +10,13 @@ use crate::arena::{Arena, STATE_LEN};
 use crate::choice::{Body, Choice};
 use crate::count::{Made, Maker, Reason};
 use crate::engine::{Effort, Part, bound};
-use crate::scratch::Settings;
+use crate::scratch::{Settings, Sums};
 use crate::text::is_text;
 use crate::wrapper::Wrapper;
 use crate::zlib::{
     BINARY, BUF_ERROR, DEFAULT_STRATEGY, DEFLATED, FINISH, FULL_FLUSH, MEM_ERROR, NO_FLUSH, OK, STREAM_END,
     STREAM_ERROR, STREAM_SIZE, SYNC_FLUSH, TEXT, UNKNOWN, ZStream, message, stock,
 };
-
-/// For how long input is collected, in nanoseconds: a slow page's first byte is not held back for longer.
-const STAGING_MAX: u64 = 5_000_000;
 
 /// The least that is worth being a part: its end takes five bytes, and the 32 KB before it are gone through once more.
 const PART_MIN: usize = 32 << 10;
@@ -62,6 +59,8 @@ pub(super) struct State {
     pub(super) pending: (usize, usize),
     /// What of the input that was compressed is to be known to who goes on, at the block's end: while staging, none if none was.
     pub(super) history: usize,
+    /// Of a body by parts that is looked at.
+    pub(super) sums: Option<Sums>,
     /// Bits that the caller has put behind output that waits, and how many: less than a byte.
     pub(super) primed: (u32, u32),
     /// Why stock zlib has it, until that is counted.
@@ -100,7 +99,7 @@ impl State {
         (self.last_flush, self.is_unasked) = (NO_FLUSH_YET, false);
         self.check = self.wrapper.no_check();
         (self.staged, self.since, self.pending, self.history, self.primed) = (0, 0, (0, 0), 0, (0, 0));
-        self.why = None;
+        (self.why, self.sums) = (None, None);
         (z.total_in, z.total_out, z.msg, z.data_type) = (0, 0, ptr::null(), UNKNOWN);
         z.adler = self.check.into();
     }
@@ -200,7 +199,7 @@ impl State {
         if flush == FINISH {
             return self.finish(z, with);
         }
-        let is_late = self.staged > 0 && with.now.saturating_sub(self.since) > STAGING_MAX;
+        let is_late = self.staged > 0 && with.is_late(self.since);
         let fits = new <= self.room();
         if flush == NO_FLUSH && !is_late && (fits || self.has_parts(z, with)) {
             self.take(z, with.now);
@@ -297,7 +296,9 @@ impl State {
         let mut out = with.scratch.room(bound(self.staged));
         let (before, input) = self.parts();
         let settings = self.settings;
-        let len = with.part(&settings, &Part { before, input, is_last }, &mut out);
+        let mut sums = self.sums;
+        let len = with.part(&settings, &Part { before, input, is_last }, &mut out, &mut sums);
+        self.sums = sums;
         if let Some(len) = len {
             // SAFETY: an engine's output is initialised.
             self.give(z, unsafe { out[..len].assume_init_ref() });

@@ -16,6 +16,8 @@ const CLIENTS: u32 = 16;
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
+    /// Connections.
+    pub(super) clients: u32,
     /// By TLS.
     pub(super) secure: bool,
     /// With `Accept-Encoding: gzip`.
@@ -23,6 +25,13 @@ pub(super) struct Load {
     /// Requests a second; `None`: as many as are answered.
     pub(super) rate: Option<f64>,
     pub(super) seconds: f64,
+}
+
+impl Default for Load {
+    /// As many as are answered, compressed.
+    fn default() -> Self {
+        Self { clients: CLIENTS, secure: false, gzip: true, rate: None, seconds: 1.0 }
+    }
 }
 
 /// What came of it.
@@ -51,7 +60,7 @@ impl Load {
         // It appends.
         let _ = fs::remove_file(&log);
         let mut command = Command::new("taskset");
-        command.args(["-c", "1", "h2load", "--h1", "-t", "1", "-c", &CLIENTS.to_string()]);
+        command.args(["-c", "1", "h2load", "--h1", "-t", "1", "-c", &self.clients.to_string()]);
         command.arg("-i").arg(&uris).arg(format!("--log-file={}", log.display()));
         if self.gzip {
             command.args(["-H", "accept-encoding: gzip"]);
@@ -59,8 +68,8 @@ impl Load {
         match self.rate {
             // Of each client; the number of requests ends it, since one that is paced sends none after its time.
             Some(rate) => {
-                let each = (rate / f64::from(CLIENTS)).max(1.0).round();
-                let all = (each * f64::from(CLIENTS) * self.seconds).round().max(f64::from(CLIENTS));
+                let each = (rate / f64::from(self.clients)).max(1.0).round();
+                let all = (each * f64::from(self.clients) * self.seconds).round().max(f64::from(self.clients));
                 command.args(["-n", &all.to_string(), &format!("--rps={each}")]);
             }
             None => {

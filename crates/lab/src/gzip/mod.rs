@@ -5,7 +5,7 @@ mod clients;
 mod faults;
 mod fetch;
 mod load;
-mod low;
+mod more;
 mod reload;
 mod server;
 mod share;
@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             options.say(format!("{kb} KB, round {} of {rounds}", round + 1));
             for at in order(round, servers.len()) {
                 let server = &servers[at];
-                let load = Load { secure: false, gzip: true, rate: None, seconds };
+                let load = Load { seconds, ..Load::default() };
                 let loaded = load.run(server, &paths, &dir)?;
                 failed += loaded.failed;
                 let cost = costs.entry((at, kb)).or_default();
@@ -107,7 +107,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
             }
             let rate = *rate.get_or_insert_with(|| costs[&(0, kb)].rate[0] / 2.0);
             for at in order(round, servers.len()) {
-                let load = Load { secure: false, gzip: true, rate: Some(rate), seconds };
+                let load = Load { rate: Some(rate), seconds, ..Load::default() };
                 let loaded = load.run(&servers[at], &paths, &dir)?;
                 failed += loaded.failed;
                 costs.entry((at, kb)).or_default().steady.push(loaded);
@@ -115,9 +115,11 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         }
     }
 
-    let kbs: &[usize] = if full { &[4, 25, 88, 500] } else { &[25] };
-    let low = low::run(options, &libraries, &bodies, (kbs, rounds, seconds), (&root, &dir))?;
-    failed += low.failed;
+    let asked = |kbs| more::Asked { bodies: &bodies, kbs, rounds, seconds };
+    let (its, behind): (&[usize], &[usize]) = if full { (&[4, 25, 88, 500], &[88, 500]) } else { (&[25], &[500]) };
+    let low = more::at_its_level(options, &libraries, asked(its), (&root, &dir))?;
+    let proxied = more::proxied(options, &libraries, asked(behind), (&root, &dir))?;
+    failed += low.failed + proxied.failed;
     let share_rounds = if full { 20 } else { 5 };
     let shares = share::run(options, &servers, &bodies, &image, (share_rounds, seconds), &dir)?;
     failed += shares.failed;
@@ -133,8 +135,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     options.say("the configuration again and again");
     let reloads = reload::run(&servers[at], &libraries[at], &usual, if full { 1_000 } else { 50 })?;
     failed += reloads.seen.failed;
-    let beside = slow.alerts.iter().zip(&low.alerts);
-    let alerts: Vec<usize> = servers.iter().zip(beside).map(|(of, (slow, low))| of.alerts() + slow + low).collect();
+    let of_all = |at: usize| servers[at].alerts() + slow.alerts[at] + low.alerts[at] + proxied.alerts[at];
+    let alerts: Vec<usize> = (0..servers.len()).map(of_all).collect();
     let of_ours = libraries.iter().zip(&alerts).filter(|(library, _)| library.is_ours()).map(|(_, alerts)| alerts);
     let of_ours: usize = of_ours.sum();
 
@@ -162,7 +164,8 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let (ratio, interval) = slower.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).context("two libraries")?;
     measured(&mut expectations, "p99_over_stock", ratio, interval)?;
     let larger = |at: usize, kb: usize| larger(&sizes[at], &sizes[stock], kb);
-    let largest = SIZES.map(|kb| larger(same, kb)).into_iter().fold(low.largest(same), f64::max);
+    let largest =
+        SIZES.map(|kb| larger(same, kb)).into_iter().fold(low.largest(same).max(proxied.largest(same)), f64::max);
     expectations.measured("same_ratio_size_pct", largest)?;
     expectations.measured("nginx_alerts", of_ours as f64)?;
     expectations.measured("failed_requests", failed as f64)?;
@@ -238,6 +241,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         steady_table,
         ratio_table,
         low.table(&libraries),
+        proxied.table(&libraries),
         shares.table(&libraries),
         slow.table(&libraries),
         calls,
@@ -247,7 +251,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     report.finish(
         format!(
             "nginx of Debian, configured as its package has it with `gzip on`, but for one worker, on the first core, and connections that stay open \
-             for any number of requests; `gzip_comp_level 6`, and once 1, as where nobody sets it; files of four kinds, of each {KB_OF_KIND} KB at each size and at least \
+             for any number of requests; `gzip_comp_level 6`, and once 1, as where nobody sets it; once the bodies are another nginx's, on the second core; files of four kinds, of each {KB_OF_KIND} KB at each size and at least \
              {BODIES_MIN}: pages, scripts and answers made by the project from a seed, and text found below /usr/share. h2load with 16 connections on the second core asks for them in turn, \
              {seconds} s at a time, {rounds} rounds; in each all libraries one after the other, in another order each time. Processor time is \
              the worker's (schedstat), for all that it does; what is saved of zlib's share is the median of {share_rounds} rounds in which zlib's server and another have the same load at once, on \

@@ -22,6 +22,8 @@ pub(super) struct Library {
     mode: &'static str,
     /// nginx's `gzip_comp_level`.
     level: u32,
+    /// Where its workers run.
+    core: usize,
     /// What it finds in its environment.
     told: Vec<(&'static str, OsString)>,
 }
@@ -32,7 +34,7 @@ impl Library {
         let beside = weirgate.parent().context("the program is in no folder")?;
         let places = [beside.join("libweirgate_z.so"), PathBuf::from("/usr/lib/weirgate/libweirgate_z.so")];
         let ours = places.into_iter().find(|path| path.exists()).context("no libweirgate_z.so: run `make build`")?;
-        let of = |name, preload, mode| Self { name, preload, mode, level: 6, told: Vec::new() };
+        let of = |name, preload, mode| Self { name, preload, mode, level: 6, core: 0, told: Vec::new() };
         let mut all =
             vec![of("zlib", None, ""), of("same ratio", Some(ours.clone()), "same"), of("fast", Some(ours), "fast")];
         let rival = beside.join("../libz/release/libweirgate_rival.so");
@@ -50,6 +52,11 @@ impl Library {
     /// At another level.
     pub(super) fn at_level(&self, level: u32) -> Self {
         Self { level, ..self.clone() }
+    }
+
+    /// On another core than the first one.
+    pub(super) fn on_core(&self, core: usize) -> Self {
+        Self { core, ..self.clone() }
     }
 
     /// With another variable in its environment.
@@ -175,11 +182,11 @@ impl Server {
 
 /// Debian's nginx.conf in what matters here, with gzip as most switch it on.
 fn configuration(dir: &Path, library: &Library, workers: usize, server: &str) -> String {
-    let (dir, level) = (dir.display(), library.level);
+    let (dir, level, mask) = (dir.display(), library.level, 1 << library.core);
     format!(
         "daemon off;
 worker_processes {workers};
-worker_cpu_affinity 1;
+worker_cpu_affinity {mask:b};
 user root;
 pid {dir}/nginx.pid;
 error_log {dir}/error.log warn;

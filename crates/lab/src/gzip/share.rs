@@ -84,7 +84,7 @@ pub(super) fn run(
         paths
     };
     let seconds = seconds.max(2.0);
-    let load = Load { secure: true, gzip: true, rate: None, seconds };
+    let load = Load { secure: true, seconds, ..Load::default() };
     // What an image and what a page takes, and how much of a page's is zlib's: from that, how many images make it a fifth. One over the
     // share is all of the time over zlib's: what pages alone make it, and more by each image.
     let image_us = load.run(&servers[0], &[image], dir)?.us_per_request();

@@ -1,0 +1,83 @@
+//! Whether input that is collected has waited for who sends it, or only for its thread, which had other things to do.
+//!
+//! A slow page's first byte is not held back. But a server's worker with many connections comes back to one of them when it was at all others:
+//! by the clock every body is slow then, and nobody is but the worker. What tells them apart is for how long the thread had nothing to do:
+//! the time that has passed, less the processor time that it took meanwhile. That is a call to the system, and is made only where the clock
+//! says that something is late.
+
+/// For how long input is collected while its thread has nothing to do, in nanoseconds.
+const IDLE_MAX: u64 = 5_000_000;
+
+/// And for how long at all.
+const WAIT_MAX: u64 = 100_000_000;
+
+/// Times are remembered that lie so far apart, and so many of them that one is older than the longest wait.
+const APART: u64 = 7_000_000;
+const KEPT: usize = 16;
+
+/// A thread's memory of how busy it was.
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    /// When it was asked, and the thread's processor time then; 0: not yet.
+    seen: [(u64, u64); KEPT],
+    next: usize,
+}
+
+impl Late {
+    /// Whether what is there since `since` has waited long enough at `now`; `busy`: the thread's processor time, in nanoseconds.
+    pub(crate) fn is_late(&mut self, since: u64, now: u64, busy: fn() -> u64) -> bool {
+        let waited = now.saturating_sub(since);
+        if waited <= IDLE_MAX {
+            return false;
+        }
+        let busy = busy();
+        let before = self.seen.iter().filter(|(at, _)| (1..=since).contains(at)).max();
+        let is_idle = before.is_none_or(|(at, then)| (now - at).saturating_sub(busy.saturating_sub(*then)) > IDLE_MAX);
+        let latest = self.seen.iter().map(|(at, _)| *at).max().unwrap_or_default();
+        if now.saturating_sub(latest) >= APART {
+            self.seen[self.next] = (now, busy);
+            self.next = (self.next + 1) % KEPT;
+        }
+        is_idle || waited > WAIT_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn who_waits_for_nothing_to_do_is_late_after_five_milliseconds() {
+        let mut late = Late::default();
+        assert!(!late.is_late(100 * MS, 105 * MS, || 0));
+        assert!(late.is_late(100 * MS, 105 * MS + 1, || 0));
+        assert!(late.is_late(200 * MS, 210 * MS, || 4 * MS), "most of the time since the last one it slept");
+    }
+
+    #[test]
+    fn a_busy_thread_is_waited_for_and_not_for_ever() {
+        let mut late = Late::default();
+        assert!(late.is_late(100 * MS, 120 * MS, || 20 * MS), "nothing is known yet");
+        // Of 30 ms it had nothing to do for 4, then for 6.
+        assert!(!late.is_late(121 * MS, 150 * MS, || 46 * MS));
+        assert!(late.is_late(121 * MS, 152 * MS, || 46 * MS));
+        // It is busy all the time from here on.
+        let mut at = 160;
+        while at < 300 {
+            late.is_late((at - 6) * MS, at * MS, || 0);
+            at += 8;
+        }
+        assert!(late.is_late(190 * MS, 291 * MS, || u64::MAX), "a tenth of a second is enough");
+        assert!(!late.is_late(192 * MS, 291 * MS, || u64::MAX));
+    }
+
+    /// A child begins with its parent's memory, and a clock of its own.
+    #[test]
+    fn what_a_parent_knew_makes_a_child_no_busier() {
+        let mut late = Late::default();
+        late.is_late(100 * MS, 120 * MS, || 5_000 * MS);
+        assert!(late.is_late(121 * MS, 130 * MS, || MS));
+    }
+}
