@@ -9,11 +9,11 @@
 const IDLE_MAX: u64 = 5_000_000;
 
 /// And for how long at all.
-const WAIT_MAX: u64 = 100_000_000;
+const WAIT_MAX: u64 = 500_000_000;
 
 /// Times are remembered that lie so far apart, and so many of them that one is older than the longest wait.
-const APART: u64 = 7_000_000;
-const KEPT: usize = 16;
+const APART: u64 = 16_000_000;
+const KEPT: usize = 32;
 
 /// A thread's memory of how busy it was.
 #[derive(Debug, Default)]
@@ -65,12 +65,12 @@ mod tests {
         assert!(late.is_late(121 * MS, 152 * MS, || 46 * MS));
         // It is busy all the time from here on.
         let mut at = 160;
-        while at < 300 {
+        while at < 800 {
             late.is_late((at - 6) * MS, at * MS, || 0);
-            at += 8;
+            at += 16;
         }
-        assert!(late.is_late(190 * MS, 291 * MS, || u64::MAX), "a tenth of a second is enough");
-        assert!(!late.is_late(192 * MS, 291 * MS, || u64::MAX));
+        assert!(late.is_late(290 * MS, 791 * MS, || u64::MAX), "half a second is enough");
+        assert!(!late.is_late(292 * MS, 791 * MS, || u64::MAX));
     }
 
     /// A child begins with its parent's memory, and a clock of its own.

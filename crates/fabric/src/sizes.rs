@@ -106,6 +106,7 @@ impl Sizes {
     pub fn parse(text: &str) -> Result<Self, SizesTextError> {
         let mut knots = Vec::new();
         let mut lines = Vec::new();
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let meant = || text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
         for (at, line) in meant() {
             let knot = line.split_once(',').and_then(|(bytes, share)| {

@@ -120,6 +120,11 @@ pub fn curves<L: Clone + Into<Curve>>(x: &str, y: &str, is_log: bool, lines: &[L
     Ok(Plot { svg, points })
 }
 
+/// A label of an axis: as many digits as it takes.
+fn tick(value: &f64) -> String {
+    format!("{value:.9e}").parse().unwrap_or(*value).to_string()
+}
+
 /// From the least to the largest.
 fn span(values: impl Iterator<Item = f64>) -> Range<f64> {
     let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
@@ -150,6 +155,8 @@ where
         .x_desc(x)
         .y_desc(y)
         .label_style(("sans-serif", 14))
+        .x_label_formatter(&tick)
+        .y_label_formatter(&tick)
         .axis_desc_style(("sans-serif", 15))
         .draw()?;
     for (index, Curve { name, points }) in lines.iter().enumerate() {
@@ -251,6 +258,8 @@ fn draw_bars(
         .light_line_style(WHITE)
         .y_desc(y)
         .label_style(("sans-serif", 14))
+        .x_label_formatter(&tick)
+        .y_label_formatter(&tick)
         .axis_desc_style(("sans-serif", 15))
         .draw()?;
     let width = BARS / series.len().max(1) as f64;
@@ -320,6 +329,8 @@ fn draw(
         .x_desc(axis)
         .y_desc("percent")
         .label_style(("sans-serif", 14))
+        .x_label_formatter(&tick)
+        .y_label_formatter(&tick)
         .axis_desc_style(("sans-serif", 15))
         .draw()?;
     for (index, (name, values)) in lines.iter().enumerate() {

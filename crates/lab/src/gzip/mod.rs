@@ -115,10 +115,11 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         }
     }
 
-    let asked = |kbs| more::Asked { bodies: &bodies, kbs, rounds, seconds };
-    let (its, behind): (&[usize], &[usize]) = if full { (&[4, 25, 88, 500], &[88, 500]) } else { (&[25], &[500]) };
-    let low = more::at_its_level(options, &libraries, asked(its), (&root, &dir))?;
-    let proxied = more::proxied(options, &libraries, asked(behind), (&root, &dir))?;
+    let asked = |kbs, seconds| more::Asked { bodies: &bodies, kbs, rounds, seconds };
+    let (its, behind): (&[usize], &[usize]) = if full { (&[4, 25, 88, 500], &[88, 500]) } else { (&[25], &[88]) };
+    let low = more::at_its_level(options, &libraries, asked(its, seconds), (&root, &dir))?;
+    // 64 bodies of 500 KB are under way for half a second each.
+    let proxied = more::proxied(options, &libraries, asked(behind, 2.0 * seconds), (&root, &dir))?;
     failed += low.failed + proxied.failed;
     let share_rounds = if full { 20 } else { 5 };
     let shares = share::run(options, &servers, &bodies, &image, (share_rounds, seconds), &dir)?;

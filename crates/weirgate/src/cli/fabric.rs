@@ -181,6 +181,14 @@ fn why_out_of_time(scenario: &Scenario, outcome: &Outcome) -> String {
             flows.started, scenario.run.flows
         );
     }
+    let lost: u64 = outcome.hops.iter().map(|hop| hop.lost).sum();
+    if lost > 0 {
+        return format!(
+            "{lost} packets were lost with links that failed, or went to such a link before routing knew of it; flows whose timers ran out for \
+             that wait, longer each time, and what they sent again is not counted before they end: give it more time, or let routing learn \
+             sooner ([routing] delay)"
+        );
+    }
     "the network does not drain: lower the load, or ask for fewer flows ([run] flows) or more time".to_owned()
 }
 

@@ -11,6 +11,7 @@ use super::Failure;
 use super::output::Output;
 use crate::config::read::unknown;
 use crate::fabric::figure::{Bench, FIGURES, Figure as OneFigure};
+use crate::fabric::run::end_with;
 use crate::fabric::verify;
 
 #[derive(Debug, Args)]
@@ -81,6 +82,8 @@ impl Figure {
         let threads = self.threads.map_or_else(processors, usize::from);
         let options = options(self.quick, self.seed, self.out)?;
         let bench = Bench::new(&options, threads)?;
+        end_with("fabric: interrupted; the runs that are done are kept, and the same command goes on")
+            .context("signals cannot be caught")?;
         eprintln!("fabric: {} figures, each {}", figures.len(), OneFigure::cost(options.form));
         let mut all_hold = true;
         for figure in figures {

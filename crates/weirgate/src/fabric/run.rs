@@ -125,25 +125,43 @@ impl Slices {
 /// # Errors
 /// Where signals cannot be caught.
 pub fn interruption() -> io::Result<Arc<AtomicBool>> {
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_interrupted);
+    on_signals(move || {
+        if seen.swap(true, Ordering::Relaxed) {
+            std::process::exit(1);
+        }
+    })?;
+    Ok(is_interrupted)
+}
+
+/// From now on Ctrl-C and SIGTERM end the program with 1, and it says `what`.
+///
+/// # Errors
+/// Where signals cannot be caught.
+pub fn end_with(what: &'static str) -> io::Result<()> {
+    on_signals(move || {
+        eprintln!("{what}");
+        std::process::exit(1);
+    })
+}
+
+fn on_signals(mut handle: impl FnMut() + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (mut int, mut term) = {
         let _entered = runtime.enter();
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
     };
-    let is_interrupted = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&is_interrupted);
     // The thread ends with the process; it does nothing but wait for signals.
     std::thread::spawn(move || {
         runtime.block_on(async move {
             for _ in 0..2 {
                 tokio::select! { _ = int.recv() => {}, _ = term.recv() => {} }
-                if seen.swap(true, Ordering::Relaxed) {
-                    std::process::exit(1);
-                }
+                handle();
             }
         });
     });
-    Ok(is_interrupted)
+    Ok(())
 }
 
 #[cfg(test)]

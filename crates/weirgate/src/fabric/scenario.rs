@@ -261,11 +261,16 @@ fn tcp(section: &mut Section<'_>, tcp: &mut TcpSettings, problems: &mut Vec<Prob
         number("dup_ack_threshold", 1, 1_000_000).map_or(tcp.dup_ack_threshold, |threshold| threshold as u32);
     tcp.reordering_max = number("reordering_max", 0, 1_000_000).map_or(tcp.reordering_max, |most| most as u32);
     tcp.ack_every = number("ack_every", 1, 100).map_or(tcp.ack_every, |every| every as u16);
+    let mut last = None;
     for (key, rto) in [("min_rto", &mut tcp.min_rto), ("max_rto", &mut tcp.max_rto)] {
         let Some(time) = section.parsed::<Duration>(key) else { continue };
         let zero = (time.value == Duration::ZERO).then(|| time.problem("a timer without time would run out for ever"));
         problems.extend(zero);
         *rto = time.value.into();
+        last = Some(time);
+    }
+    if let Some(time) = last.filter(|_| tcp.min_rto > tcp.max_rto && tcp.max_rto > Span::ZERO) {
+        problems.push(time.problem("the shortest timer is longer than the longest one"));
     }
     let mut time = |key| section.parsed::<Duration>(key).map(|time| Span::from(time.value));
     tcp.ack_delay = time("ack_delay").unwrap_or(tcp.ack_delay);

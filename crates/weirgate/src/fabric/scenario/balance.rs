@@ -34,7 +34,12 @@ const PERIODS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::f
 pub(super) fn scheme(section: &mut Section<'_>, problems: &mut Vec<Problem>) -> Scheme {
     let d = section.integer("d", 1, 32).map_or(2, |d| d.value as usize);
     let m = section.integer("m", 0, 32).map_or(1, |m| m.value as usize);
-    let quantum = section.parsed::<Bytes>("quantum").map_or(1_538, |bytes| bytes.value.as_u64().max(1));
+    let quantum = section.parsed::<Bytes>("quantum").map_or(1_538, |bytes| {
+        let none =
+            (bytes.value.as_u64() == 0).then(|| bytes.problem("queues differ by a byte at least: `jsq` goes by bytes"));
+        problems.extend(none);
+        bytes.value.as_u64().max(1)
+    });
     let conga = conga(section, problems);
     let looks = Looks::new(d, m).unwrap_or(Looks::RECOMMENDED);
     let Some(name) = section.parsed::<String>("scheme") else { return Scheme::Drill(looks) };

@@ -118,6 +118,11 @@ fn what_is_wrong_is_said_with_its_line_and_what_to_do() {
         ),
         ("[tcp]\nmin_rto = \"0 s\"\n", "line 2: tcp.min_rto: a timer without time would run out for ever"),
         ("[tcp]\nmax_rto = \"0 s\"\n", "line 2: tcp.max_rto: a timer without time"),
+        (
+            "[tcp]\nmin_rto = \"10 s\"\nmax_rto = \"1 s\"\n",
+            "line 3: tcp.max_rto: the shortest timer is longer than the longest one",
+        ),
+        ("[balance]\nscheme = \"adaptive\"\nquantum = \"0 B\"\n", "line 3: balance.quantum: queues differ by a byte"),
         ("[workload]\nsizes = \"0 B\"\n", "line 2: workload.sizes: a flow has 1 byte at least"),
         ("[workload]\nkind = \"ring\"\nbytes = \"0 B\"\n", "line 3: workload.bytes: a flow has 1 byte at least"),
         (
