@@ -18,7 +18,7 @@ Presto is with its shim, which puts packets in order before TCP sees them, as it
 11a, which counts what comes out of order, nobody has); what it changes is in the results (and for figure 6: without it Presto has 0.71 of the mean that it has with it).
 Below that the same ratios with the other published distributions of flow sizes, of as many bytes. Each is of the commit that it names: before 1e6210b
 hosts drew from one stream of random numbers and wires from another, so that the same seeds are other runs now; before 08b5445 what Presto's shim held back came up with the time of
-the segment that released it, which made round trips shorter. No result is kept of the full forms of {missing}.
+the segment that released it, by which round trips were measured. No result is kept of the full forms of {missing}.
 """
 FIGURES = ["fig2", "fig3", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11a", "fig11bc", "fig12", "fig13", "fig14", "engines", "ospf-delay",
            "table1", "newer"]
