@@ -89,7 +89,9 @@ pub(super) fn ratio_of(one: &[Observed], other: &[Observed], what: What, of: Tim
         return (all, UNKNOWN);
     }
     let part = |run| (runs as f64 * all.ln() - (runs - 1) as f64 * without(Some(run)).ln()).exp();
-    (all, ratio_of_runs(&(0..runs).map(part).collect::<Vec<_>>()).1)
+    // Around what all runs say, beside which the mean of the jackknife's values may lie.
+    let (centre, Interval { low, high }) = ratio_of_runs(&(0..runs).map(part).collect::<Vec<_>>());
+    (all, Interval { low: low * all / centre, high: high * all / centre })
 }
 
 /// A quantile of all runs together, but perhaps for one.
