@@ -1,12 +1,13 @@
 //! Which engine compresses a body: by what its caller asked zlib for, by its size, by what each engine has cost for such bodies so far, and
 //! by how large its output was beside zlib's.
 //!
-//! "Same ratio" promises that responses are not larger than zlib's at the level that was asked for, by more than a share. Whether
-//! an engine holds that depends on the data, so it is looked at: the first bodies of each class, which is of a level, a size, and of text
-//! or what is none, and later every so many, are compressed by all engines of the caller's thread, stock zlib among them. One whose output
-//! has been too large in sum, or far too large once, goes one level up, and from the last level out of the choice; once in many bodies it
-//! goes down again, or comes back. What is looked at itself is sent as zlib made it where the engine's is too large. Of those that are left the one that took the shortest time for these bodies has the class. It keeps it
-//! until another one is cheaper by a good deal, so that equal bodies have equal output as a rule.
+//! "Same ratio" promises that responses are not larger than zlib's at the level that was asked for, by more than a share. Whether an engine
+//! holds that depends on the data, so it is looked at: the first bodies of each class, which is of a level, a size, and of text or what is
+//! none, and later every so many, are compressed by all engines of the caller's thread, stock zlib among them. One whose output has been
+//! too large in sum, or far too large once, goes one level up, and from the last level out of the choice; once in many bodies it goes down
+//! again, or comes back. What is looked at itself is sent as zlib made it where the engine's is too large. Of those that are left the one
+//! that took the shortest time for these bodies has the class. It keeps it until another one is cheaper by a good deal, so that equal
+//! bodies have equal output as a rule.
 //!
 //! Of a device's bodies the first few are looked at, and later every so many as well. What it costs is the time for which it kept its
 //! caller's thread busy, and a part of that in which it had it sleep. That changes with its load, so where there is one it is tried now

@@ -193,7 +193,8 @@ impl Scratch {
 
     /// Has the engines of the caller's thread that could have had a body beside the one that had it, and whose output is in `out`, compress
     /// it as well, and tells `choice` what that took and how long it became. Of a long one all have some part of it, the one that had it as
-    /// well: another part each time, since what it begins with may be unlike the rest. Where stock zlib's of the whole body is what `choice` prefers, that is put there: what became of the body then.
+    /// well: another part each time, since what it begins with may be unlike the rest. Where stock zlib's of the whole body is what `choice`
+    /// prefers, that is put there: what became of the body then.
     pub(crate) fn look(
         &mut self,
         settings: &Settings,

@@ -1,5 +1,5 @@
-//! One line by itself, and two in a network. Read first: any text on queues, for the Pollaczek-Khinchine formula; Daley, "The serial correlation coefficients of
-//! waiting times in a stationary single server queue" (1968), for how many packets it takes to see a mean.
+//! One line by itself, and two in a network. Read first: any text on queues, for the Pollaczek-Khinchine formula; Daley, "The serial
+//! correlation coefficients of waiting times in a stationary single server queue" (1968), for how many packets it takes to see a mean.
 
 use weirgate_balance::Sampler as _;
 use weirgate_units::{BitRate, Duration};
