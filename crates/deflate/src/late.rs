@@ -33,7 +33,7 @@ impl Late {
         let busy = busy();
         let before = self.seen.iter().filter(|(at, _)| (1..=since).contains(at)).max();
         let is_idle = before.is_none_or(|(at, then)| (now - at).saturating_sub(busy.saturating_sub(*then)) > IDLE_MAX);
-        let latest = self.seen.iter().map(|(at, _)| *at).max().unwrap_or_default();
+        let (latest, _) = self.seen[(self.next + KEPT - 1) % KEPT];
         if now.saturating_sub(latest) >= APART {
             self.seen[self.next] = (now, busy);
             self.next = (self.next + 1) % KEPT;

@@ -67,6 +67,12 @@ impl Caller {
         Self::new(true, setup)
     }
 
+    /// Its stream, and what a call has beside it.
+    fn with(&mut self) -> (*mut ZStream, With<'_>) {
+        let Self { strm, scratch, choice, counters, clock, busy, now, .. } = self;
+        (&raw mut **strm, With { scratch, choice, counters, clock: *clock, busy: *busy, now: *now })
+    }
+
     /// One call with all of `input` and room for `room` bytes: its code, and how much of the input it left.
     fn call(&mut self, input: &[u8], flush: c_int, room: usize) -> (c_int, usize) {
         let at = self.out.len();
@@ -75,18 +81,11 @@ impl Caller {
         (self.strm.next_in, self.strm.avail_in) = (input.as_ptr(), input.len() as c_uint);
         (self.strm.next_out, self.strm.avail_out) = (self.out[at..].as_mut_ptr(), room as c_uint);
         let (total_in, total_out) = (self.strm.total_in, self.strm.total_out);
-        let strm = &raw mut *self.strm;
-        let mut with = With {
-            scratch: &mut self.scratch,
-            choice: &self.choice,
-            counters: &self.counters,
-            clock: self.clock,
-            busy: self.busy,
-            now: self.now,
-        };
+        let is_ours = self.is_ours;
+        let (strm, mut with) = self.with();
         // SAFETY: the buffers are that long.
         let code =
-            unsafe { if self.is_ours { stream::deflate(strm, flush, &mut with) } else { stock::deflate(strm, flush) } };
+            unsafe { if is_ours { stream::deflate(strm, flush, &mut with) } else { stock::deflate(strm, flush) } };
         let (left, free) = (self.strm.avail_in as usize, self.strm.avail_out as usize);
         assert_eq!(self.strm.total_in - total_in, (input.len() - left) as u64);
         assert_eq!(self.strm.total_out - total_out, (room - free) as u64);
@@ -118,18 +117,11 @@ impl Caller {
         let mut room = vec![0; ROOM];
         (self.strm.next_in, self.strm.avail_in) = (input.as_ptr(), input.len() as c_uint);
         (self.strm.next_out, self.strm.avail_out) = (room.as_mut_ptr(), ROOM as c_uint);
-        let strm = &raw mut *self.strm;
-        let mut with = With {
-            scratch: &mut self.scratch,
-            choice: &self.choice,
-            counters: &self.counters,
-            clock: || 0,
-            busy: || 0,
-            now: self.now,
-        };
+        let is_ours = self.is_ours;
+        let (strm, mut with) = self.with();
         // SAFETY: the buffers are that long.
         let code = unsafe {
-            if self.is_ours {
+            if is_ours {
                 stream::params(strm, level, strategy, &mut with)
             } else {
                 stock::deflate_params(strm, level, strategy)
@@ -412,16 +404,9 @@ fn a_dictionary_a_header_and_bits_before_the_data_are_zlibs() {
     assert_eq!((code, caller.all(&page, FINISH, 4_096)), (OK, STREAM_END));
     assert!(caller.out[1] & 0x20 != 0, "its header names a dictionary");
     let mut caller = Caller::ours((6, -15, 8, 0));
-    let mut with = With {
-        scratch: &mut caller.scratch,
-        choice: &caller.choice,
-        counters: &caller.counters,
-        clock: || 0,
-        busy: || 0,
-        now: 0,
-    };
+    let (strm, mut with) = caller.with();
     // SAFETY: an empty stored block (three bits, and zeros to the byte's end), that a caller wrote itself.
-    let code = unsafe { stream::prime(&raw mut *caller.strm, 8, 0, &mut with) };
+    let code = unsafe { stream::prime(strm, 8, 0, &mut with) };
     assert_eq!((code, caller.call(&page, FINISH, 90_000).0), (OK, STREAM_END));
     assert_eq!(caller.out[0], 0);
 }
@@ -470,16 +455,9 @@ fn a_level_changes_where_it_is_asked_to() {
         caller.all(&noise, NO_FLUSH, 4_096);
         let mut room = vec![0; 8_192];
         (caller.strm.next_out, caller.strm.avail_out, caller.strm.avail_in) = (room.as_mut_ptr(), 8_192, 0);
-        let mut with = With {
-            scratch: &mut caller.scratch,
-            choice: &caller.choice,
-            counters: &caller.counters,
-            clock: || 0,
-            busy: || 0,
-            now: 0,
-        };
+        let (strm, mut with) = caller.with();
         // SAFETY: the buffers are that long.
-        assert_eq!(unsafe { stream::params(&raw mut *caller.strm, level, 0, &mut with) }, OK);
+        assert_eq!(unsafe { stream::params(strm, level, 0, &mut with) }, OK);
         let given = 8_192 - caller.strm.avail_out as usize;
         caller.out.extend_from_slice(&room[..given]);
         caller.all(&page, FINISH, 4_096);

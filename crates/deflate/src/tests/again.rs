@@ -6,14 +6,12 @@ use super::parts::words;
 use super::{Caller, inflate};
 use crate::choice::Body;
 use crate::count::Maker;
-use crate::stream::With;
 use crate::zlib::{FINISH, STREAM_END};
 
 /// [`With::again`] into so much room, where a class's output was too large so many times.
 fn again(level: i32, up: usize, input: &[u8], room: usize) -> Option<Vec<u8>> {
     let mut caller = raised(level, up, input.len());
-    let Caller { scratch, choice, counters, clock, busy, now, .. } = &mut caller;
-    let mut with = With { scratch, choice, counters, clock: *clock, busy: *busy, now: *now };
+    let (_, mut with) = caller.with();
     let mut out = vec![MaybeUninit::uninit(); room];
     let len = with.again(level, input, room + 1, &mut out)?;
     // SAFETY: it wrote that much.

@@ -50,8 +50,7 @@ pub(super) fn at_its_level(
     let start =
         |library: &Library| Server::start(&dir.join(library.folder("nginx-level-1")), &library.at_level(LEVEL), root);
     let servers = libraries.iter().map(start).collect::<Result<Vec<_>>>()?;
-    let load = Load { seconds: asked.seconds, ..Load::default() };
-    measure(options, "At nginx's own level, 1, as fast as it can", &servers, asked, load, dir)
+    measure(options, "At nginx's own level, 1, as fast as it can", &servers, asked, Load::default(), dir)
 }
 
 /// From another nginx, on the clients' core.
@@ -65,7 +64,7 @@ pub(super) fn proxied(
     let origin = Server::start(&dir.join("origin"), &stock.on_core(1), root)?;
     let start = |library: &Library| Server::proxy(&dir.join(library.folder("proxied")), library, origin.port);
     let servers = libraries.iter().map(start).collect::<Result<Vec<_>>>()?;
-    let load = Load { clients: CLIENTS, seconds: asked.seconds, ..Load::default() };
+    let load = Load { clients: CLIENTS, ..Load::default() };
     let title = format!("From behind the server, {CLIENTS} connections, as fast as it can");
     measure(options, &title, &servers, asked, load, dir)
 }
@@ -75,10 +74,11 @@ fn measure(
     options: &Options,
     title: &str,
     servers: &[Server],
-    Asked { bodies, kbs, rounds, .. }: Asked<'_>,
+    Asked { bodies, kbs, rounds, seconds }: Asked<'_>,
     load: Load,
     dir: &Path,
 ) -> Result<More> {
+    let load = Load { seconds, ..load };
     let bodies = || bodies.iter().filter(|body| kbs.contains(&body.kb));
     let mut more = More {
         title: title.to_owned(),
