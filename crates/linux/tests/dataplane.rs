@@ -239,11 +239,12 @@ fn tcp_gets_its_rate_and_no_more() {
     for (mode, connections, wanted) in [(Mode::Pace, 1, 0.9), (Mode::Drop, 8, 0.7)] {
         let id = ground.limit(rate, mode, 0, Direction::From);
         let best = best_share(rate, burst(rate, mode), wanted, || {
-            let before = ground.passed(id);
+            let (began, before) = (Instant::now(), ground.passed(id));
             let (got, windows) = ground.watched(id, || ground.transfer_by(connections, Duration::from_secs(3)));
-            assert!(ground.passed(id) - before >= got, "{got} bytes came");
-            assert_share(got, 37_500_000, 0.0, 1.01);
-            for Window { passed, time } in &windows {
+            let passed = ground.passed(id) - before;
+            assert!(passed >= got, "{passed} bytes passed, {got} came");
+            // Not of three seconds: a connection waits until its port is free, and sends for as long after the others.
+            for Window { passed, time } in windows.iter().chain([&Window { passed, time: began.elapsed() }]) {
                 let most = 12_500_000.0 * time.as_secs_f64() + (burst(rate, mode).as_u64() + 1_514) as f64;
                 assert!(*passed as f64 <= most, "{mode:?}: {passed} bytes in {time:?}");
             }
@@ -295,7 +296,7 @@ fn a_rate_is_changed_while_it_runs_and_without_a_limit_it_is_fast() {
     let id = ground.limit(mbit(10), Mode::Pace, 0, Direction::From);
     let (began, slow) = (Instant::now(), ground.transfer(Duration::from_secs(2)));
     // What came in order by then; what was passed is exact.
-    assert_share(slow, 2_500_000, 0.2, 1.05);
+    assert!((500_000..=ground.passed(id)).contains(&slow), "{slow} bytes came");
     let most = began.elapsed().as_secs_f64() * 1_250_000.0 + burst(mbit(10), Mode::Pace).as_u64() as f64 + 1_514.0;
     assert_share(ground.passed(id), most as u64, DISTURBED, 1.0);
     let change = move |dataplane: &mut Dataplane| {
@@ -351,8 +352,9 @@ fn two_threads_hold_one_limit_together() {
             // Each thread may have a part of a burst more.
             let more = (burst(rate, mode).as_u64() + 140_000) as f64;
             let most = began.elapsed().as_secs_f64() * 12_500_000.0 + more;
-            assert_share(ground.passed(id) - before, most as u64, 0.0, 1.005);
-            assert_share(got, 37_500_000, 0.0, 1.01);
+            let passed = ground.passed(id) - before;
+            assert_share(passed, most as u64, 0.0, 1.005);
+            assert!(passed >= got, "{passed} bytes passed, {got} came");
             windows
         });
         assert!(best >= wanted, "{mode:?}: {best:.3} of the rate in the best quarter of a second");
