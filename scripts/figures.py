@@ -22,8 +22,10 @@ the segment that released it, by which round trips were measured. No result is k
 """
 FIGURES = ["fig2", "fig3", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11a", "fig11bc", "fig12", "fig13", "fig14", "engines", "ospf-delay",
            "table1", "newer"]
-# What was found wrong with a result after it was made, by its commit.
-ERRATA = {
+# What was found of a result after it was made, by its commit.
+NOTES = {
+    ("fig9", "1f4cea8"): "Why: 80 % of the uplinks' capacity is 80 % of the hosts' links' with 20 spines, 48 % with 12. With 20, 93 % of what DRILL's "
+    "packets wait in switches is before the last hop, where there is nothing to choose; with 12 half of it.",
     ("fig2", "a86d3f0"): "Deviations with what is unseen for 100 and 1,230 ns were measured before what is on its way to a queue was left out of "
     "it: they are too large, all balancers' alike. What is seen at once, as in the table, is not touched by that.",
 }
@@ -31,21 +33,27 @@ LESS = {("fig6", "ecmp, mean, 10 %"): "< 1.09"}
 VARIANTS = ["min RTO 5 ms", "TCP learns of re-ordering", "buffer 100 KB", "buffer 900 KB"]
 
 
+def tables(result, title):
+    """Those of a title, with what is before it where a figure has several networks: `20 spines: `."""
+    for table, lines in result.get("numbers", {}).items():
+        before, found, rest = table.partition(title)
+        if found and (not before or before.endswith(": ")):
+            yield before, found + rest, lines
+
+
 def newest():
     """Each figure's newest result: name, path, what is in it; the article's first."""
     found = {}
     for path in sorted(glob.glob(str(ROOT / "docs/results/*.json"))):
         result = json.loads(Path(path).read_text())
-        if any(table.startswith("Ratios") for table in result.get("numbers", {})):
+        if any(tables(result, "Ratios")):
             found[result["name"]] = (Path(path), result)
     number = lambda name: int("".join(c for c in name[3:] if c.isdigit())) if name.startswith("fig") else 99
     return sorted(found.items(), key=lambda item: (number(item[0]), item[0]))
 
 
 def rows(result):
-    for table, lines in result["numbers"].items():
-        if not table.startswith("Ratios"):
-            continue
+    for before, _, lines in tables(result, "Ratios"):
         for line in lines:
             what = line.get("over DRILL(2,1)", line.get(""))
             if what is None:
@@ -53,20 +61,18 @@ def rows(result):
             load = f", {line['load, %']:g} %" if "load, %" in line else ""
             # Older results have the number of what the article calls less.
             article = LESS.get((result["name"], f"{what}{load}"), str(line["article"]))
-            yield f"{what}{load}", article, line["here"], {variant: line[variant] for variant in VARIANTS}
+            yield f"{before}{what}{load}", article, line["here"], {variant: line[variant] for variant in VARIANTS}
 
 
 def distributions(result):
     """The same with the other distributions of flow sizes, a column for each."""
-    for table, lines in result["numbers"].items():
-        if not table.startswith("Other distributions"):
-            continue
+    for before, title, lines in tables(result, "Other distributions"):
         cells = {}
         for line in lines:
             name, what = next(value for key, value in line.items() if key.startswith("distribution")).split(", ", 1)
             cells.setdefault(what, {})[name] = line["ratio"]
         names = list(next(iter(cells.values()), {}))
-        yield f"{table}\n"
+        yield f"{before}{title}\n"
         yield "| | " + " | ".join(names) + " |"
         yield "|---" * (1 + len(names)) + "|"
         yield from ("| " + " | ".join([what, *by_name.values()]) + " |" for what, by_name in cells.items())
@@ -129,9 +135,9 @@ def page():
         out.extend(f"- {sentence}" for sentence in said)
         if said:
             out.append("")
-        wrong = ERRATA.get((name, result["machine"]["commit"][:7]))
-        if wrong:
-            out.append(f"{wrong}\n")
+        note = NOTES.get((name, result["machine"]["commit"][:7]))
+        if note:
+            out.append(f"{note}\n")
         for expected in result["expectations"]:
             if not expected["holds"]:
                 out.append(f"`{expected['name']}` is {expected['measured']:.3g}, not {expected['bound']}. {expected['explanation']}\n")
