@@ -59,7 +59,9 @@ pub unsafe extern "C" fn deflateInit2_(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn deflate(strm: *mut ZStream, flush: c_int) -> c_int {
     // SAFETY: by the contract.
-    with(|with| unsafe { stream::deflate(strm, flush, with) })
+    let collected = unsafe { stream::collect(strm, flush, process::soon) };
+    // SAFETY: by the contract.
+    collected.unwrap_or_else(|| with(|with| unsafe { stream::deflate(strm, flush, with) }))
 }
 
 /// `deflateEnd`.

@@ -32,7 +32,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{ptr, slice};
 
-use self::state::{After, MAGIC, NO_FLUSH_YET, Phase, State, algorithm, fail};
+use self::state::{After, MAGIC, NO_FLUSH_YET, Phase, State, Untold, algorithm, fail};
 use crate::arena::{Arena, STATE_LEN, arrays_len};
 use crate::choice::{Body, Choice};
 use crate::count::{Counters, Made, Maker, Reason};
@@ -79,11 +79,6 @@ impl With<'_> {
             self.counters.set_instances(client.held());
         }
         Some(len)
-    }
-
-    /// Whether what a stream has collected since `since` is not to wait any longer.
-    fn is_late(&mut self, since: u64) -> bool {
-        self.scratch.late.is_late(since, self.now, self.busy)
     }
 
     /// Compresses a part of a body, and counts it; its first one is a body. `sums`: of a body that is looked at.
@@ -179,10 +174,12 @@ pub unsafe fn init(
             block_len,
             staged: 0,
             since: 0,
+            until: 0,
             pending: (0, 0),
             history: 0,
             sums: None,
             primed: (0, 0),
+            untold: Untold::default(),
             why: None,
             arena: Arena::new(((&raw mut (*state).rest).cast(), STATE_LEN), (block, block_len)),
             inner: ZStream::EMPTY,
@@ -203,6 +200,25 @@ pub unsafe fn deflate(strm: *mut ZStream, flush: c_int, with: &mut With<'_>) -> 
     let Some((z, state, _held)) = (unsafe { of(strm) }) else { return STREAM_ERROR };
     // SAFETY: by the contract.
     unsafe { go(z, state, flush, with) }
+}
+
+/// [`deflate`] of a piece for which there is nothing to do but to collect it, or to hand a few bytes on to stock zlib: nearly all are so of
+/// who calls with a few bytes each time. `None`: it is [`deflate`]'s. `soon`: a time that is no earlier than now, of the same clock as [`With::clock`].
+///
+/// # Safety
+/// As [`deflate`]'s.
+pub unsafe fn collect(strm: *mut ZStream, flush: c_int, soon: impl FnOnce() -> u64) -> Option<c_int> {
+    if flush != NO_FLUSH {
+        return None;
+    }
+    // SAFETY: by the contract.
+    let (z, state, _held) = unsafe { of(strm) }?;
+    let lies = z.next_out.is_null() || z.next_in.is_null();
+    if lies || z.avail_out == 0 || z.avail_in == 0 {
+        return None;
+    }
+    // SAFETY: by the contract.
+    unsafe { state.collect(z, soon) }
 }
 
 /// [`deflate`] of a stream that is held.

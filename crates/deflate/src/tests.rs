@@ -3,6 +3,7 @@
 mod again;
 mod parts;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -83,9 +84,15 @@ impl Caller {
         let (total_in, total_out) = (self.strm.total_in, self.strm.total_out);
         let is_ours = self.is_ours;
         let (strm, mut with) = self.with();
+        let now = with.now;
         // SAFETY: the buffers are that long.
-        let code =
-            unsafe { if is_ours { stream::deflate(strm, flush, &mut with) } else { stock::deflate(strm, flush) } };
+        let code = unsafe {
+            if is_ours {
+                stream::collect(strm, flush, || now).unwrap_or_else(|| stream::deflate(strm, flush, &mut with))
+            } else {
+                stock::deflate(strm, flush)
+            }
+        };
         let (left, free) = (self.strm.avail_in as usize, self.strm.avail_out as usize);
         assert_eq!(self.strm.total_in - total_in, (input.len() - left) as u64);
         assert_eq!(self.strm.total_out - total_out, (room - free) as u64);
@@ -496,6 +503,36 @@ fn a_dictionary_is_too_late_only_where_zlib_has_some_of_the_input() {
         assert_eq!(caller.call(b"x", flush, 1 << 16), (OK, 0));
         assert_eq!(caller.call(&[], NO_FLUSH, 1 << 16), (BUF_ERROR, 0), "which changes nothing");
         assert_eq!(caller.dictionary(&page), if flush == NO_FLUSH { STREAM_ERROR } else { OK });
+    }
+}
+
+#[test]
+fn each_byte_is_counted_however_few_come_at_a_time() {
+    for first in [NO_FLUSH, SYNC_FLUSH] {
+        let page = body(0, 14, 20_000);
+        let mut caller = Caller::ours(SETUP);
+        caller.clock = || {
+            thread_local!(static NOW: Cell<u64> = const { Cell::new(0) });
+            NOW.set(NOW.get() + 500);
+            NOW.get()
+        };
+        assert_eq!(caller.call(&page[..1], first, 1 << 16), (OK, 0));
+        page[1..].iter().for_each(|byte| assert_eq!(caller.call(&[*byte], NO_FLUSH, 1 << 16), (OK, 0)));
+        assert_eq!(caller.call(&[], FINISH, 1 << 16), (STREAM_END, 0));
+        assert_eq!(inflate(31, &[], &caller.out), page);
+        let made = caller.counters.totals().made;
+        assert_eq!(
+            made.iter().map(|made| (made.bodies, made.bytes_in)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)),
+            (1, 20_000)
+        );
+        let stream = &made[Maker::Stream as usize];
+        if first == SYNC_FLUSH {
+            assert_eq!(stream.bytes_out, caller.out.len() as u64);
+            // As long as if each had been timed, but for the last few.
+            assert!((19_980..=20_001).contains(&(stream.nanos / 500)), "{stream:?}");
+        } else {
+            assert_eq!(stream.bodies, 0);
+        }
     }
 }
 

@@ -36,7 +36,10 @@ fuzz_target!(|bytes: &[u8]| {
             assert!([OK, BUF_ERROR].contains(&code), "{code}");
         }
         // SAFETY: it is a stream, and its buffers are that long.
-        let code = unsafe { stream::deflate(&raw mut *strm, flush, &mut with) };
+        let code = unsafe {
+            stream::collect(&raw mut *strm, flush, || now)
+                .unwrap_or_else(|| stream::deflate(&raw mut *strm, flush, &mut with))
+        };
         let (left, given) = (strm.avail_in as usize, room - strm.avail_out as usize);
         out.truncate(at + given);
         let has_moved = left < part.len() || given > 0;

@@ -27,6 +27,28 @@ pub(super) const MAGIC: u64 = 0x5765_6972_6761_7465;
 /// Before any flush, for which the next one is never a repetition.
 pub(super) const NO_FLUSH_YET: c_int = -2;
 
+/// Of stock zlib's calls that bring no more than `FEW` bytes one is counted for up to `UNTOLD_MAX` that are not, and is taken to have
+/// lasted as long as each of them: to look at the clock takes longer than zlib does.
+const FEW: usize = 64;
+const UNTOLD_MAX: u32 = 15;
+
+/// What is still to be counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Untold {
+    calls: u32,
+    bytes_in: c_ulong,
+    bytes_out: c_ulong,
+}
+
+impl Untold {
+    /// A call, before which the stream's totals were these.
+    fn add(&mut self, z: &ZStream, (total_in, total_out): (c_ulong, c_ulong)) {
+        self.calls += 1;
+        self.bytes_in += z.total_in.wrapping_sub(total_in);
+        self.bytes_out += z.total_out.wrapping_sub(total_out);
+    }
+}
+
 /// The state that a caller's stream points to.
 #[repr(C)]
 pub(super) struct State {
@@ -55,6 +77,8 @@ pub(super) struct State {
     pub(super) staged: usize,
     /// When the first of them came.
     pub(super) since: u64,
+    /// Until when they may wait for more, as far as is known.
+    pub(super) until: u64,
     /// Output that waits, in the block.
     pub(super) pending: (usize, usize),
     /// What of the input that was compressed is to be known to who goes on, at the block's end: while staging, none if none was.
@@ -63,6 +87,7 @@ pub(super) struct State {
     pub(super) sums: Option<Sums>,
     /// Bits that the caller has put behind output that waits, and how many: less than a byte.
     pub(super) primed: (u32, u32),
+    pub(super) untold: Untold,
     /// Why stock zlib has it, until that is counted.
     pub(super) why: Option<Reason>,
     pub(super) arena: Arena,
@@ -99,7 +124,7 @@ impl State {
         (self.last_flush, self.is_unasked) = (NO_FLUSH_YET, false);
         self.check = self.wrapper.no_check();
         (self.staged, self.since, self.pending, self.history, self.primed) = (0, 0, (0, 0), 0, (0, 0));
-        (self.why, self.sums) = (None, None);
+        (self.why, self.sums, self.untold) = (None, None, Untold::default());
         (z.total_in, z.total_out, z.msg, z.data_type) = (0, 0, ptr::null(), UNKNOWN);
         z.adler = self.check.into();
     }
@@ -199,7 +224,7 @@ impl State {
         if flush == FINISH {
             return self.finish(z, with);
         }
-        let is_late = self.staged > 0 && with.is_late(self.since);
+        let is_late = self.staged > 0 && self.is_late(with);
         let fits = new <= self.room();
         if flush == NO_FLUSH && !is_late && (fits || self.has_parts(z, with)) {
             self.take(z, with.now);
@@ -211,6 +236,39 @@ impl State {
         }
         self.take(z, with.now);
         self.turn(z, if is_late { Reason::Slow } else { why }, flush, with)
+    }
+
+    /// Whether what is staged is not to wait any longer.
+    fn is_late(&mut self, with: &mut With<'_>) -> bool {
+        if with.now > self.until {
+            let Some(until) = with.scratch.late.until(self.since, with.now, with.busy) else { return true };
+            self.until = until;
+        }
+        false
+    }
+
+    /// Takes a piece if there is nothing else to do: with which code.
+    ///
+    /// # Safety
+    /// As [`deflate`](super::deflate)'s.
+    pub(super) unsafe fn collect(&mut self, z: &mut ZStream, soon: impl FnOnce() -> u64) -> Option<c_int> {
+        let len = z.avail_in as usize;
+        match self.phase {
+            Phase::Staging if self.staged > 0 && len <= self.room() && soon() <= self.until => {
+                self.last_flush = NO_FLUSH;
+                self.take(z, self.since);
+                Some(OK)
+            }
+            Phase::Streaming if self.last_flush != NO_FLUSH_YET => None,
+            Phase::Plain | Phase::Streaming if len <= FEW && self.untold.calls < UNTOLD_MAX && self.why.is_none() => {
+                let before = (z.total_in, z.total_out);
+                // SAFETY: by the contract.
+                let code = unsafe { self.with_inner(z, |inner| stock::deflate(inner, NO_FLUSH)) };
+                self.untold.add(z, before);
+                Some(code)
+            }
+            _ => None,
+        }
     }
 
     /// The last call: compresses what is staged and what it brings. As [`stage`](Self::stage)'s.
@@ -561,11 +619,16 @@ impl State {
     /// As [`deflate`](super::deflate)'s.
     unsafe fn stream(&mut self, z: &mut ZStream, flush: c_int, with: &With<'_>) -> c_int {
         self.count_begin(with);
-        let (total_in, total_out, began) = (z.total_in, z.total_out, (with.clock)());
+        let (before, began) = ((z.total_in, z.total_out), (with.clock)());
+        let is_small = z.avail_in as usize <= FEW && flush == NO_FLUSH;
         // SAFETY: by the contract.
         let code = unsafe { self.with_inner(z, |inner| stock::deflate(inner, flush)) };
-        let (bytes_in, bytes_out) = (z.total_in.wrapping_sub(total_in), z.total_out.wrapping_sub(total_out));
-        let nanos = (with.clock)().saturating_sub(began);
+        let mut nanos = (with.clock)().saturating_sub(began);
+        self.untold.add(z, before);
+        let Untold { calls, bytes_in, bytes_out } = std::mem::take(&mut self.untold);
+        if is_small {
+            nanos *= u64::from(calls);
+        }
         with.counters.made(Maker::Stream, Made { bodies: 0, bytes_in, bytes_out, nanos });
         code
     }
@@ -633,7 +696,7 @@ impl State {
             return;
         }
         if self.staged == 0 {
-            self.since = now;
+            (self.since, self.until) = (now, now);
         }
         // SAFETY: the caller's input, and room within the block, which is ours.
         let input = unsafe {
