@@ -2,8 +2,8 @@
 //! by how large its output was beside zlib's.
 //!
 //! "Same ratio" promises that responses are not larger than zlib's at the level that was asked for, by more than a share. Whether an engine
-//! holds that depends on the data, so it is looked at: the first bodies of each class, which is of a level, a size, and of text or what is
-//! none, and later every so many, are compressed by all engines of the caller's thread, stock zlib among them. One whose output has been
+//! holds that depends on the data, so it is looked at: the first bodies of each class, which is of a level, a size, and of a kind of data,
+//! and later every so many, are compressed by all engines of the caller's thread, stock zlib among them. One whose output has been
 //! too large in sum, or far too large once, goes one level up, and from the last level out of the choice; once in many bodies it goes down
 //! again, or comes back. What is looked at itself is sent as zlib made it where the engine's is too large. Of those that are left the one
 //! that took the shortest time for these bodies has the class. It keeps it until another one is cheaper by a good deal, so that equal
@@ -19,7 +19,7 @@ use crate::accelerator::Client;
 use crate::count::Maker;
 use crate::engine::Igzip;
 use crate::qatzip::Qatzip;
-use crate::text::is_text;
+pub use crate::text::Kind;
 
 #[cfg(test)]
 mod tests;
@@ -63,18 +63,17 @@ pub struct Body {
     pub level: i32,
     /// Its length in bytes.
     pub len: usize,
-    /// Whether it is text, by its first bytes: of what is none, as arrays of numbers, engines differ more in length, and what texts have
-    /// saved shall not hide it.
-    pub is_text: bool,
+    /// What it is, by its first bytes.
+    pub kind: Kind,
 }
 
 impl Body {
-    /// As many bytes as tell text from what is none.
+    /// As many bytes as tell what it is.
     const BEGINNING: usize = 16 << 10;
 
     /// Of a whole body.
     pub fn of(level: i32, bytes: &[u8]) -> Self {
-        Self { level, len: bytes.len(), is_text: is_text(&bytes[..bytes.len().min(Self::BEGINNING)]) }
+        Self { level, len: bytes.len(), kind: Kind::of(&bytes[..bytes.len().min(Self::BEGINNING)]) }
     }
 
     /// Of one that is longer than what is collected, which begins so.
@@ -167,8 +166,8 @@ pub struct Choice {
     accelerator: Option<Client>,
     /// Engines that are not on this host: a bit for each [`Maker`].
     missing: AtomicU32,
-    /// By level (1 to 9), by whether it is text, and by size class.
-    classes: [[[Class; CLASSES]; 2]; 9],
+    /// By level (1 to 9), by kind, and by size class.
+    classes: [[[Class; CLASSES]; Kind::ALL.len()]; 9],
 }
 
 /// A class's state. Threads may mix their counts up: they are only means.
@@ -218,7 +217,7 @@ const LEVEL_MAX: i32 = 9;
 impl Choice {
     /// A choice that lets output be larger than zlib's by at most `larger_max`, a share: 0.005 is half of one per cent.
     pub const fn new(mode: Mode, larger_max: f64) -> Self {
-        let classes = [const { [const { [const { Class::new() }; CLASSES] }; 2] }; 9];
+        let classes = [const { [const { [const { Class::new() }; CLASSES] }; Kind::ALL.len()] }; 9];
         Self {
             mode,
             larger_max: (larger_max * PER as f64) as u64,
@@ -509,7 +508,7 @@ impl Choice {
     }
 
     /// `None`: there is nothing to choose at such a level.
-    fn class(&self, Body { level, len, is_text }: Body) -> Option<&Class> {
+    fn class(&self, Body { level, len, kind }: Body) -> Option<&Class> {
         let class = match len >> 9 {
             0 => 0,
             1..4 => 1,
@@ -518,7 +517,7 @@ impl Choice {
             64..256 => 4,
             _ => 5,
         };
-        self.classes.get(usize::try_from(level - 1).ok()?).map(|classes| &classes[usize::from(is_text)][class])
+        self.classes.get(usize::try_from(level - 1).ok()?).map(|classes| &classes[kind as usize][class])
     }
 }
 

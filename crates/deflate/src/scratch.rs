@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use crate::accelerator::Holder;
 use crate::cards::Cards;
-use crate::choice::{Body, Choice, LOOK_MAX, Looked, Mode, Pick, is_away};
+use crate::choice::{Body, Choice, Kind, LOOK_MAX, Looked, Mode, Pick, is_away};
 use crate::count::{Maker, Reason};
 use crate::engine::{Effort, Engine, Igzip, Libdeflate, Part, Stock, ZlibRs, bound};
 use crate::late::Late;
@@ -75,10 +75,9 @@ pub(crate) struct Compressed {
     pub(crate) look: bool,
 }
 
-/// What the parts of one body that is looked at became, those that are text and those that are none apart: bytes, and nanoseconds, of the
-/// engine and of stock zlib.
+/// What the parts of one body that is looked at became, by what each is: bytes, and nanoseconds, of the engine and of stock zlib.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sums([([usize; 2], [u64; 2]); 2]);
+pub(crate) struct Sums([([usize; 2], [u64; 2]); Kind::ALL.len()]);
 
 impl Scratch {
     /// Compresses a whole body into raw deflate, by the engine that `choice` names, and where that fails by another: what became of it.
@@ -254,13 +253,13 @@ impl Scratch {
         let stock = self.stock(&streaming).flush(part.before, part.input, &mut compared, flush);
         let stock = stock.map(|len| (len, clock().saturating_sub(began)));
         if let Some((len, its)) = stock {
-            let sum = &mut sums.0[usize::from(Body::long(settings.level, part.input).is_text)];
+            let sum = &mut sums.0[Body::long(settings.level, part.input).kind as usize];
             sum.0 = [sum.0[0] + ours, sum.0[1] + len - len / PART_COST];
             sum.1 = [sum.1[0] + nanos, sum.1[1] + its];
         }
         if part.is_last {
-            for (is_text, (lens, nanos)) in [false, true].into_iter().zip(sums.0).filter(|(_, (lens, _))| lens[1] > 0) {
-                let body = Body { level: settings.level, len: usize::MAX, is_text };
+            for (kind, (lens, nanos)) in Kind::ALL.into_iter().zip(sums.0).filter(|(_, (lens, _))| lens[1] > 0) {
+                let body = Body { level: settings.level, len: usize::MAX, kind };
                 choice.time_parts(body, nanos[0], nanos[1]);
                 choice.compare(body, Maker::ZlibRs, lens[0], lens[1]);
             }

@@ -43,6 +43,9 @@ pub struct TcpSettings {
     pub ack_every: u16,
     /// One that was put off is sent after this.
     pub ack_delay: Span,
+    /// So many segments are acknowledged at once at a flow's start, and again after a pause of `min_rto` (Linux: as half of its receive
+    /// window has, at most 16; it does not wait for a second segment then, of which a sender has none whose timer has run out).
+    pub quick_acks: u16,
     /// A flow's packets wait in the host's own queue for no longer than this; the others are not sent yet.
     pub host_queue: Span,
     /// What arrives out of order is held below TCP for so long (Presto's shim); nothing: it is not.
@@ -66,6 +69,7 @@ impl Default for TcpSettings {
             reordering_max: 0,
             ack_every: 2,
             ack_delay: Span::from_micros(40_000),
+            quick_acks: 0,
             host_queue: Span::from_micros(100),
             shim: None,
             batch_time: Span::from_micros(20),

@@ -6,6 +6,14 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "the binary touches the world: clocks, files, threads are its work")]
 
+/// Says something on standard error, for as long as somebody reads it: `eprintln!` panics where nobody does.
+macro_rules! say {
+    ($($what:tt)*) => {{
+        use std::io::Write as _;
+        let _nobody_reads = writeln!(std::io::stderr(), $($what)*);
+    }};
+}
+
 pub mod cli;
 pub mod config;
 pub mod control;

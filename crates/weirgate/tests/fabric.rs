@@ -144,7 +144,7 @@ fn a_run_that_does_not_drain_says_so() {
     let elephants =
         ["workload.kind=stride", "workload.stride=4", "workload.bytes=10 MB", "workload.sizes=", "workload.load="];
     let elephants = [&elephants[..], &["run.warm_up=", "run.flows=", "run.time=1 ms"]].concat();
-    let output = partial(&elephants, "so this is partial: the network does not drain: lower the load");
+    let output = partial(&elephants, "so this is partial: what is to be sent takes longer: give it more time");
     assert!(stderr(&output).contains("after 1 ms of simulated time ([run] time) 0 of "), "{}", stderr(&output));
     assert!(
         stdout(&output).contains("PARTIAL (out of time): flows that wait for a timer have not ended and are missing")

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use libfuzzer_sys::fuzz_target;
-use weirgate_deflate::choice::{Body, Looked, Mode};
+use weirgate_deflate::choice::{Body, Kind, Looked, Mode};
 use weirgate_deflate::count::Maker;
 use weirgate_deflate::stream::{self, With};
 use weirgate_deflate::zlib::{
@@ -62,7 +62,7 @@ impl Known {
 fn lived(mode: Mode, level: c_int, life: u8) -> Choice {
     let choice = Choice::new(mode, 0.005);
     let lens = [100, 1_000, 4_000, 16_000, 60_000, usize::MAX];
-    for body in lens.iter().flat_map(|len| [false, true].map(|is_text| Body { level, len: *len, is_text })) {
+    for body in lens.iter().flat_map(|len| Kind::ALL.map(|kind| Body { level, len: *len, kind })) {
         let stock = Looked { maker: Maker::Stock, level, nanos: 1_000, len: 1_000 };
         match life {
             1..=12 => (0..life % 5).for_each(|_| choice.compare(body, Maker::Libdeflate, 2_000, 1_000)),

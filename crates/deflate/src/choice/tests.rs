@@ -7,7 +7,7 @@ fn by(maker: Maker, level: i32) -> (Maker, i32) {
 }
 
 const fn text(level: i32, len: usize) -> Body {
-    Body { level, len, is_text: true }
+    Body { level, len, kind: Kind::Text }
 }
 
 fn picked(choice: &Choice, level: i32, len: usize) -> (Maker, i32) {
@@ -55,8 +55,9 @@ fn one_that_is_far_too_large_says_so() {
     assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, 6));
     choice.compare(text(6, 5_000), Maker::Libdeflate, 1_051 + 256, 1_000);
     assert_eq!(picked(&choice, 6, 5_000), by(Maker::Libdeflate, 7));
-    let numbers = Body { is_text: false, ..text(6, 5_000) };
-    assert_eq!(choice.pick(numbers).level, 6, "what is no text has classes of its own");
+    for kind in [Kind::Numbers, Kind::Binary] {
+        assert_eq!(choice.pick(Body { kind, ..text(6, 5_000) }).level, 6, "they have classes of their own");
+    }
     choice.compare(text(6, usize::MAX), Maker::ZlibRs, 2_000, 1_000);
     assert!(!choice.has_parts(text(6, usize::MAX)));
 }

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use super::parts::words;
 use super::{Caller, inflate};
-use crate::choice::Body;
+use crate::choice::{Body, Kind};
 use crate::count::Maker;
 use crate::zlib::{FINISH, STREAM_END};
 
@@ -22,7 +22,7 @@ fn again(level: i32, up: usize, input: &[u8], room: usize) -> Option<Vec<u8>> {
 fn raised(level: i32, up: usize, len: usize) -> Caller {
     let caller = Caller::ours((level, 15, 8, 0));
     for _ in 0..up * 4 {
-        caller.choice.compare(Body { level, len, is_text: true }, Maker::Libdeflate, 2, 1);
+        caller.choice.compare(Body { level, len, kind: Kind::Text }, Maker::Libdeflate, 2, 1);
     }
     caller
 }

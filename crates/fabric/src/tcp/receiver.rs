@@ -61,6 +61,9 @@ pub(crate) struct Receiver {
     entropies: [u32; 2],
     is_marked: bool,
     ack_at: Time,
+    /// Segments that are still acknowledged at once, and when the last one came.
+    quick: u16,
+    came: Time,
     /// What the shim holds back, by their numbers, and until when.
     held: Vec<(Segment, Time)>,
     batch: Batch,
@@ -87,6 +90,8 @@ impl Receiver {
             entropies: [0; 2],
             is_marked: false,
             ack_at: Time::MAX,
+            quick: 0,
+            came: Time::MAX,
             held: Vec::new(),
             batch: Batch { next: 0, bytes: 0, began: Time::ZERO },
             seen: Seen { dup_acks: 0, dup_acks_of_short_last: 0, row: 0, dup_ack_row: 0, again: 0, batches: 0 },
@@ -167,6 +172,12 @@ impl Receiver {
             }
             self.is_marked = segment.is_marked;
         }
+        if settings.quick_acks > 0 {
+            if self.came == Time::MAX || now.saturating_since(self.came) >= settings.min_rto {
+                self.quick = settings.quick_acks;
+            }
+            self.came = now;
+        }
         let before = if self.unanswered > 0 { self.entropies[0] } else { segment.entropy };
         self.entropies = [segment.entropy, before];
         if segment.number == self.next {
@@ -183,7 +194,8 @@ impl Receiver {
                 }
                 remove_below(&mut self.ranges, self.next);
             }
-            if fills || self.unanswered >= settings.ack_every || self.is_done() {
+            if fills || self.unanswered >= settings.ack_every || self.quick > 0 || self.is_done() {
+                self.quick = self.quick.saturating_sub(1);
                 replies.push(self.reply());
             } else if self.ack_at == Time::MAX {
                 self.ack_at = now + settings.ack_delay;
@@ -274,6 +286,20 @@ mod tests {
         let replies = receive(&mut receiver, &settings, 0, &[3, 4, 3]);
         assert_eq!(replies.iter().map(|reply| reply.expected).collect::<Vec<_>>(), [4, 8, 8]);
         assert_eq!(receiver.seen, Seen { dup_acks: 4, dup_ack_row: 4, again: 1, batches: 7, ..Seen::default() });
+    }
+
+    #[test]
+    fn the_first_segments_and_those_after_a_pause_are_acknowledged_at_once() {
+        let settings = TcpSettings { quick_acks: 3, ..TcpSettings::default() };
+        let mut receiver = Receiver::new(20);
+        let mut expected = |at: u64, numbers: &[u32]| {
+            let replies = receive(&mut receiver, &settings, at, numbers);
+            replies.iter().map(|reply| reply.expected).collect::<Vec<_>>()
+        };
+        assert_eq!(expected(0, &[0, 1, 2, 3, 4, 5]), [1, 2, 3, 5]);
+        let pause = settings.min_rto.as_picos();
+        assert_eq!(expected(pause - 1, &[6, 7, 8]), [7, 9]);
+        assert_eq!(expected(2 * pause, &[9, 10, 11, 12, 13]), [10, 11, 12, 14]);
     }
 
     #[test]

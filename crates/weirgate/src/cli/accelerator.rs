@@ -184,7 +184,7 @@ fn attend(socket: &OwnedFd, memory: &OwnedFd, pulse: Option<&Pulse>) {
         }
         if pulse.is_some_and(|pulse| !pulse.beat(now())) {
             // Whatever waits for its GPU, it does not end by being asked to; systemd starts another one.
-            eprintln!("weirgate: the GPU has been at a batch for five seconds");
+            say!("weirgate: the GPU has been at a batch for five seconds");
             process::exit(1);
         }
         hand_out(socket, memory);

@@ -103,7 +103,7 @@ impl Run {
         if let Some(folder) = &self.out {
             fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         }
-        scenario.notes().iter().for_each(|note| eprintln!("weirgate: {note}"));
+        scenario.notes().iter().for_each(|note| say!("weirgate: {note}"));
         let is_interrupted = interruption().context("signals cannot be caught")?;
         let mut bar = Bar::new();
         let ran = run(&scenario, &is_interrupted, &mut |progress| bar.tell(progress))
@@ -189,7 +189,11 @@ fn why_out_of_time(scenario: &Scenario, outcome: &Outcome) -> String {
              sooner ([routing] delay)"
         );
     }
-    "the network does not drain: lower the load, or ask for fewer flows ([run] flows) or more time".to_owned()
+    if matches!(scenario.traffic, Traffic::Poisson { .. }) {
+        return "the network does not drain: lower the load, or ask for fewer flows ([run] flows) or more time"
+            .to_owned();
+    }
+    "what is to be sent takes longer: give it more time, or ask for fewer bytes or flows".to_owned()
 }
 
 /// `5 of 10`; where nobody knows of how many, `5`.
@@ -222,7 +226,7 @@ impl Bar {
         }
         self.said = Instant::now();
         let now = progress.now.saturating_since(weirgate_fabric::Time::ZERO).as_secs_f64();
-        eprintln!(
+        say!(
             "weirgate: {} flows, {} under way, {:.3} ms simulated in {} s",
             of(progress.finished, progress.asked),
             progress.under_way,

@@ -84,10 +84,10 @@ impl Figure {
         let bench = Bench::new(&options, threads)?;
         end_with("fabric: interrupted; the runs that are done are kept, and the same command goes on")
             .context("signals cannot be caught")?;
-        eprintln!("fabric: {} figures, each {}", figures.len(), OneFigure::cost(options.form));
+        say!("fabric: {} figures, each {}", figures.len(), OneFigure::cost(options.form));
         let mut all_hold = true;
         for figure in figures {
-            eprintln!("fabric: {}: {}", figure.name, figure.about);
+            say!("fabric: {}: {}", figure.name, figure.about);
             let report = figure.run(&bench)?;
             out.line(report.text().trim_end())?;
             out.line(&options.dir(figure.name)?.join("report.html").display().to_string())?;

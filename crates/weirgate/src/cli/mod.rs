@@ -227,7 +227,7 @@ fn log() {
 }
 
 fn say(error: &anyhow::Error) {
-    eprintln!("weirgate: {}", in_one_line(error));
+    say!("weirgate: {}", in_one_line(error));
 }
 
 /// An error and its causes; a cause that the one before it has said already is left out.

@@ -48,7 +48,7 @@ impl Query {
             QueryError::NoStore(_) | QueryError::Empty { .. } | QueryError::Run(_) => Failure::Work(error.into()),
         })?;
         for warning in &table.warnings {
-            eprintln!("weirgate: {warning}");
+            say!("weirgate: {warning}");
         }
         if self.json {
             table.write_json_lines(out.writer())?;
@@ -56,10 +56,7 @@ impl Query {
             out.line(&table.to_text()?)?;
         }
         if table.truncated {
-            eprintln!(
-                "weirgate: only the first {} rows are shown: add LIMIT, or ask for less",
-                weirgate_store::ROWS_MAX
-            );
+            say!("weirgate: only the first {} rows are shown: add LIMIT, or ask for less", weirgate_store::ROWS_MAX);
         }
         Ok(())
     }

@@ -109,7 +109,7 @@ impl Replay {
         bar.finish_and_clear();
         let done = done.map_err(|error| Failure::Usage(error.into()))?;
         for warning in &done.warnings {
-            eprintln!("weirgate: {warning}");
+            say!("weirgate: {warning}");
         }
         if done.records == 0 {
             return Err(Failure::Work(anyhow!("{} holds no record to replay", store.display())));

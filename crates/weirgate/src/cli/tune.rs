@@ -88,7 +88,7 @@ fn explain(common: &Common, network: String) -> Result<Value, Failure> {
     match call(&config.control, &request) {
         Ok(answer) => Ok(answer),
         Err(CallError::Nobody { .. }) if config.controller().exists() => {
-            eprintln!("weirgate: no daemon runs: this is from {}", config.controller().display());
+            say!("weirgate: no daemon runs: this is from {}", config.controller().display());
             let (controller, problem) = books::controller(&config, Host::default(), &config.controller());
             if let Some(problem) = problem {
                 return Err(Failure::Work(anyhow!(problem)));

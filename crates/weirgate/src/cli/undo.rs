@@ -39,7 +39,7 @@ impl Undo {
             Err(CallError::Nobody { .. } | CallError::Denied { .. }) => Ok(()),
             // It runs and does not answer: the journal is what undo was made for.
             Err(error) => {
-                eprintln!("weirgate: {error}");
+                say!("weirgate: {error}");
                 Ok(())
             }
         }
@@ -71,10 +71,10 @@ impl Undo {
         let path = config.journal();
         let reading = journal::read(&path)?;
         if reading.torn {
-            eprintln!("weirgate: the journal ends in a torn line: the change it was to announce was never made");
+            say!("weirgate: the journal ends in a torn line: the change it was to announce was never made");
         }
         if !reading.unreadable.is_empty() {
-            eprintln!(
+            say!(
                 "weirgate: {}: lines {:?} say nothing to this version: a newer one may have to undo them",
                 path.display(),
                 reading.unreadable
@@ -103,7 +103,7 @@ impl Undo {
             }
             if !rustix::process::geteuid().is_root() {
                 let at = path.display();
-                eprintln!(
+                say!(
                     "weirgate: that is what {at} says; what root's daemon did is in its own journal: run this as root"
                 );
             }

@@ -160,7 +160,7 @@ impl Merged {
             };
             let ratios: Vec<f64> = mine.iter().filter_map(ratio).collect();
             let mean = values.and_then(|values| Estimate::mean(&values));
-            (*name, Compared { mean, ratio: Estimate::mean(&ratios) })
+            (*name, Compared { mean, ratio: Estimate::ratio(&ratios) })
         };
         Row {
             vary: vary.to_vec(),

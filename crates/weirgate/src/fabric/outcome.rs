@@ -68,6 +68,10 @@ pub struct Outcome {
     /// none, where there are fewer than 1,000 flows, or they do not come by themselves.
     #[serde(default)]
     pub drift: Option<f64>,
+    /// When the last flow that is measured had arrived, in seconds of simulated time; a collective's completion time. None, where flows come
+    /// by themselves, or some have not arrived.
+    #[serde(default)]
+    pub complete_s: Option<f64>,
     /// What of the leaves' uplinks that are up was used in that time; none, where there is no such link.
     pub uplinks: Option<Use>,
     /// Packets for which a switch had no way.
@@ -231,6 +235,7 @@ impl Outcome {
             batch_bytes_mean: ratio(sum(|flow| flow.bytes) as f64, batches as f64),
             goodput_bits_per_s: ratio(carried.payload as f64 * 8.0, loaded_s),
             drift: is_open(scenario, measures.finished.len()).then(|| drift(&measures.finished)),
+            complete_s: complete(simulation, scenario, ended),
             uplinks: uplinks(&carried),
             no_route: measures.no_route,
             speed: Speed {
@@ -346,10 +351,16 @@ fn classes(flows: &[Slowed<'_>]) -> BTreeMap<u8, Times> {
 }
 
 fn queues(queues: &Queues, packet: u64) -> Option<QueueLengths> {
-    (!queues.lengths.is_empty()).then(|| QueueLengths {
+    queues.lengths.iter().any(|times| *times > 0).then(|| QueueLengths {
         deviation_bytes: queues.deviation(),
         below_packet_share: queues.share_up_to(packet - 1),
     })
+}
+
+fn complete(simulation: &Simulation, scenario: &Scenario, ended: Ended) -> Option<f64> {
+    let is_closed = !matches!(scenario.traffic, Traffic::Poisson { .. });
+    let there = simulation.measures().finished.iter().map(|flow| flow.began + flow.time).max();
+    there.filter(|_| is_closed && ended == Ended::Finished).map(|at| at.saturating_since(Time::ZERO).as_secs_f64())
 }
 
 fn dup_acks(flows: &[Finished], least: u32) -> DupAcks {
@@ -402,7 +413,8 @@ pub(super) fn hops(simulation: &Simulation) -> Vec<HopCounts> {
 
 fn uplinks(carried: &Carried) -> Option<Use> {
     let secs = carried.time.as_secs_f64();
-    let share = |(rate, bytes): &(BitRate, u64)| *bytes as f64 * 8.0 / rate.as_bits_per_sec() as f64 / secs;
+    // A byte is counted whole.
+    let share = |(rate, bytes): &(BitRate, u64)| (*bytes as f64 * 8.0 / rate.as_bits_per_sec() as f64 / secs).min(1.0);
     let shares: Vec<f64> = carried.uplinks.iter().map(share).collect();
     let sum: f64 = shares.iter().sum();
     (!shares.is_empty() && secs > 0.0).then(|| Use {

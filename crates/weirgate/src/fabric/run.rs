@@ -141,7 +141,7 @@ pub fn interruption() -> io::Result<Arc<AtomicBool>> {
 /// Where signals cannot be caught.
 pub fn end_with(what: &'static str) -> io::Result<()> {
     on_signals(move || {
-        eprintln!("{what}");
+        say!("{what}");
         std::process::exit(1);
     })
 }

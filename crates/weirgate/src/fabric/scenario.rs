@@ -260,6 +260,7 @@ fn tcp(section: &mut Section<'_>, tcp: &mut TcpSettings, problems: &mut Vec<Prob
     tcp.dup_ack_threshold =
         number("dup_ack_threshold", 1, 1_000_000).map_or(tcp.dup_ack_threshold, |threshold| threshold as u32);
     tcp.reordering_max = number("reordering_max", 0, 1_000_000).map_or(tcp.reordering_max, |most| most as u32);
+    tcp.quick_acks = number("quick_acks", 0, 1_000).map_or(tcp.quick_acks, |acks| acks as u16);
     tcp.ack_every = number("ack_every", 1, 100).map_or(tcp.ack_every, |every| every as u16);
     let mut last = None;
     for (key, rto) in [("min_rto", &mut tcp.min_rto), ("max_rto", &mut tcp.max_rto)] {

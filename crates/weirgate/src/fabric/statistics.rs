@@ -1,7 +1,7 @@
 //! Means and quantiles with their 95 % intervals.
 
 use serde::{Deserialize, Serialize};
-use weirgate_lab::stats::{Interval, mean_of_runs};
+use weirgate_lab::stats::{Interval, mean_of_runs, ratio_of_runs};
 
 /// The quantile of the normal distribution that a two-sided interval of 95 % ends at.
 const Z: f64 = 1.959_963_984_540_054;
@@ -28,6 +28,12 @@ impl Estimate {
             low = low.max(0.0);
         }
         (!samples.is_empty()).then(|| Self { value, interval: (samples.len() > 1).then_some([low, high]) })
+    }
+
+    /// The mean of ratios that are independent, both of their logarithms; none, if there is no ratio.
+    pub fn ratio(ratios: &[f64]) -> Option<Self> {
+        let (value, Interval { low, high }) = ratio_of_runs(ratios);
+        (!ratios.is_empty()).then(|| Self { value, interval: (ratios.len() > 1).then_some([low, high]) })
     }
 
     /// The quantile at so many of 10,000 parts of sorted samples, with the order statistics that enclose it (Conover, "Practical

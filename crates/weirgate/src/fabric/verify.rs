@@ -31,7 +31,7 @@ pub fn run(options: &Options, threads: usize) -> Result<(Report, bool)> {
     let findings: Vec<Finding> = on_threads(threads, CHECKS, |check| {
         let finding = (check.run)(options.seed, form);
         if options.chatty {
-            eprintln!("fabric: {}: {}", check.name, verdict(finding.holds()));
+            say!("fabric: {}: {}", check.name, verdict(finding.holds()));
         }
         finding
     });

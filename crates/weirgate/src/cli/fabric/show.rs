@@ -108,6 +108,9 @@ fn rest(outcome: &Outcome, out: &mut Output) -> io::Result<()> {
     if outcome.no_route > 0 {
         out.line(&format!("no way       for {} packets", outcome.no_route))?;
     }
+    if let Some(at) = outcome.complete_s {
+        out.line(&format!("complete     after {} ms: all flows have arrived", number(at * 1e3)))?;
+    }
     let speed = &outcome.speed;
     out.line(&format!(
         "simulated    {} ms ({} under load) in {:.1} s, {:.2} million packet-hops per second",

@@ -68,7 +68,7 @@ impl Sweep {
         bar.bar.finish_and_clear();
         let swept = swept.map_err(refused)?;
         let folder = self.out.display();
-        eprintln!("weirgate: {} runs made in {folder}, {} had been there", swept.made, swept.found);
+        say!("weirgate: {} runs made in {folder}, {} had been there", swept.made, swept.found);
         let is_empty = swept.made + swept.found == 0;
         let mut unfinished = 0;
         if self.shard.is_all() && !is_empty {
@@ -160,7 +160,7 @@ fn show(keys: &[&str], rows: &[Row], out: &mut Output) -> Result<(), Failure> {
         for (name, _) in &shown {
             let Compared { mean, ratio } = of(row, name);
             line.push(estimate(mean));
-            line.extend(has_ratios.then(|| estimate(ratio)));
+            line.extend(has_ratios.then(|| of_ratio(ratio)));
         }
         line
     };
@@ -173,6 +173,16 @@ fn estimate(estimate: Option<Estimate>) -> String {
         None => NOT_KNOWN.to_owned(),
         Some(Estimate { value, interval: None }) => number(value),
         Some(Estimate { value, interval: Some([_, to]) }) => format!("{} ± {}", number(value), number(to - value)),
+    }
+}
+
+/// `0.8 [0.7 to 0.9]`: the interval of a ratio is not.
+fn of_ratio(ratio: Option<Estimate>) -> String {
+    match ratio {
+        Some(Estimate { value, interval: Some([low, high]) }) => {
+            format!("{} [{} to {}]", number(value), number(low), number(high))
+        }
+        _ => estimate(ratio),
     }
 }
 
@@ -204,7 +214,7 @@ impl Bar {
             self.said = Some(Instant::now());
             let left =
                 left.filter(|_| there < all).map_or_else(String::new, |left| format!(", about {} left", rough(left)));
-            self.bar.suspend(|| eprintln!("weirgate: {there} of {all} runs, {threads} at once{left}"));
+            self.bar.suspend(|| say!("weirgate: {there} of {all} runs, {threads} at once{left}"));
         }
     }
 }
@@ -229,6 +239,8 @@ mod tests {
         assert_eq!(said, ["0 s", "12 s", "99 s", "2 min", "100 min", "2 h", "4 d"]);
         let half = Estimate { value: 12.34, interval: Some([11.34, 13.34]) };
         assert_eq!(estimate(Some(half)), "12.34 ± 1.000");
+        assert_eq!(of_ratio(Some(half)), "12.34 [11.34 to 13.34]");
+        assert_eq!(of_ratio(None), "n/a");
         assert_eq!(
             (estimate(Some(Estimate { interval: None, ..half })), estimate(None)),
             ("12.34".into(), "n/a".into())

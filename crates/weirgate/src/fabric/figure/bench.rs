@@ -97,7 +97,7 @@ impl Bench {
     /// Says how far it is.
     pub(super) fn say(&self, what: impl std::fmt::Display) {
         if self.options.chatty {
-            eprintln!("fabric: {what}");
+            say!("fabric: {what}");
         }
     }
 

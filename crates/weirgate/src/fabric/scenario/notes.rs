@@ -42,6 +42,7 @@ impl Scenario {
         let choices = switches().map(onwards).max().unwrap_or(0);
         if let Scheme::Drill(looks) | Scheme::DrillPerFlow(looks) = self.settings.scheme
             && looks.d().max(looks.m()) > choices
+            && choices > 0
         {
             let name = self.settings.scheme.name();
             notes.push(format!(

@@ -90,9 +90,11 @@ impl Traffic {
                     let [asked, carried] = [bits_per_sec / 1e9, carried / 1e9];
                     // Rounded down, so that it is one that fits.
                     let most = (carried / asked * load * 1e3).floor() / 1e3;
+                    let less =
+                        if most > 0.0 { format!("a load of {most} at most") } else { "faster links to them".into() };
                     let what = format!(
                         "a load of {load} on the uplinks is {asked:.1} Gbit/s, and the hosts' own links carry {carried:.1}: \
-                         more hosts, or a load of {most} at most"
+                         more hosts, or {less}"
                     );
                     return Err(problem(0, "workload.load", what));
                 }
