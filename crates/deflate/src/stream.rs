@@ -203,7 +203,7 @@ pub unsafe fn deflate(strm: *mut ZStream, flush: c_int, with: &mut With<'_>) -> 
 }
 
 /// [`deflate`] of a piece for which there is nothing to do but to collect it, or to hand a few bytes on to stock zlib: nearly all are so of
-/// who calls with a few bytes each time. `None`: it is [`deflate`]'s. `soon`: a time that is no earlier than now, of the same clock as [`With::clock`].
+/// who calls with a few bytes each time. `None`: it is [`deflate`]'s. `soon`: a time that is no earlier than now, by [`With::clock`].
 ///
 /// # Safety
 /// As [`deflate`]'s.
