@@ -218,7 +218,7 @@ pub(super) fn fig14(bench: &Bench) -> Result<Report> {
         first_hops: &[("drill(2,1)", Above(10.0))],
         shares: &[],
         why: LONG_WHY,
-        at: &[0.2],
+        at: &[0.35, 0.2],
     };
     grid.run_with_shims(bench, 0.2, None)
 }
