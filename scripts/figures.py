@@ -25,7 +25,7 @@ FIGURES = ["fig2", "fig3", "fig6", "fig7", "fig8", "fig9", "fig10", "fig11a", "f
 # What was found of a result after it was made, by its commit.
 NOTES = {
     ("fig9", "1f4cea8"): "Why: 80 % of the uplinks' capacity is 80 % of the hosts' links' with 20 spines, 48 % with 12. With 20, 93 % of what DRILL's "
-    "packets wait in switches is before the last hop, where there is nothing to choose; with 12 half of it.",
+    "packets wait in switches is for the link to their host, where there is nothing to choose; with 12 half of it.",
     ("fig11bc", "ae2868e"): "DRILL with a shim over DRILL without: alike there, 1.36 [1.31 to 1.40] here in the mean, 1.26 [1.25 to 1.27] in the "
     "median: of 10,000 flows timers run out 416 times with it and 294 times without. The article has Presto beside DRILL and the others behind "
     "both; here Presto is behind CONGA in the mean, too, and before ECMP.",

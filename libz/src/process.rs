@@ -28,7 +28,7 @@ const LOOK_EVERY: u64 = 1_000_000_000;
 /// Whether it was told what of the settings cannot be understood, by this process or by the one that it was forked from.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
-/// How far that clock is behind at most, in nanoseconds; until it is known, for ever.
+/// How far the clock of the kernel's last tick is behind at most, in nanoseconds; until that is known, for ever.
 static TICK: AtomicU64 = AtomicU64::new(u64::MAX);
 
 pub(crate) struct Process {
@@ -222,7 +222,7 @@ pub(crate) fn now() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
-/// No earlier than now, for a fifth of what it costs to know: the clock of the kernel's last tick, and a tick.
+/// No earlier than [`now`], for a fifth of what that costs: the clock of the kernel's last tick, and a tick.
 pub(crate) fn soon() -> u64 {
     clock(libc::CLOCK_MONOTONIC_COARSE).saturating_add(TICK.load(Ordering::Relaxed))
 }

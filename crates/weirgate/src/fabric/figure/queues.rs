@@ -201,7 +201,7 @@ pub(super) fn fig3(bench: &Bench) -> Result<Report> {
     let [at_once, short, long] = ENQUEUE_DELAYS;
     let cases = [(many, short), (many, long), (1, at_once)];
     let most = counts[counts.len() - 1];
-    let compared = [(1, 1), (1, 2), (1, most), (2, 1), (most, 1)].map(|(d, m)| looks(d, m));
+    let judged = [(1, 1), (1, 2), (1, most), (2, 1), (most, 1)].map(|(d, m)| looks(d, m));
     let mut arms = Vec::new();
     for (case, (engines, delay)) in cases.into_iter().enumerate() {
         let mut scenario = scenario(bench, 0.8, engines, delay);
@@ -209,7 +209,7 @@ pub(super) fn fig3(bench: &Bench) -> Result<Report> {
         arms.extend(all.iter().map(|looks| {
             let arm = Arm::of(Scheme::Drill(*looks), &scenario);
             // The first case's are what the article's numbers are of.
-            if case == 0 && compared.contains(looks) { arm } else { arm.aside() }
+            if case == 0 && judged.contains(looks) { arm } else { arm.aside() }
         }));
     }
     let observed = bench.observe(&arms)?;

@@ -42,7 +42,8 @@ pub(super) fn table1(bench: &Bench) -> Result<Report> {
     let schemes = rivals();
     const MICE: Times = |run| &run.small_times;
     let mice = |what: What| move |one: &[Observed], other: &[Observed]| ratio_of(one, other, what, MICE);
-    let [mice_mean, mice_p50, mice_p99] = [What::Mean, What::Quantile(0.5), What::Quantile(0.99)].map(mice);
+    const OF_MICE: [What; 3] = [What::Mean, What::Quantile(0.5), What::Quantile(0.99)];
+    let [mice_mean, mice_p50, mice_p99] = OF_MICE.map(mice);
     let goodput = |run: &Observed| mean(run.goodputs.iter().copied());
     let elephants = paired(goodput);
     let statistics: [(&str, &Compare); 4] = [
@@ -63,8 +64,7 @@ pub(super) fn table1(bench: &Bench) -> Result<Report> {
             table.rows.push(row);
         }
         let times = sorted(runs[0].iter().flat_map(|run| MICE(run).iter().copied()));
-        let [mean_time, p50, p99] =
-            [What::Mean, What::Quantile(0.5), What::Quantile(0.99)].map(|what| cell(what.of(&times)));
+        let [mean_time, p50, p99] = OF_MICE.map(|what| cell(what.of(&times)));
         let goodput = number(mean(runs[0].iter().map(goodput)));
         let note = format!("ECMP itself: {mean_time} us, {p50} us, {p99} us, {goodput} Mbit/s");
         let mut row = vec![note];

@@ -157,7 +157,7 @@ pub(super) fn fig9(bench: &Bench) -> Result<Report> {
     }
     report.add_table(table);
     let why = "80 % of the uplinks' capacity is 80 % of the hosts' links' with 20 spines, 48 % with 12: how much of the waiting is then \
-               before the last hop, where there is nothing to choose, is in the tables of hops.";
+               for the link to a host, where there is nothing to choose, is in the tables of hops.";
     let differs = differences(all);
     let why = (!differs.is_empty()).then(|| why.to_owned());
     Ok(report.differing(differs.into_iter().chain(why)))
