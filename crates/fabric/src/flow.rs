@@ -130,7 +130,7 @@ impl Flow {
                     let cell = cells.next(&group.schedule, weirgate_units::Bytes::new(u64::from(payload)));
                     tree = cell.tree;
                     // Above its leaf each flow begins with another one, as it does there.
-                    hash = hash.wrapping_add((cell.number / group.ports.len() as u64) as u32);
+                    hash = hash.wrapping_add((cell.number / group.schedule.turns().len() as u64) as u32);
                 }
             }
             Path::Label(path) => hash ^= path.label.get() << 12,

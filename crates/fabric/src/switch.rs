@@ -156,10 +156,11 @@ impl Switch {
             Scheme::Presto if self.leaf == packet.from_leaf => ports[usize::from(packet.tree) % ports.len()],
             Scheme::Presto => {
                 // A digit for each choice above the leaf: by the same number at two stages half of the ways there would be left out.
-                let count = ports.len() as u32;
+                let turns = group.schedule.turns();
+                let count = turns.len() as u32;
                 let digit = packet.hash % count;
                 packet.hash /= count;
-                ports[digit as usize]
+                ports[usize::from(turns[digit as usize])]
             }
             Scheme::Conga(_) => match &mut self.conga {
                 Some(conga) if self.leaf == packet.from_leaf => {

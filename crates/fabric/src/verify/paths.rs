@@ -40,7 +40,8 @@ pub(super) fn conga(seed: u64, _form: Form) -> Finding {
 }
 
 /// A flow alone, of whole cells of 44 packets: over four equal spines each has a quarter of them. Then two spines, from the first of which
-/// one of two links of 20 Gbit/s to the other leaf has failed: its path carries 20, the other 40, and it has one cell in three.
+/// one of two links of 20 Gbit/s to the other leaf has failed: its path carries 20, the other 40, and it has one cell in three. The same where
+/// the choice is above the leaf.
 pub(super) fn presto(seed: u64, _form: Form) -> Finding {
     const CELL: u64 = 44;
     let cells = |cells: u64| vec![(micros(1_000), start(0, 1, cells * CELL * 1_460))];
@@ -48,28 +49,41 @@ pub(super) fn presto(seed: u64, _form: Form) -> Finding {
     let mut equal = simulation(leaf_spine(4, 2, 1, 10, 40), settings.clone(), cells(40));
     equal.run_until(micros(1_000_000));
 
-    let mut topology = Topology::new();
-    let [leaf, other] = [0; 2].map(|_| topology.add(Kind::Switch { stage: 0 }));
-    let spines = [0; 2].map(|_| topology.add(Kind::Switch { stage: 1 }));
-    for leaf in [leaf, other] {
-        let host = topology.add(Kind::Host);
-        built(topology.link(host, leaf, link(10)));
-    }
-    for spine in spines {
-        built(topology.link(leaf, spine, link(40)));
-        for _ in 0..2 {
-            built(topology.link(spine, other, link(20)));
+    let unequal = |is_above: bool| {
+        let mut topology = Topology::new();
+        let [mut leaf, other] = [0; 2].map(|_| topology.add(Kind::Switch { stage: 0 }));
+        for leaf in [leaf, other] {
+            let host = topology.add(Kind::Host);
+            built(topology.link(host, leaf, link(10)));
         }
-    }
-    let failure = Change { at: micros(10), link: link_between(&topology, spines[0], other), is_up: false };
-    let mut unequal = built(Simulation::new(topology, settings, Box::new(Listed::new(cells(30))), vec![failure]));
-    unequal.run_until(micros(1_000_000));
+        if is_above {
+            let above = topology.add(Kind::Switch { stage: 1 });
+            built(topology.link(leaf, above, link(40)));
+            leaf = above;
+        }
+        let spines = [0; 2].map(|_| topology.add(Kind::Switch { stage: 1 + u8::from(is_above) }));
+        for spine in spines {
+            built(topology.link(leaf, spine, link(40)));
+            for _ in 0..2 {
+                built(topology.link(spine, other, link(20)));
+            }
+        }
+        let failure = Change { at: micros(10), link: link_between(&topology, spines[0], other), is_up: false };
+        let listed = Box::new(Listed::new(cells(30)));
+        let mut simulation = built(Simulation::new(topology, settings.clone(), listed, vec![failure]));
+        simulation.run_until(micros(1_000_000));
+        simulation
+    };
+    let [at_leaf, above] = [false, true].map(unequal);
 
     let mut cases = Vec::new();
-    let of = [("equal", &equal, &[10, 10, 10, 10][..]), ("after a failure", &unequal, &[10, 20])];
-    for (name, simulation, cells) in of {
-        for (path, (packets, cells)) in packets(simulation, Hop::Up(0), cells.len()).into_iter().zip(cells).enumerate()
-        {
+    let of = [
+        ("equal", &equal, Hop::Up(0), &[10, 10, 10, 10][..]),
+        ("after a failure", &at_leaf, Hop::Up(0), &[10, 20]),
+        ("above the leaf", &above, Hop::Up(1), &[10, 20]),
+    ];
+    for (name, simulation, hop, cells) in of {
+        for (path, (packets, cells)) in packets(simulation, hop, cells.len()).into_iter().zip(cells).enumerate() {
             let name = format!("{name}: packets by path {path}");
             cases.push(Case::new(name, packets as f64, (cells * CELL) as f64, 0.0));
         }

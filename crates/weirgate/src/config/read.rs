@@ -223,6 +223,11 @@ impl<'a> Section<'a> {
         self.table.is_some()
     }
 
+    /// Whether the key is there, whatever is in it.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.is_some_and(|table| table.contains_key(key))
+    }
+
     /// A list of port numbers.
     pub(crate) fn ports(&mut self, key: &'static str) -> Option<Typed<Vec<u16>>> {
         let (value, line) = self.find(key)?;

@@ -184,7 +184,7 @@ impl Merged {
         let mut heads: Vec<&str> = self.keys();
         heads.extend(["seed", "ended", "flows"]);
         heads.extend(MEASURES.iter().map(|(name, _)| *name));
-        heads.extend(["wall_s", "digest"]);
+        heads.push("digest");
         writeln!(to, "{}", heads.join(","))?;
         for ((_, vary, seed), cell) in &self.cells {
             let outcome = &cell.outcome;
@@ -196,7 +196,7 @@ impl Merged {
             let mut line: Vec<String> = vary.iter().map(|[_, value]| csv_cell(value)).collect();
             line.extend([seed.to_string(), ended.to_owned(), outcome.flows.finished.to_string()]);
             line.extend(MEASURES.iter().map(|(_, of)| of(outcome).map_or_else(String::new, |value| value.to_string())));
-            line.extend([outcome.speed.wall_s.to_string(), outcome.digest.clone()]);
+            line.push(outcome.digest.clone());
             writeln!(to, "{}", line.join(","))?;
         }
         Ok(())

@@ -76,6 +76,14 @@ fn what_is_wrong_is_said_with_its_line_and_what_to_do() {
         ("[workload]\nsizes = \"web\"\n", "there is no distribution called `web`"),
         ("[workload]\nsizes = \"none.csv\"\n", "line 2: workload.sizes: none.csv: No such file"),
         ("[[link]]\nbetween = [\"leaf0\", \"spine9\"]\nrate = \"10 Gbit/s\"\n", "there is no node called `spine9`"),
+        (
+            "[[link]]\nrate = \"10 Gbit/s\"\n",
+            "line 1: link: `between` is missing: write between = [\"leaf0\", \"spine0\"]",
+        ),
+        (
+            "[[link]]\nbetween = [\"leaf0\"]\nrate = \"10 Gbit/s\"\n",
+            "line 2: link.between: a link is between two nodes",
+        ),
         ("[failures]\nlinks = [\"leaf0 - leaf1\"]\n", "there is no link between leaf0 and leaf1"),
         ("[failures]\nrandom = 65\n", "there are not 65 links that could fail"),
         ("[failures]\nrandom = 64\n", "line 2: failures.random: there is no way from host0 to host20 while leaf"),

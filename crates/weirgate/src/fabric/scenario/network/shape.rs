@@ -140,15 +140,21 @@ fn shape(section: &mut Section<'_>, folder: &Path, problems: &mut Vec<Problem>) 
 /// Reads `[[link]]`.
 pub(super) fn links(root: &mut Section<'_>, problems: &mut Vec<Problem>) -> Vec<Extra> {
     let links = root.tables("link", |section, line| {
-        let between = section.list::<String>("between").and_then(|between| between.value.try_into().ok());
+        let between = section.list::<String>("between");
+        let pair =
+            between.as_ref().and_then(|between| <&[String; 2]>::try_from(between.value.as_slice()).ok()).cloned();
+        if let (Some(between), None) = (&between, &pair) {
+            problems.push(between.problem("a link is between two nodes: write [\"leaf0\", \"spine0\"]"));
+        }
         let rate = section.parsed::<BitRate>("rate");
         let delay = delay(section, problems);
         let count = section.integer("count", 1, 10_000).map_or(1, |count| count.value as u32);
-        let (Some(between), Some(rate)) = (between, rate) else {
-            let what = "a link has between = [\"leaf0\", \"spine0\"] and rate = \"10 Gbit/s\"";
-            problems.push(problem(line, "link", what));
-            return None;
-        };
+        for (key, as_in) in [("between", "[\"leaf0\", \"spine0\"]"), ("rate", "\"10 Gbit/s\"")] {
+            if !section.has(key) {
+                problems.push(problem(line, "link", format!("`{key}` is missing: write {key} = {as_in}")));
+            }
+        }
+        let (Some(between), Some(rate)) = (pair, rate) else { return None };
         problems.extend((rate.value < SLOWEST).then(|| rate.problem(too_slow())));
         Some(Extra { between, settings: LinkSettings { rate: rate.value, delay }, count, line })
     });
