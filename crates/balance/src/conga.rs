@@ -146,13 +146,22 @@ impl Met {
 }
 
 impl Conga {
+    /// The most uplinks of a leaf: a header has a byte for them.
+    pub const UPLINKS_MAX: usize = 256;
+
+    /// Bytes that a leaf with so many uplinks takes, where all leaves together have so many.
+    pub fn memory(settings: CongaSettings, leaves: usize, uplinks: usize, uplinks_of_all: usize) -> u64 {
+        let told = leaves * (size_of::<Leaf>() + uplinks * size_of::<(u8, Instant)>());
+        Flowlets::memory(settings.flowlets) + (told + uplinks_of_all * size_of::<Met>()) as u64
+    }
+
     /// A leaf with these uplinks, among leaves that have so many of them each, by their numbers.
     ///
     /// # Panics
-    /// Past 256 uplinks: a header has a byte for them.
+    /// Past [`UPLINKS_MAX`](Self::UPLINKS_MAX) uplinks.
     pub fn new(settings: CongaSettings, uplinks: &[(Port, BitRate)], leaves: &[usize]) -> Self {
         let most = leaves.iter().copied().fold(uplinks.len(), usize::max);
-        assert!(most <= 256, "a leaf has 256 uplinks at most");
+        assert!(most <= Self::UPLINKS_MAX, "a leaf has 256 uplinks at most");
         let leaf = |theirs: &usize| Leaf {
             to: vec![(0, Instant::ZERO); uplinks.len()],
             from: vec![Met::default(); *theirs],

@@ -8,6 +8,9 @@ use weirgate_units::{Duration, Instant};
 
 use crate::{FlowHash, Port, Sampler};
 
+/// The most places of a table.
+const PLACES_MAX: u32 = 1 << 24;
+
 /// Which port each flowlet has. Flows whose hashes share a place share a flowlet, as in a switch's table.
 #[derive(Clone, Debug)]
 pub struct Flowlets {
@@ -36,8 +39,13 @@ pub enum Known {
 impl Flowlets {
     /// `places`: rounded up to a power of two, at least 1. CONGA's switch has 65,536 and a `gap` of 500 us.
     pub fn new(places: u32, gap: Duration) -> Self {
-        let places = places.clamp(1, 1 << 24).next_power_of_two() as usize;
+        let places = places.clamp(1, PLACES_MAX).next_power_of_two() as usize;
         Self { places: vec![Flowlet { port: Port(0), last: None }; places].into_boxed_slice(), gap }
+    }
+
+    /// Bytes that a table of so many places takes.
+    pub fn memory(places: u32) -> u64 {
+        u64::from(places.clamp(1, PLACES_MAX).next_power_of_two()) * size_of::<Flowlet>() as u64
     }
 
     /// What is known of a flow that sends a packet now.

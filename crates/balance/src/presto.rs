@@ -9,8 +9,8 @@ use weirgate_units::Bytes;
 /// What a cell is at most: a TSO super-packet.
 pub const CELL: Bytes = Bytes::new(64 << 10);
 
-/// The most turns of a schedule.
-const TURNS_MAX: u64 = 4_096;
+/// The most turns of a schedule: twice as many as a switch has ports at the most.
+const TURNS_MAX: u64 = 131_072;
 
 /// In which order the cells to one destination take the trees that lead there, each as often as its weight says, as evenly spread as can
 /// be. Where a link has failed, the trees over it are left out or have less weight.
@@ -19,7 +19,7 @@ pub struct Schedule {
     turns: Vec<u16>,
 }
 
-/// No tree has any weight, or the weights have no schedule of 4,096 turns at most: round them.
+/// No tree has any weight, or the weights have no schedule of 131,072 turns at most: round them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScheduleError;
 
@@ -124,7 +124,7 @@ mod tests {
     fn weights_are_turns() {
         assert_eq!(Schedule::new(&[40, 0, 80]).unwrap().turns(), [2, 0, 2]);
         assert_eq!(Schedule::new(&[0, 0]), Err(ScheduleError));
-        assert_eq!(Schedule::new(&[4_099, 1]), Err(ScheduleError));
+        assert_eq!(Schedule::new(&[131_072, 1]), Err(ScheduleError));
         assert_eq!(Schedule::new(&[u64::MAX, u64::MAX]).unwrap().turns(), [0, 1]);
     }
 

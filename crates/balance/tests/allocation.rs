@@ -83,7 +83,7 @@ fn switches_allocate_nothing_for_a_packet() {
     let mut engine = Engine::new(Looks::RECOMMENDED, 1, 3);
     none("an engine", |_, _| engine.clock(Some((0, &GROUP[..])), &depths, &mut sampler));
     let (mut flows, mut memory) = (DrillPerFlow::new(Looks::RECOMMENDED, 64), Memory::default());
-    none("drill by flow", |_, flow| flows.pick(flow, &GROUP, &mut memory, &depths, &mut sampler));
+    none("drill by flow", |now, flow| flows.pick(now, flow, &GROUP, &mut memory, &depths, &mut sampler));
     let mut letflow = LetFlow::new(Flowlets::new(64, Duration::from_micros(500)));
     none("letflow", |now, flow| letflow.pick(now, flow, &GROUP, &mut sampler));
     let uplinks = GROUP.map(|port| (port, RATE));

@@ -126,11 +126,11 @@ impl Flow {
         match &mut self.path {
             Path::Switches => {}
             Path::Cells(cells) => {
-                if let Some(group) = group {
-                    let cell = cells.next(&group.schedule, weirgate_units::Bytes::new(u64::from(payload)));
+                if let Some(schedule) = group.and_then(|group| group.schedule.as_ref()) {
+                    let cell = cells.next(schedule, weirgate_units::Bytes::new(u64::from(payload)));
                     tree = cell.tree;
                     // Above its leaf each flow begins with another one, as it does there.
-                    hash = hash.wrapping_add((cell.number / group.schedule.turns().len() as u64) as u32);
+                    hash = hash.wrapping_add((cell.number / schedule.turns().len() as u64) as u32);
                 }
             }
             Path::Label(path) => hash ^= path.label.get() << 12,
@@ -147,6 +147,7 @@ impl Flow {
             from_leaf: 0,
             wire: payload + settings.overhead,
             tree,
+            epoch: 0,
             kind: Kind::Data,
             ce: false,
             uplink: 0,

@@ -17,7 +17,7 @@ pub(crate) struct Line {
     free_at: Time,
     /// Picoseconds per byte, in 2^-20.
     picos: u64,
-    /// Bytes per picosecond, in 2^-64, rounded up.
+    /// Bytes per picosecond, in 2^-64, rounded up: below 8 Tbit/s.
     bytes: u64,
     delay: Span,
     /// Where so many wait, a packet is marked.
@@ -30,11 +30,11 @@ pub(crate) struct Line {
     pub(crate) is_up: bool,
     /// Of 2^32 packets, so many are lost on the wire.
     pub(crate) loss: u32,
-    /// It has gone down: `lost` says what of.
-    was_down: bool,
+    /// How often it has gone down: packets that it takes in carry this.
+    pub(crate) epoch: u16,
     pub(crate) counters: LineCounters,
-    /// What would arrive after the first and until the second had not left when the line went down.
-    lost: (Time, Time),
+    /// For each time that it went down, until when what had left by then has arrived.
+    downs: Box<[Time]>,
 }
 
 /// Where a line leads.
@@ -77,7 +77,7 @@ impl Line {
         Self {
             free_at: Time::ZERO,
             picos: ((8_000_000_000_000_u128 << 20) / rate) as u64,
-            bytes: (rate << 64).div_ceil(8_000_000_000_000) as u64,
+            bytes: u64::try_from((rate << 64).div_ceil(8_000_000_000_000)).unwrap_or(u64::MAX),
             delay: settings.delay.into(),
             mark,
             to,
@@ -85,9 +85,9 @@ impl Line {
             hop,
             is_up: true,
             loss: 0,
-            was_down: false,
+            epoch: 0,
             counters: LineCounters::default(),
-            lost: (Time::ZERO, Time::ZERO),
+            downs: Box::default(),
         }
     }
 
@@ -128,17 +128,18 @@ impl Line {
         Some(Taken { arrives_at: self.free_at + self.delay, leaves_at: self.free_at, is_marked })
     }
 
-    /// Whether a packet that would arrive now was lost: the line went down before it had left.
+    /// Whether a packet of this epoch that would arrive now was lost: the line went down before it had left.
     #[inline]
-    pub(crate) fn has_lost(&self, arrives_at: Time) -> bool {
-        self.was_down && self.lost.0 < arrives_at && arrives_at <= self.lost.1
+    pub(crate) fn has_lost(&self, epoch: u16, arrives_at: Time) -> bool {
+        epoch != self.epoch && self.downs[usize::from(epoch)] < arrives_at
     }
 
     /// It goes down, or comes up empty.
     pub(crate) fn set_up(&mut self, now: Time, is_up: bool) {
         if self.is_up && !is_up {
-            self.was_down = true;
-            self.lost = (now + self.delay, self.free_at.max(now) + self.delay);
+            let epoch = self.epoch.checked_add(1).expect("a link goes down 65,535 times at most");
+            self.epoch = epoch;
+            self.downs = self.downs.iter().copied().chain([now + self.delay]).collect();
             self.counters.bytes = self.counters.bytes.saturating_sub(self.depth(now));
             self.free_at = now;
         }
@@ -172,8 +173,9 @@ pub(crate) struct Visible {
 }
 
 impl Visible {
-    /// A packet is on its way.
-    pub(crate) fn note(&mut self, enqueued_at: Time, leaves_at: Time) {
+    /// A packet is on its way from `now` on. What is seen by then is let go of: nobody may ever look at this queue.
+    pub(crate) fn note(&mut self, now: Time, enqueued_at: Time, leaves_at: Time) {
+        self.advance(now);
         self.coming.push_back((enqueued_at, leaves_at));
     }
 
@@ -230,11 +232,33 @@ mod tests {
         let mut line = line();
         let arrivals: Vec<Time> = (0..2).map(|_| line.take(Time::ZERO, 1_000, 3_000).unwrap().arrives_at).collect();
         line.set_up(micros(1), false);
-        assert!(!line.has_lost(arrivals[0]), "its last bit left after 800 ns");
-        assert!(line.has_lost(arrivals[1]));
+        assert!(!line.has_lost(0, arrivals[0]), "its last bit left after 800 ns");
+        assert!(line.has_lost(0, arrivals[1]));
         line.set_up(micros(5), true);
         let later = line.take(micros(5), 1_000, 3_000).unwrap().arrives_at;
-        assert!(!line.has_lost(later));
+        assert!(!line.has_lost(line.epoch, later));
+    }
+
+    #[test]
+    fn what_comes_after_a_repair_is_not_lost_though_the_old_queue_would_still_be_there() {
+        let (mut line, at) = (line(), Time::from_picos);
+        let before: Vec<Time> = (0..3).map(|_| line.take(Time::ZERO, 1_000, 3_000).unwrap().arrives_at).collect();
+        line.set_up(at(900_000), false);
+        line.set_up(at(950_000), true);
+        assert_eq!(line.depth(at(950_000)), 0);
+        let taken = line.take(at(950_000), 1_000, 3_000).unwrap();
+        assert!(taken.arrives_at < before[2] && !line.has_lost(line.epoch, taken.arrives_at));
+        assert_eq!(
+            before.iter().map(|arrives_at| line.has_lost(0, *arrives_at)).collect::<Vec<_>>(),
+            [false, true, true]
+        );
+        // Once more, before the first packet has arrived: that had left each time.
+        line.set_up(at(1_000_000), false);
+        assert!(line.has_lost(1, taken.arrives_at));
+        assert_eq!(
+            before.iter().map(|arrives_at| line.has_lost(0, *arrives_at)).collect::<Vec<_>>(),
+            [false, true, true]
+        );
     }
 
     /// Half of a second packet has left when counting begins, and half of a third one when the line goes down.
@@ -256,7 +280,7 @@ mod tests {
     fn what_is_on_its_way_to_the_queue_is_not_seen() {
         let (mut line, mut visible) = (line(), Visible::default());
         let taken = line.take(micros(1), 1_000, 3_000).unwrap();
-        visible.note(micros(1), taken.leaves_at);
+        visible.note(Time::ZERO, micros(1), taken.leaves_at);
         visible.advance(Time::from_picos(900_000));
         assert_eq!(visible.depth(&line, Time::from_picos(900_000)), 0);
         visible.advance(micros(1));

@@ -23,6 +23,8 @@ pub(crate) struct Packet {
     /// The place of the uplink that its sender chose (Presto); of an ACK, with REPS, the entropy of the segment before the last that it
     /// answers.
     pub(crate) tree: u16,
+    /// How often its line had gone down when it was taken in.
+    pub(crate) epoch: u16,
     pub(crate) kind: Kind,
     /// Congestion was experienced; of an ACK, it is echoed.
     pub(crate) ce: bool,

@@ -32,12 +32,12 @@ pub(crate) struct Group {
     pub(crate) first_component: usize,
     /// What each can carry to the leaf, in the smallest whole numbers.
     pub(crate) weights: Box<[u32]>,
-    /// Presto's order of them.
-    pub(crate) schedule: Schedule,
+    /// Presto's order of them, with Presto.
+    pub(crate) schedule: Option<Schedule>,
 }
 
-/// The tables of all nodes; of hosts, empty ones. `symmetry`: where components are asked for.
-pub(crate) fn tables(topology: &Topology, leaves: &[Node], symmetry: Option<&Symmetry>) -> Vec<Table> {
+/// The tables of all nodes; of hosts, empty ones. `symmetry`: where components are asked for; `in_turn`: where Presto's order is.
+pub(crate) fn tables(topology: &Topology, leaves: &[Node], symmetry: Option<&Symmetry>, in_turn: bool) -> Vec<Table> {
     let none = || Table { by_leaf: vec![NO_GROUP; leaves.len()].into(), ..Table::default() };
     let mut tables: Vec<Table> =
         topology.nodes().map(|node| if topology.is_host(node) { Table::default() } else { none() }).collect();
@@ -59,7 +59,13 @@ pub(crate) fn tables(topology: &Topology, leaves: &[Node], symmetry: Option<&Sym
             if components.is_empty() {
                 (components, component_weights) = (vec![next.clone().into()], vec![1]);
             }
-            tables[node.index()].add(at, next, weights, components, component_weights);
+            let schedule = in_turn.then(|| schedule(&weights));
+            let ports = next.into();
+            let (weights, components, component_weights) =
+                (weights.into(), components.into(), component_weights.into());
+            let first_component = 0;
+            let group = Group { ports, components, component_weights, first_component, weights, schedule };
+            tables[node.index()].add(at, group);
         }
     }
     tables
@@ -88,38 +94,24 @@ impl Table {
                 self.by_leaf.iter_mut().filter(|at| usize::from(**at) == number).for_each(|at| *at = NO_GROUP);
                 continue;
             }
-            group.schedule = schedule(&weights);
+            group.schedule = group.schedule.is_some().then(|| schedule(&weights));
             (group.ports, group.weights) = (ports.into(), weights.into());
             (group.components, group.component_weights) = (components.into(), component_weights.into());
         }
     }
 
-    fn add(
-        &mut self,
-        leaf: usize,
-        ports: Vec<Port>,
-        weights: Vec<u32>,
-        components: Vec<Box<[Port]>>,
-        component_weights: Vec<u32>,
-    ) {
-        let is_same = |group: &Group| {
-            *group.ports == *ports
-                && *group.weights == *weights
-                && *group.components == *components
-                && *group.component_weights == *component_weights
+    /// The ways to a leaf; the group's first component is found here.
+    fn add(&mut self, leaf: usize, group: Group) {
+        let is_same = |other: &Group| {
+            other.ports == group.ports
+                && other.weights == group.weights
+                && other.components == group.components
+                && other.component_weights == group.component_weights
         };
         let at = self.groups.iter().position(is_same).unwrap_or_else(|| {
-            let schedule = schedule(&weights);
             let first_component = self.components;
-            self.components += components.len();
-            self.groups.push(Group {
-                ports: ports.into(),
-                weights: weights.into(),
-                schedule,
-                components: components.into(),
-                component_weights: component_weights.into(),
-                first_component,
-            });
+            self.components += group.components.len();
+            self.groups.push(Group { first_component, ..group });
             self.groups.len() - 1
         });
         self.by_leaf[leaf] = u16::try_from(at).ok().filter(|at| *at != NO_GROUP).expect("fewer groups than leaves");
@@ -192,14 +184,15 @@ fn carries(topology: &Topology, capacities: &[u64], node: Node, next: &[Port]) -
 
 /// Weights in the smallest whole numbers; where these add up to more than a schedule takes, they are rounded, none to nothing.
 fn reduce(weights: &[u64]) -> Vec<u32> {
-    const SUM_MAX: u64 = 1_024;
+    // Of equal weights each is 1, however many.
+    let sum_max = (weights.len() as u64).max(1_024);
     let common = weights.iter().copied().fold(0, weirgate_balance::gcd).max(1);
     let sum = weights.iter().fold(0_u64, |sum, weight| sum.saturating_add(weight / common));
     let reduced = |weight: &u64| {
-        if sum <= SUM_MAX {
+        if sum <= sum_max {
             (weight / common) as u32
         } else {
-            ((u128::from(weight / common) * u128::from(SUM_MAX) / u128::from(sum)) as u32).max(u32::from(*weight > 0))
+            ((u128::from(weight / common) * u128::from(sum_max) / u128::from(sum)) as u32).max(u32::from(*weight > 0))
         }
     };
     weights.iter().map(reduced).collect()
@@ -227,7 +220,7 @@ mod tests {
         for link in topology.ports(spines[0]).to_vec().into_iter().rev().take(gone) {
             topology.set_up(link, false);
         }
-        let tables = tables(&topology, &[leaf, other], None);
+        let tables = tables(&topology, &[leaf, other], None, false);
         tables[leaf.index()].group(1).unwrap().weights.to_vec()
     }
 

@@ -1,8 +1,11 @@
 //! How switches, or hosts, choose among paths.
 
-use weirgate_balance::{CongaSettings, LabelSettings, Looks, Rule};
+use weirgate_balance::symmetry::Symmetry;
+use weirgate_balance::topology::{Node, Topology};
+use weirgate_balance::{Conga, CongaSettings, DrillPerFlow, Flowlets, LabelSettings, Looks, Rule};
 
 use crate::Span;
+use crate::switch::DRILL_PLACES;
 
 /// How load is balanced.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,6 +64,28 @@ impl Scheme {
             Self::Reps => "reps".into(),
         }
     }
+
+    /// Bytes that the tables of a network's switches would take, or DRILL's symmetric components: what is worth to be known before a run.
+    pub fn memory(&self, topology: &Topology) -> u64 {
+        let is_switch = |node: &Node| !topology.is_host(*node);
+        let switches = topology.nodes().filter(is_switch).count() as u64;
+        match self {
+            Self::Drill(_) => Symmetry::memory(topology),
+            Self::DrillPerFlow(_) => switches * DrillPerFlow::memory(DRILL_PLACES),
+            Self::LetFlow { places, .. } => switches * Flowlets::memory(*places),
+            Self::Conga(settings) => {
+                let uplinks: Vec<usize> = topology.leaves().iter().map(|leaf| uplinks(topology, *leaf)).collect();
+                let all = uplinks.iter().sum();
+                uplinks.iter().map(|one| Conga::memory(*settings, uplinks.len(), *one, all)).sum()
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// How many links a leaf has to other switches.
+pub(crate) fn uplinks(topology: &Topology, leaf: Node) -> usize {
+    topology.ports(leaf).iter().filter(|link| !topology.is_host(topology.far_end(**link, leaf))).count()
 }
 
 fn drill(looks: Looks) -> String {

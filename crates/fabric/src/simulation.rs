@@ -305,7 +305,7 @@ impl Simulation {
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             .rotate_left(23);
         let line = &mut self.lines[packet.line as usize];
-        if line.has_lost(now) || (line.loss > 0 && self.losses[packet.line as usize].bits() < line.loss) {
+        if line.has_lost(packet.epoch, now) || (line.loss > 0 && self.losses[packet.line as usize].bits() < line.loss) {
             line.counters.lost += 1;
             return self.lose(id);
         }
@@ -364,6 +364,9 @@ impl Simulation {
                 for from in self.topology.ends(link) {
                     let line = self.line_of(link, from);
                     self.lines[line].set_up(now, is_up);
+                    if let Some(visible) = self.visible.get_mut(line) {
+                        *visible = Visible::default();
+                    }
                     self.leave_out_what_is_down(from);
                 }
                 self.events.schedule(now + self.settings.routing_delay, Event::Reroute(number));
@@ -436,13 +439,13 @@ impl Simulation {
         let Some(taken) = line.take(enqueued_at, packet.wire, room) else {
             return self.lose(id);
         };
-        packet.line = number;
+        (packet.line, packet.epoch) = (number, line.epoch);
         packet.ce |= taken.is_marked && packet.kind == Kind::Data;
         self.events.reschedule(id, taken.arrives_at);
         if enqueued_at > now
             && let Some(visible) = self.visible.get_mut(number as usize)
         {
-            visible.note(enqueued_at, taken.leaves_at);
+            visible.note(now, enqueued_at, taken.leaves_at);
         }
     }
 

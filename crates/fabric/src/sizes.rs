@@ -113,6 +113,8 @@ impl Sizes {
                 Some((bytes.trim().parse::<u64>().ok()?, share.trim().parse::<f64>().ok()?))
             });
             let Some(knot) = knot else {
+                // No more of it than helps, and nothing that a terminal would obey.
+                let line: String = line.chars().take(80).flat_map(char::escape_debug).collect();
                 let what =
                     format!("`{line}` is not `bytes,share`, numbers as `10000,0.5`; a line of words begins with `#`");
                 return Err(SizesTextError { line: at + 1, what });

@@ -1,8 +1,8 @@
 //! A switch: by which port a packet goes on.
 
 use weirgate_balance::{
-    Conga, Depths, DrillPerFlow, Ecmp, Estimator, FlowHash, Flowlets, Header, LetFlow, Memory, Port, RoundRobin, Wcmp,
-    random, shortest,
+    Conga, Depths, DrillPerFlow, Ecmp, Estimator, FlowHash, Flowlets, Header, LetFlow, Memory, Port, RoundRobin,
+    Schedule, Wcmp, random, shortest,
 };
 use weirgate_units::Instant;
 
@@ -46,8 +46,8 @@ enum Flows {
     Drill(DrillPerFlow),
 }
 
-/// Places in the table of flows that DRILL places once: so many that they hardly ever share one.
-const DRILL_PLACES: u32 = 1 << 20;
+/// Places in the table of flows that DRILL places once: so many that they hardly ever share one at the same time.
+pub(crate) const DRILL_PLACES: u32 = 1 << 19;
 
 impl Switch {
     pub(crate) fn new(
@@ -142,7 +142,7 @@ impl Switch {
             Scheme::DrillPerFlow(_) => {
                 let Some(Flows::Drill(flows)) = &mut self.flows else { unreachable!("made with the scheme") };
                 let memory = &mut self.memories[engine * self.table.components + group.first_component];
-                flows.pick(flow, ports, memory, depths, &mut self.chance)
+                flows.pick(now, flow, ports, memory, depths, &mut self.chance)
             }
             Scheme::Random => random(ports, &mut self.chance),
             Scheme::RoundRobin => self.turns[engine * self.table.groups.len() + usize::from(at)].pick(ports),
@@ -156,11 +156,11 @@ impl Switch {
             Scheme::Presto if self.leaf == packet.from_leaf => ports[usize::from(packet.tree) % ports.len()],
             Scheme::Presto => {
                 // A digit for each choice above the leaf: by the same number at two stages half of the ways there would be left out.
-                let turns = group.schedule.turns();
-                let count = turns.len() as u32;
+                let turns = group.schedule.as_ref().map_or(&[][..], Schedule::turns);
+                let count = turns.len().max(1) as u32;
                 let digit = packet.hash % count;
                 packet.hash /= count;
-                ports[usize::from(turns[digit as usize])]
+                ports[turns.get(digit as usize).map_or(0, |tree| usize::from(*tree))]
             }
             Scheme::Conga(_) => match &mut self.conga {
                 Some(conga) if self.leaf == packet.from_leaf => {

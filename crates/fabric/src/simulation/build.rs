@@ -8,6 +8,7 @@ use super::{HOSTS, Host, LOSSES, Simulation};
 use crate::chance::Chance;
 use crate::line::{Line, Target, Visible};
 use crate::measure::Hop;
+use crate::scheme::uplinks;
 use crate::switch::{NO_LEAF, Switch};
 use crate::{Scheme, Span, routes};
 
@@ -99,7 +100,8 @@ impl Simulation {
 
     /// Gives the switches what routing knows now.
     pub(super) fn route(&mut self) {
-        let tables = routes::tables(&self.topology, &self.leaves, self.symmetry.as_ref());
+        let in_turn = matches!(self.settings.scheme, Scheme::Presto);
+        let tables = routes::tables(&self.topology, &self.leaves, self.symmetry.as_ref(), in_turn);
         let tables = tables.into_iter().zip(self.topology.nodes()).filter(|(_, node)| !self.topology.is_host(*node));
         for (switch, (table, _)) in self.switches.iter_mut().zip(tables) {
             switch.set_table(table);
@@ -114,8 +116,7 @@ impl Simulation {
         let Scheme::Conga(conga) = self.settings.scheme else { return };
         let topology = &self.topology;
         let is_uplink = |leaf: Node, link: Link| !topology.is_host(topology.far_end(link, leaf));
-        let count = |leaf: &Node| topology.ports(*leaf).iter().filter(|link| is_uplink(*leaf, **link)).count();
-        let uplinks_by_leaf: Vec<usize> = self.leaves.iter().map(count).collect();
+        let uplinks_by_leaf: Vec<usize> = self.leaves.iter().map(|leaf| uplinks(topology, *leaf)).collect();
         let nodes = topology.nodes().filter(|node| !topology.is_host(*node));
         for (switch, node) in self.switches.iter_mut().zip(nodes) {
             let ports = topology.ports(node).iter().enumerate();

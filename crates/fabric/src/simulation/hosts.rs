@@ -75,7 +75,7 @@ impl Simulation {
         let [leaf, from_leaf] = [flow.source, flow.destination].map(|host| self.hosts[host as usize].leaf);
         let tree = flow.ack_turn.and_then(|turn| {
             let group = self.switches[self.leaf_switches[usize::from(from_leaf)] as usize].table.group(leaf)?;
-            let turns = group.schedule.turns();
+            let turns = group.schedule.as_ref()?.turns();
             Some(turns[usize::from(turn) % turns.len()])
         });
         let packet = Packet {
@@ -89,6 +89,7 @@ impl Simulation {
             from_leaf,
             wire: self.settings.tcp.ack_wire,
             tree: tree.or(flow.ack_tree(reply)).unwrap_or(0),
+            epoch: 0,
             kind: Kind::Ack,
             ce: reply.is_marked,
             uplink: 0,

@@ -32,8 +32,10 @@ pub(super) struct Control {
 enum Law {
     NewReno,
     Cubic {
-        /// Where the window was, and when, before it came down.
+        /// Where the window was, and when, before it came down; less than that, where it had come down before it was where it was then.
         highest: f64,
+        /// Where it was.
+        prior: f64,
         epoch: Option<Time>,
         /// How long it takes to come back to `highest`.
         k: f64,
@@ -68,7 +70,7 @@ impl Control {
     pub(super) const fn new(kind: ControlKind, initial: u16) -> Self {
         let law = match kind {
             ControlKind::NewReno => Law::NewReno,
-            ControlKind::Cubic => Law::Cubic { highest: 0.0, epoch: None, k: 0.0, reno: 0.0 },
+            ControlKind::Cubic => Law::Cubic { highest: 0.0, prior: 0.0, epoch: None, k: 0.0, reno: 0.0 },
             // At first all is taken to be marked, so that the first marks are answered in full.
             ControlKind::Dctcp => Law::Dctcp { alpha: 1.0, acked: 0, marked: 0, round: 0, is_down: false },
         };
@@ -98,7 +100,7 @@ impl Control {
         let window = self.window;
         match &mut self.law {
             Law::NewReno | Law::Dctcp { .. } => self.window += left / window,
-            Law::Cubic { highest, epoch, k, reno } => {
+            Law::Cubic { highest, prior, epoch, k, reno } => {
                 let epoch = *epoch.get_or_insert_with(|| {
                     *highest = highest.max(window);
                     *k = libm::cbrt((*highest - window) / C);
@@ -107,7 +109,9 @@ impl Control {
                 });
                 let ahead = (now.saturating_since(epoch) + acked.rtt).as_secs_f64() - *k;
                 let target = (C * ahead * ahead * ahead + *highest).clamp(window, 1.5 * window);
-                *reno += 3.0 * (1.0 - BETA) / (1.0 + BETA) * left / window;
+                // Slower than Reno, which comes down further, until it is where it was (section 4.3).
+                let alpha = if *reno < *prior { 3.0 * (1.0 - BETA) / (1.0 + BETA) } else { 1.0 };
+                *reno += alpha * left / window;
                 self.window += left * (target - window) / window;
                 self.window = self.window.max(*reno);
             }
@@ -159,10 +163,10 @@ impl Control {
         let window = self.window;
         match &mut self.law {
             Law::NewReno | Law::Dctcp { .. } => (f64::from(under_way) / 2.0).max(2.0),
-            Law::Cubic { highest, epoch, .. } => {
+            Law::Cubic { highest, prior, epoch, .. } => {
                 // Fast convergence: who comes down again before where he was leaves room for others.
                 *highest = if window < *highest { window * (1.0 + BETA) / 2.0 } else { window };
-                *epoch = None;
+                (*prior, *epoch) = (window, None);
                 (window * BETA).max(2.0)
             }
         }
@@ -203,6 +207,28 @@ mod tests {
             control.handle_ack(Time::ZERO + Span::from_secs_f64(at), &acked(control.segments(), 0, 0, 0));
         }
         assert!((7.6..7.9).contains(&at), "{at}");
+    }
+
+    /// RFC 9438, section 4.3: by a round trip that is too short for the cubic law, half a segment in each until the window is where it
+    /// was, and a whole one from then on.
+    #[test]
+    fn cubic_is_no_slower_than_reno() {
+        let mut control = Control::new(ControlKind::Cubic, 20);
+        control.handle_loss(20);
+        let round = |control: &mut Control| {
+            let before = control.window;
+            (0..control.segments()).for_each(|_| {
+                control.handle_ack(Time::ZERO, &Acked { rtt: Span::from_micros(10), ..acked(1, 0, 0, 0) });
+            });
+            control.window - before
+        };
+        let slow = round(&mut control);
+        assert!((0.45..0.54).contains(&slow), "{slow}");
+        while control.window < 20.0 {
+            round(&mut control);
+        }
+        let fast = round(&mut control);
+        assert!((0.9..=1.0).contains(&fast), "{fast}");
     }
 
     /// RFC 8257: half of the share that is marked, once in a round trip.

@@ -23,7 +23,7 @@ pub(super) struct Figure {
     #[arg(long)]
     quick: bool,
     /// The first seed; the others follow it
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1 << 62))]
     seed: u64,
     /// Where its folder is made
     #[arg(short, long, value_name = "DIR", default_value = "lab-out")]

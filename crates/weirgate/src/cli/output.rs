@@ -86,7 +86,7 @@ impl Output {
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.writer().write_all(bytes)
+        self.writer().write_all(bytes).map_err(named)
     }
 
     pub(super) fn writer(&mut self) -> &mut dyn Write {
@@ -98,8 +98,13 @@ impl Output {
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.writer().flush()
+        self.writer().flush().map_err(named)
     }
+}
+
+/// Whose a full disk is.
+fn named(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 
 /// A bar on the terminal for what takes longer than two seconds; nothing elsewhere, and nothing before.

@@ -5,6 +5,8 @@
 //! than teaching them.
 
 use std::fmt;
+use std::io;
+use std::path::Path;
 use std::str::FromStr;
 
 use toml::Spanned;
@@ -46,6 +48,30 @@ impl<T> Typed<T> {
     pub(crate) fn problem(&self, what: impl Into<String>) -> Problem {
         Problem { line: self.line, key: self.key.clone(), what: what.into() }
     }
+}
+
+/// A file as text.
+///
+/// # Errors
+/// That it cannot be read, or that it is no text, and where.
+pub(crate) fn read_text(file: &Path) -> io::Result<String> {
+    String::from_utf8(std::fs::read(file)?).map_err(|error| {
+        let line =
+            1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("line {line} is no text: a file in UTF-8 is what can be read"),
+        )
+    })
+}
+
+/// The most characters of a line that a message shows.
+const SHOWN_MAX: usize = 80;
+
+/// A line of a file, as a message shows it: not too much of it, and nothing that a terminal would obey.
+pub(crate) fn shown(line: &str) -> String {
+    let shown: String = line.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
+    if line.chars().nth(SHOWN_MAX).is_some() { format!("{shown}...") } else { shown }
 }
 
 /// The whole text, parsed; `Err` where it is not TOML at all.
@@ -335,5 +361,24 @@ impl Lines {
     /// The line of a place in the text, from 1.
     pub(crate) fn at(&self, offset: usize) -> usize {
         self.0.partition_point(|end| *end < offset) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_text_is_said_with_its_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"seed = 1\n\xff").unwrap();
+        let said = read_text(file.path()).unwrap_err().to_string();
+        assert_eq!(said, "line 2 is no text: a file in UTF-8 is what can be read");
+    }
+
+    #[test]
+    fn lines_are_shown_short_and_without_what_a_terminal_obeys() {
+        assert_eq!(shown("a\u{1b}[2J"), "a\\u{1b}[2J");
+        assert_eq!(shown(&"x".repeat(2_000_000)), format!("{}...", "x".repeat(80)));
     }
 }

@@ -11,11 +11,12 @@ mod workload;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use weirgate_balance::symmetry::Symmetry;
+use weirgate_balance::Conga;
+use weirgate_balance::topology::{Node, Topology};
 use weirgate_fabric::{Buffers, Chance, ControlKind, Scheme, Settings, Simulation, Span, TcpSettings, Time};
 use weirgate_units::{Bytes, Duration};
 
-use crate::config::read::{Lines, Problem, Section};
+use crate::config::read::{Lines, Problem, Section, read_text};
 
 pub use self::balance::SCHEMES;
 use self::balance::scheme;
@@ -24,8 +25,8 @@ use self::overrides::{Overridden, find};
 pub use self::overrides::{Override, OverrideError};
 pub use self::workload::{Answers, KINDS as KINDS_OF_WORKLOAD, Traffic};
 
-/// A fat tree of 64 ports takes 4.8 GB, one of 80 17.
-const COMPONENTS_MAX: u64 = 8_000_000_000;
+/// What a balancer goes by: DRILL's components of a fat tree of 64 ports take 4.8 GB, of 80 ports 17.
+const TABLES_MAX: u64 = 8_000_000_000;
 
 /// A scenario: what is in the file, and can be changed by who sweeps over it.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,7 +101,7 @@ impl Scenario {
 
     fn load_parts(file: &Path, overrides: &[Override], must_fit: bool) -> Result<Self, ScenarioError> {
         let refused = |problems| ScenarioError { file: file.to_owned(), problems };
-        let text = std::fs::read_to_string(file)
+        let text = read_text(file)
             .map_err(|error| refused(vec![Problem { line: 0, key: String::new(), what: format!("{error}") }]))?;
         // What it names lies beside it.
         Self::parse_parts(&text, file.parent().unwrap_or(Path::new("")), overrides, must_fit).map_err(refused)
@@ -196,17 +197,38 @@ impl Scenario {
         // Beside the streams of hosts and switches.
         let chance = |stream| Chance::new(self.settings.seed, u64::MAX - stream);
         let workload = self.traffic.workload(&topology, &self.settings.tcp, chance)?;
-        let components = Symmetry::memory(&topology);
-        if matches!(self.settings.scheme, Scheme::Drill(_)) && components > COMPONENTS_MAX {
-            let [gb, most] = [components, COMPONENTS_MAX].map(|bytes| bytes as f64 / 1e9);
+        self.check_balancer(&topology)?;
+        let simulation = Simulation::new(topology, self.settings.clone(), workload, changes);
+        simulation.map_err(|error| problem(0, "topology", error.to_string()))
+    }
+
+    /// That the balancer can do its work in this network.
+    fn check_balancer(&self, topology: &Topology) -> Result<(), Problem> {
+        let scheme = &self.settings.scheme;
+        let (name, tables) = (scheme.name(), scheme.memory(topology));
+        if tables > TABLES_MAX {
+            let [gb, most] = [tables, TABLES_MAX].map(|bytes| bytes as f64 / 1e9);
+            let of = if matches!(scheme, Scheme::Drill(_)) { "symmetric components" } else { "tables" };
             let what = format!(
-                "the symmetric components that drill goes by would take {gb:.1} GB in a network of so many switches, and {most:.1} GB is the most: \
+                "the {of} that {name} goes by would take {gb:.1} GB in a network of so many switches, and {most:.1} GB is the most: \
                  a smaller network, or another balancer"
             );
             return Err(problem(0, "topology", what));
         }
-        let simulation = Simulation::new(topology, self.settings.clone(), workload, changes);
-        simulation.map_err(|error| problem(0, "topology", error.to_string()))
+        if let Scheme::Conga(_) = scheme {
+            let uplinks = |leaf: &Node| {
+                topology.ports(*leaf).iter().filter(|link| !topology.is_host(topology.far_end(**link, *leaf))).count()
+            };
+            let most = topology.leaves().iter().map(uplinks).max().unwrap_or(0);
+            if most > Conga::UPLINKS_MAX {
+                let what = format!(
+                    "a leaf has {most} links to other switches, and conga's headers have a byte for them, {} at most: fewer, or another balancer",
+                    Conga::UPLINKS_MAX
+                );
+                return Err(problem(0, "topology", what));
+            }
+        }
+        Ok(())
     }
 
     /// When it is over at the latest.

@@ -1,6 +1,6 @@
 //! Whether the parts of a scenario fit each other: what has no effect beside the others is a slip, and so is what leaves nothing to measure.
 
-use weirgate_fabric::{ControlKind, Scheme, Span, Start, Time};
+use weirgate_fabric::{Buffers, ControlKind, Scheme, Span, Start, Time};
 use weirgate_units::Duration;
 
 use super::{Failures, Scenario, Traffic, problem};
@@ -10,12 +10,21 @@ impl Scenario {
     /// What does not fit; `is_there` knows which keys were written.
     pub(super) fn unfit(&self, is_there: impl Fn(&str) -> bool) -> Vec<Problem> {
         let mut problems = Vec::new();
+        let (Buffers::PerPort(room) | Buffers::Shared(room)) = self.settings.buffers;
+        // Where more waits, a full packet has no room.
+        let most = room.saturating_sub(u64::from(self.settings.tcp.mss + self.settings.tcp.overhead));
         let mut unmarked = |key, who: &str| {
-            if self.settings.mark.is_none() {
-                let what =
-                    format!("{who} goes by marks (ECN), and nothing is marked: write mark = \"100 KB\" below [switch]");
-                problems.push(problem(0, key, what));
-            }
+            let what = match self.settings.mark {
+                None => "nothing is marked: write mark = \"100 KB\" below [switch]".to_owned(),
+                Some(mark) if mark > most => {
+                    format!(
+                        "a buffer is full before {mark} B wait: write mark = \"{} B\", or less, below [switch]",
+                        most / 3
+                    )
+                }
+                Some(_) => return,
+            };
+            problems.push(problem(0, key, format!("{who} goes by marks (ECN), and {what}")));
         };
         if self.settings.tcp.control == ControlKind::Dctcp {
             unmarked("tcp.control", "dctcp");
@@ -34,6 +43,9 @@ impl Scenario {
             let what = "nothing fails: write links = [\"leaf0 - spine0\"] or random = 1";
             let times = [("failures.at", *at > Duration::ZERO), ("failures.until", until.is_some())];
             problems.extend(times.into_iter().filter(|(_, is_set)| *is_set).map(|(key, _)| problem(0, key, what)));
+        } else if *at >= self.run.time {
+            let what = format!("nothing fails: the run ends after {} ([run] time) at the latest", self.run.time);
+            problems.push(problem(0, "failures.at", what));
         }
         problems.extend(self.unmeasured());
         problems

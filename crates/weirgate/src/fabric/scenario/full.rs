@@ -1,4 +1,4 @@
-//! Which link between switches a workload asks for more than it carries.
+//! Which link a workload asks for more than it carries.
 
 use std::cmp::Reverse;
 
@@ -9,8 +9,8 @@ use weirgate_fabric::Distances;
 const STEPS_MAX: usize = 200_000_000;
 
 /// The fullest link, from the first of its ends to the other, and its load, where hosts send so many bits a second between leaves, each
-/// source and each destination outside its leaf alike, and each switch shares out what it has among its shortest ways by their rates. None,
-/// where the network is too large to be asked, or has no such link.
+/// source and each destination outside its leaf alike, and each switch shares out what it has among its shortest ways by their rates: a host's
+/// own link, too. None, where the network is too large to be asked.
 pub(super) fn fullest(topology: &Topology, bits_per_sec: f64) -> Option<(Node, Node, f64)> {
     let leaves = topology.leaves();
     let links: Vec<Link> = topology.links().filter(|link| topology.is_up(*link)).collect();
@@ -47,6 +47,16 @@ pub(super) fn fullest(topology: &Topology, bits_per_sec: f64) -> Option<(Node, N
                 asked[link.index()][usize::from(topology.ends(link)[0] != node)] += share;
                 waits[topology.far_end(link, node).index()] += share;
             }
+        }
+    }
+    // What each host sends, and what comes to it.
+    for leaf in &leaves {
+        let others = leaves.iter().zip(&hosts).filter(|(other, _)| *other != leaf);
+        let comes: f64 = others.map(|(_, hosts_from)| bits_per_sec * hosts_from / all / (all - hosts_from)).sum();
+        for link in topology.ports(*leaf).iter().filter(|link| topology.is_host(topology.far_end(**link, *leaf))) {
+            let down = usize::from(topology.ends(*link)[0] != *leaf);
+            asked[link.index()][down] += comes;
+            asked[link.index()][1 - down] += bits_per_sec / all;
         }
     }
     let loads = links.into_iter().flat_map(|link| {

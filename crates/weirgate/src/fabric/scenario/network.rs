@@ -100,10 +100,15 @@ impl Network {
         })?;
         let names = self.names(&topology);
         join(&mut topology, &names, &self.extra)?;
-        topology.check().map_err(|error| {
-            let key = if matches!(self.shape, Shape::Graph(_)) { "topology.file" } else { "topology" };
-            problem(0, key, names.error(error))
-        })?;
+        let Shape::Graph(graph) = &self.shape else {
+            topology.check().map_err(|error| problem(0, "topology", names.error(error)))?;
+            return self.fail(topology, &names, seed);
+        };
+        let wrong = |what: String| problem(0, "topology.file", format!("{}: {what}", graph.file));
+        topology.check().map_err(|error| wrong(names.error(error)))?;
+        if let Some(lone) = topology.nodes().find(|node| topology.ports(*node).is_empty()) {
+            return Err(wrong(format!("{} has no link: write a [[link]] to it, or take it out", names.of(lone))));
+        }
         self.fail(topology, &names, seed)
     }
 
@@ -241,7 +246,8 @@ fn failures(section: &mut Section<'_>, problems: &mut Vec<Problem>) -> Failures 
     let line = links.as_ref().map_or(0, |links| links.line);
     let mut pairs = Vec::new();
     for link in links.map_or_else(Vec::new, |links| links.value) {
-        match link.split_once('-') {
+        // Names may have hyphens themselves.
+        match link.split_once(" - ").or_else(|| link.split_once('-')) {
             Some((a, b)) => pairs.push([a.trim().to_owned(), b.trim().to_owned()]),
             None => problems.push(problem(line, "failures.links", format!("`{link}` is not \"leaf0 - spine1\""))),
         }

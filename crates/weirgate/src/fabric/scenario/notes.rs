@@ -90,4 +90,20 @@ mod tests {
         assert_eq!(notes(pods, 0.03).len(), 1);
         assert_eq!(notes("spines = 4\nleaves = 2\nhosts = 40\ncore = \"10 Gbit/s\"\n", 1.0).len(), 1);
     }
+
+    /// Three quarters of the flows go to the one host of the other leaf: 15 of 20 Gbit/s.
+    #[test]
+    fn a_hosts_own_link_that_is_asked_for_too_much_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let link =
+            |a: &str, b: &str, rate| format!("[[link]]\nbetween = [\"{a}\", \"{b}\"]\nrate = \"{rate} Gbit/s\"\n");
+        let hosts = [("a", "leaf-1"), ("b", "leaf-2"), ("c", "leaf-2"), ("d", "leaf-2")].map(|(a, b)| link(a, b, 10));
+        let nodes = "hosts = [\"a\", \"b\", \"c\", \"d\"]\nswitches = [\"leaf-1\", \"leaf-2\"]\n";
+        let uplinks = link("leaf-1", "leaf-2", 50).repeat(2);
+        std::fs::write(folder.path().join("net.toml"), format!("{nodes}{}{uplinks}", hosts.concat())).unwrap();
+        let text = "[topology]\nkind = \"graph\"\nfile = \"net.toml\"\n[workload]\nload = 0.1\nsizes = \"10 KB\"\n\
+                    [failures]\nlinks = [\"leaf-1 - leaf-2\"]\nat = \"1 s\"\n";
+        let said = Scenario::parse(text, folder.path()).unwrap().notes();
+        assert!(said[1].contains("asks the link from leaf-1 to a for 1.50 times what it carries"), "{said:?}");
+    }
 }

@@ -85,6 +85,21 @@ fn what_is_wrong_is_said_with_its_line_and_what_to_do() {
             "line 2: link.between: a link is between two nodes",
         ),
         ("[failures]\nlinks = [\"leaf0 - leaf1\"]\n", "there is no link between leaf0 and leaf1"),
+        ("[failures]\nrandom = 1\nat = \"100 s\"\n", "line 3: failures.at: nothing fails: the run ends after 100 s"),
+        ("[topology]\nkind = \"vl2\"\naggregations = 5\n", "line 3: topology.aggregations: each top-of-rack switch is"),
+        ("[topology]\ncore = \"8 Tbit/s\"\n", "line 2: topology.core: a link carries 4 Tbit/s at most"),
+        (
+            "[switch]\nmark = \"299 KB\"\n[tcp]\ncontrol = \"dctcp\"\n",
+            "line 4: tcp.control: dctcp goes by marks (ECN), and a buffer is full before 299000 B wait: write mark = \"99487 B\", or less",
+        ),
+        (
+            "[topology]\nspines = 300\nhosts = 300\nleaves = 2\ncore = \"10 Gbit/s\"\n[balance]\nscheme = \"conga\"\n",
+            "line 1: topology: a leaf has 300 links to other switches, and conga's headers have a byte for them, 256 at most",
+        ),
+        (
+            "[topology]\nkind = \"fat-tree\"\nk = 64\n[balance]\nscheme = \"drill-per-flow\"\n",
+            "line 1: topology: the tables that drill(2,1)-per-flow goes by would take 21.5 GB",
+        ),
         ("[failures]\nrandom = 65\n", "there are not 65 links that could fail"),
         ("[failures]\nrandom = 64\n", "line 2: failures.random: there is no way from host0 to host20 while leaf"),
         (
@@ -212,8 +227,11 @@ fn what_is_wrong_with_a_graph_is_said_of_its_file_and_by_its_names() {
     assert!(
         of_file(&[("a", "b")]).contains("net.toml: line 9: link.between: a and b are hosts, linked without a switch")
     );
-    assert_eq!(of_file(&[]), "line 4: topology.file: there is no way from a to b");
-    assert_eq!(said(&parts[..1], ""), "line 4: topology.file: b has 0 links: a host has one");
+    assert_eq!(of_file(&[]), "line 4: topology.file: net.toml: there is no way from a to b");
+    assert_eq!(said(&parts[..1], ""), "line 4: topology.file: net.toml: b has 0 links: a host has one");
+    let short = [parts[0], ("b", "s")];
+    let lonely = "line 4: topology.file: net.toml: t has no link: write a [[link]] to it, or take it out";
+    assert_eq!(said(&short, ""), lonely);
     let whole = [parts[0], parts[1], ("s", "t"), ("s", "t")];
     assert_eq!(
         said(&whole, "[failures]\nlinks = [\"s - t\", \"t-s\"]\n"),

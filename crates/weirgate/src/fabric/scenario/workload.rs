@@ -174,7 +174,7 @@ pub(super) fn read(root: &mut Section<'_>, around: Around<'_>, problems: &mut Ve
             bytes: bytes(section, "bytes", 10_000, problems),
             share: section.share("share").map_or(0.1, |share| {
                 let is_part = share.value > 0.0 && share.value < 1.0;
-                let wrong = "is a part of the load, neither none nor all of it: write \"10 %\", or leave [incast] out";
+                let wrong = "is a part of the load, neither none nor all of it: write 0.1, or leave [incast] out";
                 problems.extend((!is_part).then(|| share.problem(wrong)));
                 share.value
             }),

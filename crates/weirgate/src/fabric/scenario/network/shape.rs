@@ -7,13 +7,16 @@ use weirgate_units::{BitRate, Duration};
 
 use super::graph::Graph;
 use super::{Extra, Shape, problem};
-use crate::config::read::{Problem, Section, unknown};
+use crate::config::read::{Problem, Section, Typed, unknown};
 
 /// The names that `kind` can have.
 pub const KINDS: [&str; 5] = ["leaf-spine", "vl2", "pods", "fat-tree", "graph"];
 
 /// Below, a queue of 300 KB lasts longer than anybody waits, and times do not fit in the simulator's numbers.
 const SLOWEST: BitRate = BitRate::from_bits_per_sec(1_000_000);
+
+/// A simulator that counts in whole picoseconds knows how long a queue is below 8 Tbit/s.
+const FASTEST: BitRate = BitRate::from_bits_per_sec(4_000_000_000_000);
 
 /// More do not fit into the memory of most machines.
 const LINKS_MAX: u64 = 4_000_000;
@@ -77,11 +80,14 @@ fn shape(section: &mut Section<'_>, folder: &Path, problems: &mut Vec<Problem>) 
     let mut link = |section: &mut Section<'_>, key, gbit: u64| {
         let default = BitRate::from_bits_per_sec(gbit * 1_000_000_000);
         let rate = section.parsed::<BitRate>(key);
-        problems.extend(rate.as_ref().filter(|rate| rate.value < SLOWEST).map(|rate| rate.problem(too_slow())));
+        problems.extend(rate.as_ref().and_then(unfit));
         LinkSettings { rate: rate.map_or(default, |rate| rate.value), delay }
     };
     let count =
         |section: &mut Section<'_>, key, default| section.integer(key, 1, 100_000).map_or(default, |n| n.value as u32);
+    let odd = |count: &Option<Typed<u64>>, what| {
+        count.as_ref().filter(|count| count.value % 2 == 1).map(|count| count.problem(what))
+    };
     Some(match kind.as_ref().map_or("leaf-spine", |kind| kind.value.as_str()) {
         "leaf-spine" => Shape::LeafSpine(LeafSpine {
             spines: count(section, "spines", 4),
@@ -90,14 +96,19 @@ fn shape(section: &mut Section<'_>, folder: &Path, problems: &mut Vec<Problem>) 
             edge: link(section, "edge", 10),
             core: link(section, "core", 40),
         }),
-        "vl2" => Shape::Vl2(Vl2 {
-            tors: count(section, "tors", 16),
-            aggregations: count(section, "aggregations", 8),
-            intermediates: count(section, "intermediates", 4),
-            hosts: count(section, "hosts", 20),
-            edge: link(section, "edge", 1),
-            core: link(section, "core", 10),
-        }),
+        "vl2" => {
+            let aggregations = section.integer("aggregations", 1, 100_000);
+            let shape = Vl2 {
+                tors: count(section, "tors", 16),
+                aggregations: aggregations.as_ref().map_or(8, |count| count.value as u32),
+                intermediates: count(section, "intermediates", 4),
+                hosts: count(section, "hosts", 20),
+                edge: link(section, "edge", 1),
+                core: link(section, "core", 10),
+            };
+            problems.extend(odd(&aggregations, "each top-of-rack switch is at a pair of them: write an even number"));
+            Shape::Vl2(shape)
+        }
         // As many hosts as the article's leaves and spines have, and above the top-of-rack switches no stage that carries less.
         "pods" => Shape::Pods(Pods {
             pods: count(section, "pods", 4),
@@ -112,8 +123,7 @@ fn shape(section: &mut Section<'_>, folder: &Path, problems: &mut Vec<Problem>) 
         "fat-tree" => {
             let link = link(section, "link", 10);
             let k = section.integer("k", 2, 128);
-            let odd = k.as_ref().filter(|k| k.value % 2 == 1);
-            problems.extend(odd.map(|k| k.problem("a fat tree's switches have an even number of ports")));
+            problems.extend(odd(&k, "a fat tree's switches have an even number of ports"));
             Shape::FatTree(FatTree { k: k.map_or(8, |k| k.value as u32), link })
         }
         "graph" => {
@@ -122,7 +132,7 @@ fn shape(section: &mut Section<'_>, folder: &Path, problems: &mut Vec<Problem>) 
                 problems.push(problem(0, "topology.file", what));
                 return None;
             };
-            match Graph::load(&folder.join(&file.value)) {
+            match Graph::load(folder, &file.value) {
                 Ok(graph) => Shape::Graph(graph),
                 Err(wrong) => {
                     problems.extend(wrong.iter().map(|wrong| file.problem(format!("{}: {wrong}", file.value))));
@@ -155,7 +165,7 @@ pub(super) fn links(root: &mut Section<'_>, problems: &mut Vec<Problem>) -> Vec<
             }
         }
         let (Some(between), Some(rate)) = (pair, rate) else { return None };
-        problems.extend((rate.value < SLOWEST).then(|| rate.problem(too_slow())));
+        problems.extend(unfit(&rate));
         Some(Extra { between, settings: LinkSettings { rate: rate.value, delay }, count, line })
     });
     links.into_iter().flatten().flatten().collect()
@@ -170,6 +180,9 @@ fn delay(section: &mut Section<'_>, problems: &mut Vec<Problem>) -> Duration {
     delay.map_or(DELAY, |delay| delay.value)
 }
 
-fn too_slow() -> String {
-    format!("a link carries {SLOWEST} at least; to have none, leave it out or let it fail")
+/// That a link is too slow, or too fast.
+fn unfit(rate: &Typed<BitRate>) -> Option<Problem> {
+    let slow = || rate.problem(format!("a link carries {SLOWEST} at least; to have none, leave it out or let it fail"));
+    let fast = || rate.problem(format!("a link carries {FASTEST} at most"));
+    (rate.value < SLOWEST).then(slow).or_else(|| (rate.value > FASTEST).then(fast))
 }

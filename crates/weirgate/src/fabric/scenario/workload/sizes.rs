@@ -4,7 +4,7 @@ use weirgate_fabric::{PUBLISHED, Sizes};
 use weirgate_units::Bytes;
 
 use super::{Around, is_nothing};
-use crate::config::read::{Problem, Section, Typed, unknown};
+use crate::config::read::{Problem, Section, Typed, read_text, unknown};
 
 /// A file whose largest flow is below this may well count something else: in bytes, the published distributions end at 666 KB or more.
 const ASKED_BELOW: u64 = 100_000;
@@ -39,7 +39,7 @@ pub(super) fn read(section: &mut Section<'_>, around: Around<'_>, problems: &mut
 
 fn file(named: &Typed<String>, unit: Option<&Typed<String>>, around: Around<'_>) -> Result<Sizes, Problem> {
     let wrong = |what: String| named.problem(format!("{}: {what}", named.value));
-    let text = std::fs::read_to_string(around.folder.join(&named.value)).map_err(|error| wrong(error.to_string()))?;
+    let text = read_text(&around.folder.join(&named.value)).map_err(|error| wrong(error.to_string()))?;
     let sizes = Sizes::parse(&text).map_err(|error| wrong(error.to_string()))?;
     let Some(unit) = unit else {
         let largest = sizes.largest();

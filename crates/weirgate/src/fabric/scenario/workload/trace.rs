@@ -3,7 +3,7 @@
 use weirgate_fabric::{Span, Start, Time};
 
 use super::{Around, problem};
-use crate::config::read::{Problem, Section};
+use crate::config::read::{Problem, Section, read_text, shown};
 
 /// Reads the file of a trace: lines `microseconds,source,destination,bytes`; those that are empty or begin with `#` are skipped.
 pub(super) fn read(
@@ -16,7 +16,7 @@ pub(super) fn read(
         problems.push(problem(0, "workload.file", what));
         return None;
     };
-    let text = std::fs::read_to_string(around.folder.join(&file.value)).map_err(|error| error.to_string());
+    let text = read_text(&around.folder.join(&file.value)).map_err(|error| error.to_string());
     let starts = text.and_then(|text| parse(&text, around.hosts));
     starts.map_err(|error| problems.push(file.problem(format!("{}: {error}", file.value)))).ok()
 }
@@ -24,7 +24,7 @@ pub(super) fn read(
 fn parse(text: &str, hosts: Option<u64>) -> Result<Vec<(Time, Start)>, String> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     let flow = |(at, line): (usize, &str)| {
-        let wrong = |what: String| format!("line {}: `{line}` {what}", at + 1);
+        let wrong = |what: String| format!("line {}: `{}` {what}", at + 1, shown(line));
         let what = "is not `microseconds,source,destination,bytes`, of two hosts and at least 1 byte";
         let (time, start) = flow(line).ok_or_else(|| wrong(what.to_owned()))?;
         let last = start.source.max(start.destination);
