@@ -145,6 +145,8 @@ pub struct Carried {
     /// The rate of each line from a leaf to another switch, and the bytes that left by it, to a packet; those that routing takes for down
     /// are left out.
     pub uplinks: Vec<(BitRate, u64)>,
+    /// The same of all lines, each with its place among the hops.
+    pub lines: Vec<(Hop, BitRate, u64)>,
 }
 
 /// What was measured of a run since it was last begun.

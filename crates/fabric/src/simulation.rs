@@ -260,17 +260,25 @@ impl Simulation {
     }
 
     fn carried_until_now(&self) -> Carried {
-        let mut uplinks = Vec::new();
-        for leaf in &self.leaves {
-            let first = self.first_lines[leaf.index()] as usize;
-            for (port, link) in self.topology.ports(*leaf).iter().enumerate() {
-                if self.topology.is_up(*link) && !self.topology.is_host(self.topology.far_end(*link, *leaf)) {
-                    uplinks.push((self.topology.settings(*link).rate, self.lines[first + port].carried(self.now)));
+        let (mut uplinks, mut lines) = (Vec::new(), Vec::new());
+        let mut leaves = self.leaves.iter().peekable();
+        for node in self.topology.nodes() {
+            // Leaves are in the order of nodes.
+            let is_leaf = leaves.next_if_eq(&&node).is_some();
+            let first = self.first_lines[node.index()] as usize;
+            for (port, link) in self.topology.ports(node).iter().enumerate() {
+                if self.topology.is_up(*link) {
+                    let (rate, line) = (self.topology.settings(*link).rate, &self.lines[first + port]);
+                    let carried = line.carried(self.now);
+                    lines.push((self.measures.hops[usize::from(line.hop)], rate, carried));
+                    if is_leaf && !self.topology.is_host(self.topology.far_end(*link, node)) {
+                        uplinks.push((rate, carried));
+                    }
                 }
             }
         }
         let time = self.now.saturating_since(self.measures.began);
-        Carried { time, payload: self.measures.delivered, uplinks }
+        Carried { time, payload: self.measures.delivered, uplinks, lines }
     }
 
     /// Packets that left a queue: hops.
@@ -372,12 +380,15 @@ impl Simulation {
                 self.events.schedule(now + self.settings.routing_delay, Event::Reroute(number));
             }
             Event::Reroute(number) => {
-                let Change { link, is_up, .. } = self.changes[number as usize];
+                let Change { at, link, is_up } = self.changes[number as usize];
                 match &mut self.symmetry {
                     Some(symmetry) => symmetry.set_up(&mut self.topology, link, is_up),
                     None => self.topology.set_up(link, is_up),
                 }
-                self.route();
+                // Of links that change at once routing learns at once.
+                if self.changes.get(number as usize + 1).is_none_or(|next| next.at != at) {
+                    self.route();
+                }
             }
         }
     }

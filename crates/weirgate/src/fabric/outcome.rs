@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weirgate_balance::topology::{Node, Topology};
-use weirgate_fabric::{Carried, Cause, Distances, Finished, Hop, Queues, Simulation, Span, TcpSettings, Time, ideal};
+use weirgate_fabric::{Cause, Distances, Finished, Hop, Queues, Simulation, Span, TcpSettings, Time, ideal};
 use weirgate_lab::stats::median;
 use weirgate_units::BitRate;
 
@@ -147,6 +147,9 @@ pub struct HopCounts {
     pub lost: u64,
     /// Packets that were marked.
     pub marked: u64,
+    /// What of those that are up was used, until the last flow began that is measured; none, where no time has passed.
+    #[serde(default)]
+    pub used: Option<Use>,
 }
 
 /// Flows with duplicate ACKs.
@@ -236,7 +239,7 @@ impl Outcome {
             goodput_bits_per_s: ratio(carried.payload as f64 * 8.0, loaded_s),
             drift: is_open(scenario, measures.finished.len()).then(|| drift(&measures.finished)),
             complete_s: complete(simulation, scenario, ended),
-            uplinks: uplinks(&carried),
+            uplinks: used(carried.time, &carried.uplinks),
             no_route: measures.no_route,
             speed: Speed {
                 simulated_s: simulation.now().saturating_since(Time::ZERO).as_secs_f64(),
@@ -394,7 +397,8 @@ pub(super) fn hops(simulation: &Simulation) -> Vec<HopCounts> {
                 Hop::Down(stage) => format!("down {stage}"),
                 Hop::Edge => "edge".to_owned(),
             };
-            let none = HopCounts { hop, lines: 0, packets: 0, wait_mean_us: 0.0, dropped: 0, lost: 0, marked: 0 };
+            let none =
+                HopCounts { hop, lines: 0, packets: 0, wait_mean_us: 0.0, dropped: 0, lost: 0, marked: 0, used: None };
             (none, Span::ZERO)
         });
         counts.lines += 1;
@@ -404,18 +408,25 @@ pub(super) fn hops(simulation: &Simulation) -> Vec<HopCounts> {
         counts.marked += line.marked;
         *waited = *waited + line.waited;
     }
-    let mean = |(mut counts, waited): (HopCounts, Span)| {
+    let carried = simulation.carried();
+    let mut carried_by: BTreeMap<_, Vec<(BitRate, u64)>> = BTreeMap::new();
+    for (hop, rate, bytes) in carried.lines {
+        carried_by.entry(place(hop)).or_default().push((rate, bytes));
+    }
+    let mean = |(place, (mut counts, waited)): (_, (HopCounts, Span))| {
         counts.wait_mean_us = ratio(waited.as_secs_f64() * 1e6, counts.packets as f64);
+        counts.used = carried_by.get(&place).and_then(|lines| used(carried.time, lines));
         counts
     };
-    by_hop.into_values().map(mean).collect()
+    by_hop.into_iter().map(mean).collect()
 }
 
-fn uplinks(carried: &Carried) -> Option<Use> {
-    let secs = carried.time.as_secs_f64();
+/// What of lines was used in a time, by their rates and the bytes that they carried.
+fn used(time: Span, lines: &[(BitRate, u64)]) -> Option<Use> {
+    let secs = time.as_secs_f64();
     // A byte is counted whole.
     let share = |(rate, bytes): &(BitRate, u64)| (*bytes as f64 * 8.0 / rate.as_bits_per_sec() as f64 / secs).min(1.0);
-    let shares: Vec<f64> = carried.uplinks.iter().map(share).collect();
+    let shares: Vec<f64> = lines.iter().map(share).collect();
     let sum: f64 = shares.iter().sum();
     (!shares.is_empty() && secs > 0.0).then(|| Use {
         mean_share: sum / shares.len() as f64,

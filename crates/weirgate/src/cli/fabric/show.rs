@@ -47,10 +47,13 @@ pub(super) fn outcome(outcome: &Outcome, out: &mut Output) -> io::Result<()> {
         .iter()
         .map(|hop| {
             let counts = [hop.packets, hop.dropped, hop.lost, hop.marked].map(|count| count.to_string());
-            [vec![hop.hop.clone(), hop.lines.to_string(), number(hop.wait_mean_us)], counts.to_vec()].concat()
+            let used = hop.used.map(|used| [used.mean_share, used.max_share].map(percent));
+            let used = used.unwrap_or_else(|| [(); 2].map(|()| NOT_KNOWN.to_owned()));
+            let rest = [&used[..], &counts].concat();
+            [vec![hop.hop.clone(), hop.lines.to_string(), number(hop.wait_mean_us)], rest].concat()
         })
         .collect();
-    out.table(&["hop", "lines", "mean wait us", "packets", "dropped", "lost", "marked"], &hops)?;
+    out.table(&["hop", "lines", "mean wait us", "used", "most", "packets", "dropped", "lost", "marked"], &hops)?;
     out.line("")?;
     let queues = [("up", outcome.queues_up), ("down", outcome.queues_down)];
     let queues = queues.into_iter().filter_map(|(name, queues)| {

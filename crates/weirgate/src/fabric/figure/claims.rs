@@ -398,6 +398,7 @@ mod tests {
                 dropped: 0,
                 lost: 0,
                 marked: 0,
+                used: None,
             };
             let run = Observed::of_times(vec![1.0; 100], 0);
             let hops = [HOST, FIRST_HOP, LAST_HOP].into_iter().zip(waits).map(hop).collect();

@@ -9,6 +9,7 @@ use weirgate_balance::topology::{Node, Topology};
 use weirgate_lab::report::{Table, number};
 use weirgate_lab::stats::mean;
 
+use super::grid::at_load;
 use crate::fabric::scenario::Scenario;
 
 /// A table of the links between switches, by their way and by how many there are beside each other, at a load of the leaves' uplinks,
@@ -53,6 +54,28 @@ pub(super) fn alone(scenario: &Scenario, seeds: &[u64]) -> Result<f64> {
         alone += ports.iter().filter(|ports| **ports == 1).count();
     }
     Ok(100.0 * alone as f64 / all as f64)
+}
+
+/// At which loads a link is asked for more than it carries, whatever balances: nothing, where none is.
+pub(super) fn asked_too_much(scenario: &Scenario, loads: &[f64], seeds: &[u64]) -> String {
+    let said = loads.iter().filter_map(|load| {
+        let scenario = at_load(scenario, *load);
+        let mut full: Vec<f64> = seeds.iter().filter_map(|seed| scenario.fullest(*seed)).collect();
+        full.sort_by(f64::total_cmp);
+        let (least, most) = full.first().zip(full.last())?;
+        let range = if least == most { number(*most) } else { format!("{} to {}", number(*least), number(*most)) };
+        let is_too_much = *most > 1.0 + 1e-6;
+        is_too_much.then(|| format!("{} % load {range} times", number(100.0 * load)))
+    });
+    let said: Vec<String> = said.collect();
+    if said.is_empty() {
+        return String::new();
+    }
+    format!(
+        "If all shortest ways have their share, the fullest link is asked for more than it carries: at {} that, by seed. What waits there grows for \
+         as long as flows begin, so that these times depend on how many flows a run has.",
+        said.join(", at ")
+    )
 }
 
 struct Network {

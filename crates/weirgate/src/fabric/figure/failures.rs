@@ -84,7 +84,8 @@ pub(super) fn fig13(bench: &Bench) -> Result<Report> {
         method: "16 leaves with 48 hosts each, 16 spines, all links at 10 Gbit/s; leaf i has a second link to spines i and i + 1. The article shows plots: DRILL and CONGA \
                  are more effective here, with lower flow completion times than Presto and WCMP. Links beside each other count as one of their rates' sum in the capacity \
                  factors. That rule was made after a first comparison of this figure, in which each of them counted for itself, and a spine with two links to a leaf had twice \
-                 that leaf's packets, also for leaves to which it has one; section 3.4.3 of the article speaks for the rule, with four links of 10 Gbit/s that are as one of 40.",
+                 that leaf's packets, also for leaves to which it has one; section 3.4.3 of the article speaks for the rule, with four links of 10 Gbit/s that are as one of 40. WCMP's weights have it as well, since two links to a spine bring no more than goes on from there; where each of \
+                 them were a path of its own, all 18 uplinks of a leaf would have the same weight, and WCMP be ECMP, whose times stand beside it.",
         base,
         schemes: [rivals(), vec![Scheme::Wcmp]].concat(),
         loads: if bench.is_quick() { &[0.3, 0.8] } else { &[0.2, 0.4, 0.6, 0.8] },

@@ -14,9 +14,9 @@ use weirgate_units::{BitRate, Duration};
 use super::Bench;
 use super::arm::{Arm, Observed, Order};
 use super::claims::{Article, Claim, joined};
-use super::distributions;
 use super::ratios::{STATISTICS, What, cell, pooled, ratio, with_interval};
 use super::variants::{Said, variants};
+use super::{components, distributions};
 use crate::fabric::outcome::HopCounts;
 use crate::fabric::scenario::{Scenario, Shape, Traffic};
 
@@ -136,7 +136,8 @@ impl Grid<'_> {
             "scenario": "scenarios/article.toml", "loads": self.loads, "flows of a run": self.base.run.flows,
             "seeds": bench.seeds(), "balancers": self.schemes.iter().map(Scheme::name).collect::<Vec<_>>(),
         });
-        let method = joined(&[self.method, &self.falling(&at).unwrap_or_default()]);
+        let full = components::asked_too_much(&self.base, self.loads, &bench.seeds());
+        let method = joined(&[self.method, &full, &self.falling(&at).unwrap_or_default()]);
         let mut report = report.finish(method, settings, expectations, tables)?.differing(self.differences(&at));
         report.plots = plots;
         Ok(report)

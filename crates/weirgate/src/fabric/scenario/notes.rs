@@ -10,6 +10,14 @@ use super::{Scenario, Traffic};
 const FULL: f64 = 1.000_001;
 
 impl Scenario {
+    /// How much of what it carries the fullest link is asked for, with the failures of a seed, if each switch shares out what it has among
+    /// its shortest ways by their rates; none, where flows do not come at a load, or the network is too large to be asked.
+    pub fn fullest(&self, seed: u64) -> Option<f64> {
+        let Traffic::Poisson { load, .. } = &self.traffic else { return None };
+        let (topology, _) = self.network.build(seed).ok()?;
+        Some(fullest(&topology, load * uplinks(&topology))?.2)
+    }
+
     /// A sentence for each of these.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
