@@ -184,13 +184,25 @@ impl Grid<'_> {
         waits
     }
 
-    /// The same as a table.
-    pub(super) fn waits_table<'a>(&self, at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>) -> Table {
+    /// The same as a table, and how it depends on what the article leaves open.
+    pub(super) fn waits_table<'a>(
+        &self,
+        at: &impl Fn(f64, &str) -> Option<&'a Vec<Observed>>,
+        other: &impl Fn(f64, &str, &str) -> Option<&'a Vec<Observed>>,
+    ) -> Table {
         let caption = "Waits at the first hop, from a leaf to the spines, and where ECMP's packets wait";
-        let mut table = Table::new(caption, &["", "load, %", "article", "here"]);
+        let names: Vec<&str> = variants(&self.base).into_iter().map(|(name, _)| name).collect();
+        let mut table = Table::new(caption, &[&["", "load, %", "article", "here"], &names[..]].concat());
+        let varied = |variant: &&str| self.waits(&|load, name| other(load, variant, name));
+        let varied: Vec<Vec<(f64, Beside)>> = names.iter().map(varied).collect();
         for (load, Beside { what, article, here, .. }) in self.waits(at) {
-            let load = number(100.0 * load);
-            table.rows.push(vec![what, load, Article::cell(article, "-"), with_interval(here)]);
+            let of_variant = |waits: &Vec<(f64, Beside)>| {
+                let same = waits.iter().find(|(other, beside)| *other == load && beside.what == what);
+                same.map_or("-".into(), |(_, beside)| with_interval(beside.here))
+            };
+            let cells: Vec<String> = varied.iter().map(of_variant).collect();
+            let row = vec![what.clone(), number(100.0 * load), Article::cell(article, "-"), with_interval(here)];
+            table.rows.push([row, cells].concat());
         }
         table
     }
@@ -406,9 +418,17 @@ mod tests {
         };
         let (ecmp, drill) = (of([50.0, 3.0, 1.0]), of([50.0, 0.5, 1.0]));
         let at = |_: f64, name: &str| if name == "ecmp" { Some(&ecmp) } else { Some(&drill) };
-        let rows = grid(&[]).waits_table(&at).rows;
+        let twice = of([50.0, 1.0, 1.0]);
+        let other = |_: f64, variant: &str, name: &str| match (variant, name) {
+            ("min RTO 5 ms", "ecmp") => Some(&twice),
+            ("min RTO 5 ms", _) => Some(&drill),
+            _ => None,
+        };
+        let rows = grid(&[]).waits_table(&at, &other).rows;
         assert!(rows[0][..3] == ["wait at the first hop, ecmp over drill(2,1)", "80", "2.3"], "{rows:?}");
-        assert!(rows[1][0].contains("\"leaf, up\"") && rows[1][2..] == ["54", "75 [75 to 75]"], "{rows:?}");
+        assert!(rows[0][3].starts_with('6') && rows[0][4..] == ["-", "-", "2 [2 to 2]", "-"], "{rows:?}");
+        let shares = ["54", "75 [75 to 75]", "-", "-", "50 [50 to 50]", "-"];
+        assert!(rows[1][0].contains("\"leaf, up\"") && rows[1][2..] == shares, "{rows:?}");
         let said = grid(&[]).differences(&at).join(" ");
         assert!(said.contains("drill(2,1) at 80 % load: 2.3 there, 6"), "{said}");
         assert!(said.contains("A packet waits 3 us there with ecmp, 0.500 us with drill(2,1)."), "{said}");

@@ -95,7 +95,7 @@ impl Grid<'_> {
         if observed.iter().flatten().any(|run| !run.small_times.is_empty()) {
             tables.push(self.incast(&at));
         }
-        tables.push(self.waits_table(&at));
+        tables.push(self.waits_table(&at, &other));
         tables.push(self.timers(&at));
         tables.push(self.hops(&at));
         let mut expectations = Expectations::of(self.name)?;

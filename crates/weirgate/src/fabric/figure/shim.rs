@@ -10,6 +10,7 @@ use super::arm::{Arm, SHIM};
 use super::claims::{Article, Beside, differences};
 use super::grid::{DRILL, Grid, at_load, per_10_000};
 use super::ratios::{What, ratio, with_interval};
+use super::variants::variants;
 use crate::fabric::scenario::Scenario;
 
 impl Grid<'_> {
@@ -25,12 +26,22 @@ impl Grid<'_> {
 /// DRILL and Presto with and without, at a load, and a sentence where the article is contradicted.
 fn shims(bench: &Bench, base: &Scenario, load: f64, article: Option<Article>) -> Result<(Table, Vec<String>)> {
     let base = at_load(base, load);
-    let mut with_shim = base.clone();
-    with_shim.settings.tcp.shim = Some(SHIM);
+    let shimmed = |scenario: &Scenario| {
+        let mut scenario = scenario.clone();
+        scenario.settings.tcp.shim = Some(SHIM);
+        scenario
+    };
+    let with_shim = shimmed(&base);
     let presto = Arm::of(Scheme::Presto, &base);
-    let arms = [Arm::of(DRILL, &base), Arm::of(DRILL, &with_shim), presto.clone(), presto.without_shim()];
+    let mut arms = vec![Arm::of(DRILL, &base), Arm::of(DRILL, &with_shim), presto.clone(), presto.without_shim()];
     let [drill, drill_shim, presto, presto_bare] = [0, 1, 2, 3];
+    let main = arms.len();
+    let varied = variants(&base);
+    for (_, scenario) in &varied {
+        arms.extend([scenario.clone(), shimmed(scenario)].map(|scenario| Arm::of(DRILL, &scenario).aside()));
+    }
     let observed = bench.observe(&arms)?;
+    let (observed, others) = observed.split_at(main);
     let statistics = [What::Mean, What::Quantile(0.5), What::Quantile(0.99), What::Quantile(0.9999)];
     let names = statistics.map(What::name);
     let heads: Vec<&str> = ["", "article"].into_iter().chain(names.iter().map(String::as_str)).collect();
@@ -45,6 +56,12 @@ fn shims(bench: &Bench, base: &Scenario, load: f64, article: Option<Article>) ->
     ] {
         let cells = statistics.map(|what| with_interval(ratio(&observed[one], &observed[other], what)));
         table.rows.push([name.to_owned(), Article::cell(article, "-")].into_iter().chain(cells).collect());
+    }
+    // What the article speaks of, with what it leaves open.
+    for ((variant, _), runs) in varied.iter().zip(others.chunks(2)) {
+        let cells = statistics.map(|what| with_interval(ratio(&runs[1], &runs[0], what)));
+        let name = format!("DRILL(2,1) with one, over without: {variant}");
+        table.rows.push([name, Article::cell(article, "-")].into_iter().chain(cells).collect());
     }
     let mut said = differences(statistics.map(|what| Beside {
         what: format!("DRILL(2,1) with a shim over DRILL(2,1) without, {} at {:.0} % load", what.name(), 100.0 * load),
