@@ -37,8 +37,8 @@ NOTES = {
     "both; here Presto is behind CONGA in the mean, too, and before ECMP. At 90 % load the leaf that has lost an uplink is asked for 1.18 times "
     "what the others carry, so that these means grow with the length of a run.",
     ("fig12", "1f4cea8"): "The article has CONGA beside DRILL and ECMP behind both. Here DRILL and ECMP are the same, packet by packet: with so many "
-    "links down no symmetric component has two ports, and DRILL goes by the flow's hash everywhere. At 90 % load the fullest link is asked for "
-    "1.15 to 3.04 times what it carries, by seed, and at 70 % for up to 2.36 times: these means grow with the length of a run.",
+    "links down no symmetric component has two ports, and DRILL goes by the flow's hash everywhere. If all shortest ways have their share, the "
+    "fullest link is asked at 90 % load for 1.15 to 3.04 times what it carries, by seed, and at 70 % for up to 2.36 times: these means grow with the length of a run.",
     ("fig2", "a86d3f0"): "Deviations with what is unseen for 100 and 1,230 ns were measured before what is on its way to a queue was left out of "
     "it: they are too large, all balancers' alike. What is seen at once, as in the table, is not touched by that.",
 }

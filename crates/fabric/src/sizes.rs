@@ -114,7 +114,8 @@ impl Sizes {
             });
             let Some(knot) = knot else {
                 // No more of it than helps, and nothing that a terminal would obey.
-                let line: String = line.chars().take(80).flat_map(char::escape_debug).collect();
+                let rest = if line.chars().nth(80).is_some() { "..." } else { "" };
+                let line: String = line.chars().take(80).flat_map(char::escape_debug).chain(rest.chars()).collect();
                 let what =
                     format!("`{line}` is not `bytes,share`, numbers as `10000,0.5`; a line of words begins with `#`");
                 return Err(SizesTextError { line: at + 1, what });

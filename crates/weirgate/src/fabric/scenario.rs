@@ -211,7 +211,12 @@ impl Scenario {
             let of = if matches!(scheme, Scheme::Drill(_)) { "symmetric components" } else { "tables" };
             let what = format!(
                 "the {of} that {name} goes by would take {gb:.1} GB in a network of so many switches, and {most:.1} GB is the most: \
-                 a smaller network, or another balancer"
+                 a smaller network, or another balancer{}",
+                if matches!(scheme, Scheme::LetFlow { .. } | Scheme::Conga(_)) {
+                    ", or fewer balance.flowlets"
+                } else {
+                    ""
+                }
             );
             return Err(problem(0, "topology", what));
         }

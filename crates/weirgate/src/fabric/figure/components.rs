@@ -56,23 +56,25 @@ pub(super) fn alone(scenario: &Scenario, seeds: &[u64]) -> Result<f64> {
     Ok(100.0 * alone as f64 / all as f64)
 }
 
-/// At which loads a link is asked for more than it carries, whatever balances: nothing, where none is.
+/// At which loads a link is asked for more than it carries, if all shortest ways have their share, and by how much, of the seeds where one
+/// is: nothing, where none is.
 pub(super) fn asked_too_much(scenario: &Scenario, loads: &[f64], seeds: &[u64]) -> String {
     let said = loads.iter().filter_map(|load| {
         let scenario = at_load(scenario, *load);
         let mut full: Vec<f64> = seeds.iter().filter_map(|seed| scenario.fullest(*seed)).collect();
+        full.retain(|full| *full > 1.0 + 1e-6);
         full.sort_by(f64::total_cmp);
         let (least, most) = full.first().zip(full.last())?;
         let range = if least == most { number(*most) } else { format!("{} to {}", number(*least), number(*most)) };
-        let is_too_much = *most > 1.0 + 1e-6;
-        is_too_much.then(|| format!("{} % load {range} times", number(100.0 * load)))
+        let (some, all) = (full.len(), seeds.len());
+        Some(format!("{} % load {range} times that, with {some} of {all} seeds", number(100.0 * load)))
     });
     let said: Vec<String> = said.collect();
     if said.is_empty() {
         return String::new();
     }
     format!(
-        "If all shortest ways have their share, the fullest link is asked for more than it carries: at {} that, by seed. What waits there grows for \
+        "If all shortest ways have their share, the fullest link is asked for more than it carries: at {}. What waits there grows for \
          as long as flows begin, so that these times depend on how many flows a run has.",
         said.join(", at ")
     )

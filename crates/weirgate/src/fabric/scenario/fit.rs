@@ -18,7 +18,7 @@ impl Scenario {
                 None => "nothing is marked: write mark = \"100 KB\" below [switch]".to_owned(),
                 Some(mark) if mark > most => {
                     format!(
-                        "a buffer is full before {mark} B wait: write mark = \"{} B\", or less, below [switch]",
+                        "a buffer is full before {mark} B wait: write mark = \"{} B\", or less, below [switch], or a larger buffer",
                         most / 3
                     )
                 }

@@ -247,9 +247,13 @@ fn failures(section: &mut Section<'_>, problems: &mut Vec<Problem>) -> Failures 
     let mut pairs = Vec::new();
     for link in links.map_or_else(Vec::new, |links| links.value) {
         // Names may have hyphens themselves.
-        match link.split_once(" - ").or_else(|| link.split_once('-')) {
+        let only = || link.split_once('-').filter(|(_, rest)| !rest.contains('-'));
+        match link.split_once(" - ").or_else(only) {
             Some((a, b)) => pairs.push([a.trim().to_owned(), b.trim().to_owned()]),
-            None => problems.push(problem(line, "failures.links", format!("`{link}` is not \"leaf0 - spine1\""))),
+            None => {
+                let what = format!("`{link}` is not \"leaf0 - spine1\", with spaces around the hyphen");
+                problems.push(problem(line, "failures.links", what));
+            }
         }
     }
     let at = section.parsed::<Duration>("at").map_or(Duration::ZERO, |at| at.value);

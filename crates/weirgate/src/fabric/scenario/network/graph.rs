@@ -31,7 +31,7 @@ impl Graph {
         let mut root = Section::root(&lines, table.get_ref());
         let mut problems = Vec::new();
         let [hosts, switches] = ["hosts", "switches"].map(|key| root.list::<String>(key));
-        let line = hosts.as_ref().or(switches.as_ref()).map_or(0, |list| list.line);
+        let lines_of = [&hosts, &switches].map(|list| list.as_ref().map_or(0, |list| list.line));
         let [hosts, switches] = [hosts, switches].map(|list| list.map_or_else(Vec::new, |list| list.value));
         let links = shape::links(&mut root, &mut problems);
         problems.extend(root.finish());
@@ -39,7 +39,11 @@ impl Graph {
         let mut all: Vec<&String> = graph.names().collect();
         all.sort_unstable();
         let twice = all.windows(2).find(|pair| pair[0] == pair[1]);
-        problems.extend(twice.map(|pair| problem(line, "hosts", format!("two nodes are called `{}`", pair[0]))));
+        problems.extend(twice.map(|pair| {
+            let is_switch = graph.switches.contains(pair[0]);
+            let key = if is_switch { "switches" } else { "hosts" };
+            problem(lines_of[usize::from(is_switch)], key, format!("two nodes are called `{}`", pair[0]))
+        }));
         if problems.is_empty() {
             // Here it is known which file its lines are of.
             problems.extend(graph.build().err());
