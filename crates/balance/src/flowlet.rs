@@ -8,8 +8,10 @@ use weirgate_units::{Duration, Instant};
 
 use crate::{FlowHash, Port, Sampler};
 
-/// The most places of a table.
-const PLACES_MAX: u32 = 1 << 24;
+/// How many places a table of so many has: a power of two, 1 at least and 2^24 at most.
+pub(crate) fn rounded(places: u32) -> u32 {
+    places.clamp(1, 1 << 24).next_power_of_two()
+}
 
 /// Which port each flowlet has. Flows whose hashes share a place share a flowlet, as in a switch's table.
 #[derive(Clone, Debug)]
@@ -39,13 +41,13 @@ pub enum Known {
 impl Flowlets {
     /// `places`: rounded up to a power of two, at least 1. CONGA's switch has 65,536 and a `gap` of 500 us.
     pub fn new(places: u32, gap: Duration) -> Self {
-        let places = places.clamp(1, PLACES_MAX).next_power_of_two() as usize;
+        let places = rounded(places) as usize;
         Self { places: vec![Flowlet { port: Port(0), last: None }; places].into_boxed_slice(), gap }
     }
 
     /// Bytes that a table of so many places takes.
     pub fn memory(places: u32) -> u64 {
-        u64::from(places.clamp(1, PLACES_MAX).next_power_of_two()) * size_of::<Flowlet>() as u64
+        u64::from(rounded(places)) * size_of::<Flowlet>() as u64
     }
 
     /// What is known of a flow that sends a packet now.

@@ -30,9 +30,9 @@ pub use events::{EventId, Events};
 pub use ideal::{Distances, ideal, shortest_path};
 pub use line::LineCounters;
 pub use measure::{Carried, Cause, Finished, Hop, Measures, Queues};
-pub use scheme::Scheme;
+pub use scheme::{Scheme, uplinks};
 pub use simulation::{Buffers, Change, Settings, Simulation};
-pub use sizes::{PUBLISHED, Sizes, SizesError, SizesTextError};
+pub use sizes::{PUBLISHED, Sizes, SizesError, SizesTextError, shown};
 pub use tcp::{ControlKind, TcpSettings};
 pub use time::{Span, Time};
 pub use workload::{

@@ -84,7 +84,7 @@ impl Scheme {
 }
 
 /// How many links a leaf has to other switches.
-pub(crate) fn uplinks(topology: &Topology, leaf: Node) -> usize {
+pub fn uplinks(topology: &Topology, leaf: Node) -> usize {
     topology.ports(leaf).iter().filter(|link| !topology.is_host(topology.far_end(**link, leaf))).count()
 }
 

@@ -113,11 +113,10 @@ impl Sizes {
                 Some((bytes.trim().parse::<u64>().ok()?, share.trim().parse::<f64>().ok()?))
             });
             let Some(knot) = knot else {
-                // No more of it than helps, and nothing that a terminal would obey.
-                let rest = if line.chars().nth(80).is_some() { "..." } else { "" };
-                let line: String = line.chars().take(80).flat_map(char::escape_debug).chain(rest.chars()).collect();
-                let what =
-                    format!("`{line}` is not `bytes,share`, numbers as `10000,0.5`; a line of words begins with `#`");
+                let what = format!(
+                    "`{}` is not `bytes,share`, numbers as `10000,0.5`; a line of words begins with `#`",
+                    shown(line)
+                );
                 return Err(SizesTextError { line: at + 1, what });
             };
             knots.push(knot);
@@ -174,6 +173,15 @@ impl Sizes {
     }
 }
 
+/// The most characters of a line that a message shows.
+const SHOWN_MAX: usize = 80;
+
+/// A line of a file, as a message shows it: not too much of it, and nothing that a terminal would obey.
+pub fn shown(line: &str) -> String {
+    let shown: String = line.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
+    if line.chars().nth(SHOWN_MAX).is_some() { format!("{shown}...") } else { shown }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,5 +231,11 @@ mod tests {
         assert_eq!(refused(&[(1, 0.0), (3, 0.5), (2, 1.0)]), SizesError::Falls(3));
         assert_eq!(refused(&[(1, 0.0), (2, 0.9)]), SizesError::End(0.9));
         assert_eq!(refused(&[(0, 0.0), (0, 1.0)]), SizesError::Bytes(0));
+    }
+
+    #[test]
+    fn lines_are_shown_short_and_without_what_a_terminal_obeys() {
+        assert_eq!(shown("a\u{1b}[2J"), "a\\u{1b}[2J");
+        assert_eq!(shown(&"x".repeat(2_000_000)), format!("{}...", "x".repeat(80)));
     }
 }

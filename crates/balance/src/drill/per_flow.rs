@@ -7,10 +7,8 @@ use alloc::vec;
 use weirgate_units::{Duration, Instant};
 
 use super::{Looks, Memory};
+use crate::flowlet::rounded;
 use crate::{Depths, FlowHash, Port, Sampler};
-
-/// The most places of a table of flows.
-const PLACES_MAX: u32 = 1 << 24;
 
 /// A place where no packet went for so long is free: packets seldom wait for longer on the way (300 KB at 10 Gbit/s are 240 us), so that a
 /// flow that pauses for as long is seldom put out of order by finding another one there.
@@ -43,13 +41,13 @@ const NOBODYS: Port = Port(u16::MAX);
 impl DrillPerFlow {
     /// First packets look at so many queues. `places`: rounded up to a power of two, 1 at least and 2^24 at most, of 8 bytes each.
     pub fn new(looks: Looks, places: u32) -> Self {
-        let places = places.clamp(1, PLACES_MAX).next_power_of_two() as usize;
+        let places = rounded(places) as usize;
         Self { looks, places: vec![Place { last_us: 0, tag: 0, port: NOBODYS }; places].into_boxed_slice() }
     }
 
     /// Bytes that a table of so many places takes.
     pub fn memory(places: u32) -> u64 {
-        u64::from(places.clamp(1, PLACES_MAX).next_power_of_two()) * size_of::<Place>() as u64
+        u64::from(rounded(places)) * size_of::<Place>() as u64
     }
 
     /// The port of `group` for the flow's packet; `memory` is the engine's, of this group, and only read and written where a port is

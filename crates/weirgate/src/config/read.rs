@@ -65,15 +65,6 @@ pub(crate) fn read_text(file: &Path) -> io::Result<String> {
     })
 }
 
-/// The most characters of a line that a message shows.
-const SHOWN_MAX: usize = 80;
-
-/// A line of a file, as a message shows it: not too much of it, and nothing that a terminal would obey.
-pub(crate) fn shown(line: &str) -> String {
-    let shown: String = line.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
-    if line.chars().nth(SHOWN_MAX).is_some() { format!("{shown}...") } else { shown }
-}
-
 /// The whole text, parsed; `Err` where it is not TOML at all.
 pub(crate) fn document(text: &str) -> Result<Spanned<DeTable<'_>>, Problem> {
     DeTable::parse(text).map_err(|error| Problem {
@@ -374,11 +365,5 @@ mod tests {
         std::fs::write(file.path(), b"seed = 1\n\xff").unwrap();
         let said = read_text(file.path()).unwrap_err().to_string();
         assert_eq!(said, "line 2 is no text: a file in UTF-8 is what can be read");
-    }
-
-    #[test]
-    fn lines_are_shown_short_and_without_what_a_terminal_obeys() {
-        assert_eq!(shown("a\u{1b}[2J"), "a\\u{1b}[2J");
-        assert_eq!(shown(&"x".repeat(2_000_000)), format!("{}...", "x".repeat(80)));
     }
 }

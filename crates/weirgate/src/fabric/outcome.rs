@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weirgate_balance::topology::{Node, Topology};
-use weirgate_fabric::{Cause, Distances, Finished, Hop, Queues, Simulation, Span, TcpSettings, Time, ideal};
+use weirgate_fabric::{Carried, Cause, Distances, Finished, Hop, Queues, Simulation, Span, TcpSettings, Time, ideal};
 use weirgate_lab::stats::median;
 use weirgate_units::BitRate;
 
@@ -229,7 +229,7 @@ impl Outcome {
             classes: classes(&flows),
             queues_up: queues(&measures.up, packet),
             queues_down: queues(&measures.down, packet),
-            hops: hops(simulation),
+            hops: hops(simulation, &carried),
             dup_acks_1: dup_acks(&measures.finished, 1),
             dup_acks_3: dup_acks(&measures.finished, 3),
             sent_again: sum(|flow| u64::from(flow.sent_again)),
@@ -380,8 +380,8 @@ fn dup_acks(flows: &[Finished], least: u32) -> DupAcks {
     counts
 }
 
-/// What the lines of each hop did, in the order in which a packet comes to them.
-pub(super) fn hops(simulation: &Simulation) -> Vec<HopCounts> {
+/// What the lines of each hop did, in the order in which a packet comes to them; `carried`, as the simulation has it.
+pub(super) fn hops(simulation: &Simulation, carried: &Carried) -> Vec<HopCounts> {
     let place = |hop: Hop| match hop {
         Hop::Host => (0, 0),
         Hop::Up(stage) => (1, stage),
@@ -408,10 +408,9 @@ pub(super) fn hops(simulation: &Simulation) -> Vec<HopCounts> {
         counts.marked += line.marked;
         *waited = *waited + line.waited;
     }
-    let carried = simulation.carried();
     let mut carried_by: BTreeMap<_, Vec<(BitRate, u64)>> = BTreeMap::new();
-    for (hop, rate, bytes) in carried.lines {
-        carried_by.entry(place(hop)).or_default().push((rate, bytes));
+    for (hop, rate, bytes) in &carried.lines {
+        carried_by.entry(place(*hop)).or_default().push((*rate, *bytes));
     }
     let mean = |(place, (mut counts, waited)): (_, (HopCounts, Span))| {
         counts.wait_mean_us = ratio(waited.as_secs_f64() * 1e6, counts.packets as f64);

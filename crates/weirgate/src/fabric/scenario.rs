@@ -12,8 +12,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use weirgate_balance::Conga;
-use weirgate_balance::topology::{Node, Topology};
-use weirgate_fabric::{Buffers, Chance, ControlKind, Scheme, Settings, Simulation, Span, TcpSettings, Time};
+use weirgate_balance::topology::Topology;
+use weirgate_fabric::{Buffers, Chance, ControlKind, Scheme, Settings, Simulation, Span, TcpSettings, Time, uplinks};
 use weirgate_units::{Bytes, Duration};
 
 use crate::config::read::{Lines, Problem, Section, read_text};
@@ -221,10 +221,7 @@ impl Scenario {
             return Err(problem(0, "topology", what));
         }
         if let Scheme::Conga(_) = scheme {
-            let uplinks = |leaf: &Node| {
-                topology.ports(*leaf).iter().filter(|link| !topology.is_host(topology.far_end(**link, *leaf))).count()
-            };
-            let most = topology.leaves().iter().map(uplinks).max().unwrap_or(0);
+            let most = topology.leaves().iter().map(|leaf| uplinks(topology, *leaf)).max().unwrap_or(0);
             if most > Conga::UPLINKS_MAX {
                 let what = format!(
                     "a leaf has {most} links to other switches, and conga's headers have a byte for them, {} at most: fewer, or another balancer",

@@ -184,7 +184,7 @@ impl Observed {
         let drift = drift(&measures.finished);
         times.sort_by(f64::total_cmp);
         small_times.sort_by(f64::total_cmp);
-        let hops = hops(simulation);
+        let hops = hops(simulation, &simulation.carried());
         let (up, down) = (Even::of(&measures.up), Even::of(&measures.down));
         let end = simulation.now().to_instant().as_nanos() as f64 / 1e9;
         Self { times, small_times, goodputs, hops, up, down, order, end, drift }

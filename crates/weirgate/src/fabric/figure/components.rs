@@ -61,8 +61,7 @@ pub(super) fn alone(scenario: &Scenario, seeds: &[u64]) -> Result<f64> {
 pub(super) fn asked_too_much(scenario: &Scenario, loads: &[f64], seeds: &[u64]) -> String {
     let said = loads.iter().filter_map(|load| {
         let scenario = at_load(scenario, *load);
-        let mut full: Vec<f64> = seeds.iter().filter_map(|seed| scenario.fullest(*seed)).collect();
-        full.retain(|full| *full > 1.0 + 1e-6);
+        let mut full: Vec<f64> = seeds.iter().filter_map(|seed| scenario.overfull(*seed)).collect();
         full.sort_by(f64::total_cmp);
         let (least, most) = full.first().zip(full.last())?;
         let range = if least == most { number(*most) } else { format!("{} to {}", number(*least), number(*most)) };

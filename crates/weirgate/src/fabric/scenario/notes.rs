@@ -1,5 +1,6 @@
 //! What somebody who wrote a scenario may have meant otherwise: no problem, and said before a run.
 
+use weirgate_balance::topology::{Node, Topology};
 use weirgate_fabric::Scheme;
 
 use super::full::fullest;
@@ -10,12 +11,18 @@ use super::{Scenario, Traffic};
 const FULL: f64 = 1.000_001;
 
 impl Scenario {
-    /// How much of what it carries the fullest link is asked for, with the failures of a seed, if each switch shares out what it has among
-    /// its shortest ways by their rates; none, where flows do not come at a load, or the network is too large to be asked.
-    pub fn fullest(&self, seed: u64) -> Option<f64> {
-        let Traffic::Poisson { load, .. } = &self.traffic else { return None };
+    /// For how many times what it carries the fullest link is asked, with the failures of a seed, if each switch shares out what it has among
+    /// its shortest ways by their rates; none, where that is no more than it carries, flows do not come at a load, or the network is too
+    /// large to be asked.
+    pub fn overfull(&self, seed: u64) -> Option<f64> {
         let (topology, _) = self.network.build(seed).ok()?;
-        Some(fullest(&topology, load * uplinks(&topology))?.2)
+        Some(self.overfull_link(&topology)?.2)
+    }
+
+    /// The same of a network that was built of this, with the link's ends.
+    fn overfull_link(&self, topology: &Topology) -> Option<(Node, Node, f64)> {
+        let Traffic::Poisson { load, .. } = &self.traffic else { return None };
+        fullest(topology, load * uplinks(topology)).filter(|(.., full)| *full > FULL)
     }
 
     /// A sentence for each of these.
@@ -28,8 +35,7 @@ impl Scenario {
         // What is wrong with the network the run says.
         let Ok((topology, _)) = self.network.build(self.settings.seed) else { return notes };
         if let Traffic::Poisson { load, .. } = &self.traffic
-            && let Some((from, to, full)) = fullest(&topology, load * uplinks(&topology))
-            && full > FULL
+            && let Some((from, to, full)) = self.overfull_link(&topology)
         {
             let [from, to] = [from, to].map(|node| self.network.name(&topology, node));
             notes.push(format!(

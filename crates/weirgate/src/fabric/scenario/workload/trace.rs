@@ -1,9 +1,9 @@
 //! Flows from a file.
 
-use weirgate_fabric::{Span, Start, Time};
+use weirgate_fabric::{Span, Start, Time, shown};
 
 use super::{Around, problem};
-use crate::config::read::{Problem, Section, read_text, shown};
+use crate::config::read::{Problem, Section, read_text};
 
 /// Reads the file of a trace: lines `microseconds,source,destination,bytes`; those that are empty or begin with `#` are skipped.
 pub(super) fn read(
